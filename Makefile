@@ -1,0 +1,47 @@
+# Everything runs in .venv, which is made on first use and again when its inputs change.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test test-slow lint format bench clean
+
+help:            ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+setup: $(READY)  ## make .venv with silva and all that its development needs
+
+# torch comes first and alone: its exact version may be had as a small CPU build, while any package
+# that asks for a range of torch would take the newest one, with gigabytes of CUDA.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet -c constraints.txt "torch==2.13.0"
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	@touch $@
+
+demo: $(READY)   ## train on a few photos, and see what silva did
+	$(BIN)/silva demo
+
+# ARGS goes to pytest: make test ARGS="-k resume"
+test: $(READY)   ## quick tests and doctests
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+
+test-slow: $(READY)  ## the tests marked slow, one at a time
+	$(BIN)/python -m pytest -m slow --timeout 900 $(ARGS)
+
+lint: $(READY)   ## ruff and mypy; changes nothing
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY) ## let ruff put things right
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# make bench QUICK=1 for a short run: make hands variables of its command line on as environment.
+bench: $(READY)  ## the benchmarks
+	$(BIN)/python -m benchmarks
+
+clean:           ## remove .venv, caches and build products
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

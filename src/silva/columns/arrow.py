@@ -1,0 +1,152 @@
+"""Between Arrow arrays and columns, without a copy where the layout is the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from silva.columns.array import Array
+from silva.columns.column import Column
+from silva.columns.concat import concat
+from silva.columns.grouped import Grouped
+from silva.columns.lists import Lists
+from silva.columns.strings import Strings
+from silva.columns.values import Values
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def table_columns(table: pa.Table | pa.RecordBatch) -> dict[str, Column]:
+    """The columns of a table; a struct becomes one column a field, with a dotted name."""
+    out: dict[str, Column] = {}
+    for name in table.schema.names:
+        _add(out, name, table.column(name))
+    return out
+
+
+def column_names(schema: pa.Schema) -> tuple[str, ...]:
+    """The names that `table_columns` gives for a table of this schema."""
+    import pyarrow as pa
+
+    names: list[str] = []
+
+    def add(name: str, kind: pa.DataType) -> None:
+        if pa.types.is_struct(kind):
+            for i in range(kind.num_fields):
+                add(f"{name}.{kind.field(i).name}", kind.field(i).type)
+        else:
+            names.append(name)
+
+    for field in schema:
+        add(field.name, field.type)
+    return tuple(names)
+
+
+def _add(out: dict[str, Column], name: str, data: Any) -> None:
+    import pyarrow as pa
+
+    if pa.types.is_struct(data.type):
+        chunks = data.chunks if isinstance(data, pa.ChunkedArray) else [data]
+        for i in range(data.type.num_fields):
+            parts = [chunk.flatten()[i] for chunk in chunks]
+            field = data.type.field(i)
+            _add(out, f"{name}.{field.name}", pa.chunked_array(parts, type=field.type))
+    else:
+        out[name] = from_arrow(data)
+
+
+def from_arrow(data: pa.Array | pa.ChunkedArray) -> Column:
+    import pyarrow as pa
+
+    if isinstance(data, pa.ChunkedArray):
+        if data.num_chunks == 0:
+            return from_arrow(pa.array([], type=data.type))
+        return concat([from_arrow(chunk) for chunk in data.chunks])
+    if isinstance(data, pa.ExtensionArray):
+        data = data.storage
+    kind = data.type
+    types = pa.types
+    if types.is_dictionary(kind):
+        return from_arrow(data.dictionary_decode())
+    if types.is_string_view(kind) or types.is_binary_view(kind):
+        data = data.cast(pa.large_string() if types.is_string_view(kind) else pa.large_binary())
+        return Strings(data)
+    if types.is_fixed_size_binary(kind):
+        return Strings(data.cast(pa.binary()))
+    if (
+        types.is_string(kind) or types.is_binary(kind)
+        or types.is_large_string(kind) or types.is_large_binary(kind)
+    ):  # fmt: skip
+        return Strings(data)
+    if types.is_list(kind) or types.is_large_list(kind):
+        offsets = data.offsets.to_numpy().astype(np.int64)
+        return Lists(from_arrow(data.values), offsets, _validity(data))
+    if types.is_fixed_size_list(kind):
+        inner = from_arrow(data.flatten())
+        if isinstance(inner, Array) and inner.valid is None and data.null_count == 0:
+            return Array(inner.data.reshape(len(data), kind.list_size, *inner.data.shape[1:]))
+        return Values(data.to_pylist())
+    if (
+        types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+        or types.is_timestamp(kind) or types.is_duration(kind) or types.is_date(kind)
+    ):  # fmt: skip
+        return _from_numbers(data)
+    return Values(data.to_pylist())
+
+
+def _from_numbers(data: pa.Array) -> Array:
+    import pyarrow as pa
+
+    valid = _validity(data)
+    if valid is not None:
+        zero = pa.scalar(0, pa.int64()).cast(data.type) if not pa.types.is_boolean(data.type) else False
+        data = data.fill_null(zero)
+    return Array(data.to_numpy(zero_copy_only=False), valid)
+
+
+def _validity(data: pa.Array) -> np.ndarray | None:
+    if data.null_count == 0:
+        return None
+    valid: np.ndarray = data.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+def to_arrow(column: Column) -> pa.Array:
+    """An Arrow array with the same rows; rows of several dimensions become nested lists."""
+    import pyarrow as pa
+
+    if isinstance(column, Strings):
+        return column.data
+    if isinstance(column, Grouped):
+        return to_arrow(column.expand())
+    if isinstance(column, Lists):
+        first, last = int(column.offsets[0]), int(column.offsets[-1])
+        inner = to_arrow(column.values.slice(first, last))
+        mask = None if column.valid is None else pa.array(~column.valid)
+        return pa.LargeListArray.from_arrays(column.offsets - first, inner, mask=mask)
+    if isinstance(column, Array):
+        return _array_to_arrow(column)
+    items = [_plain(x) for x in column.rows()]
+    return pa.array(items)
+
+
+def _array_to_arrow(column: Array) -> pa.Array:
+    import pyarrow as pa
+
+    mask = None if column.valid is None else ~column.valid
+    if column.data.ndim == 1:
+        return pa.array(column.data, mask=mask)
+    flat = pa.array(np.ascontiguousarray(column.data).reshape(-1))
+    for size in reversed(column.data.shape[1:]):
+        flat = pa.FixedSizeListArray.from_arrays(flat, size) if size else pa.nulls(len(column))
+    return flat
+
+
+def _plain(item: Any) -> Any:
+    if isinstance(item, np.ndarray):
+        return item.tolist()
+    if isinstance(item, np.generic):
+        return item.item()
+    return item

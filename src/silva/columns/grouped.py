@@ -1,0 +1,50 @@
+"""Rows that repeat: each distinct value once, and an index from row to value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from silva.columns.column import Allocate, Column
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Grouped:
+    unique: Column
+    inverse: np.ndarray
+    """Row `i` holds `unique[inverse[i]]`."""
+
+    def __len__(self) -> int:
+        return len(self.inverse)
+
+    @property
+    def nbytes(self) -> int:
+        return self.unique.nbytes + int(self.inverse.nbytes)
+
+    def take(self, indices: np.ndarray) -> Grouped:
+        return Grouped(self.unique, self.inverse[indices]).compact()
+
+    def slice(self, start: int, stop: int) -> Grouped:
+        return Grouped(self.unique, self.inverse[start:stop])
+
+    def compact(self) -> Grouped:
+        """Without the values that no row uses; those that remain keep their order."""
+        used, inverse = np.unique(self.inverse, return_inverse=True)
+        if len(used) == len(self.unique):
+            return self
+        return Grouped(self.unique.take(used), inverse.astype(self.inverse.dtype))
+
+    def expand(self) -> Column:
+        return self.unique.take(self.inverse)
+
+    def rows(self) -> list[Any]:
+        unique = self.unique.rows()
+        return [unique[i] for i in self.inverse.tolist()]
+
+    def batch(self) -> Any:
+        return self.expand().batch()
+
+    def settled(self, allocate: Allocate = np.empty) -> Grouped:
+        return Grouped(self.unique.settled(allocate), self.inverse)

@@ -1,0 +1,70 @@
+"""Rows that are lists: all items in one column, and the offsets at which rows begin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from silva.columns.array import Array
+from silva.columns.column import Allocate, Column
+from silva.columns.ragged import Ragged
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Lists:
+    values: Column
+    offsets: np.ndarray
+    """int64, one more than there are rows; need not start at 0 (slices share `values`)."""
+    valid: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def nbytes(self) -> int:
+        total = max(len(self.values), 1)
+        share = (int(self.offsets[-1]) - int(self.offsets[0])) / total
+        return int(self.values.nbytes * share) + int(self.offsets.nbytes)
+
+    def take(self, indices: np.ndarray) -> Lists:
+        starts = self.offsets[:-1][indices]
+        lengths = self.offsets[1:][indices] - starts
+        offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        picked = np.arange(int(offsets[-1])) + np.repeat(starts - offsets[:-1], lengths)
+        valid = None if self.valid is None else self.valid[indices]
+        return Lists(self.values.take(picked), offsets, valid)
+
+    def slice(self, start: int, stop: int) -> Lists:
+        start, stop, _ = slice(start, stop).indices(len(self))
+        stop = max(start, stop)
+        valid = None if self.valid is None else self.valid[start:stop]
+        return Lists(self.values, self.offsets[start : stop + 1], valid)
+
+    def rows(self) -> list[Any]:
+        first, last = int(self.offsets[0]), int(self.offsets[-1])
+        bounds = (self.offsets - first).tolist()
+        inner = self.values.slice(first, last)
+        items: Any
+        if isinstance(inner, Array) and inner.valid is None:
+            items = inner.data.view()
+            items.flags.writeable = False
+        else:
+            items = inner.rows()
+        out = [items[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+        if self.valid is not None:
+            out = [x if ok else None for x, ok in zip(out, self.valid.tolist(), strict=True)]
+        return out
+
+    def batch(self) -> Any:
+        if self.valid is not None and not self.valid.all():
+            out = np.empty(len(self), dtype=object)
+            out[:] = self.rows()
+            return out
+        first, last = int(self.offsets[0]), int(self.offsets[-1])
+        return Ragged(self.values.slice(first, last).batch(), self.offsets - first)
+
+    def settled(self, allocate: Allocate = np.empty) -> Lists:
+        return self

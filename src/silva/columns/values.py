@@ -1,0 +1,93 @@
+"""Rows as a Python list: what a function returned, before (or without) a better home."""
+
+from __future__ import annotations
+
+from itertools import compress
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from silva.columns.column import Allocate, Column
+
+_PLAIN = frozenset({bool, int, float, str, bytes, type(None), list, tuple, dict})
+
+
+class Values:
+    __slots__ = ("_kinds", "items")
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items = items
+        self._kinds: frozenset[type] | None = None
+
+    @property
+    def kinds(self) -> frozenset[type]:
+        """The Python types of the items."""
+        if self._kinds is None:
+            self._kinds = frozenset(map(type, self.items))
+        return self._kinds
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @property
+    def nbytes(self) -> int:
+        items = self.items
+        if len(items) <= 64:
+            return sum(map(_size, items))
+        step = len(items) // 64
+        return sum(map(_size, items[::step])) * step
+
+    def take(self, indices: np.ndarray) -> Values:
+        picked = indices.tolist()
+        if len(picked) < 2:
+            return Values([self.items[i] for i in picked])
+        return Values(list(itemgetter(*picked)(self.items)))
+
+    def keep(self, mask: list[bool]) -> Values:
+        return Values(list(compress(self.items, mask)))
+
+    def slice(self, start: int, stop: int) -> Values:
+        return Values(self.items[start:stop])
+
+    def rows(self) -> list[Any]:
+        """Numpy scalars become Python numbers and arrays read-only, as from a settled column."""
+        if self.kinds <= _PLAIN:
+            return self.items
+        return [_as_row(x) for x in self.items]
+
+    def batch(self) -> Any:
+        from silva.columns.settle import batch_of_rows
+
+        return batch_of_rows(self.items)
+
+    def settled(self, allocate: Allocate = np.empty) -> Column:
+        from silva.columns.settle import settle
+
+        return settle(self, allocate)
+
+
+def _as_row(item: Any) -> Any:
+    if isinstance(item, np.ndarray):
+        if item.ndim == 0 and item.dtype.kind in "biufc":
+            return item.item()
+        if item.flags.writeable:
+            item = item.view()
+            item.flags.writeable = False
+        return item
+    if isinstance(item, np.number | np.bool_) and not isinstance(item, np.timedelta64):
+        return item.item()
+    return item
+
+
+def _size(item: Any) -> int:
+    if isinstance(item, np.ndarray):
+        return int(item.nbytes) + 96
+    if isinstance(item, str | bytes | bytearray | memoryview):
+        return len(item) + 56
+    if isinstance(item, list | tuple):
+        return 56 + 8 * len(item) + (len(item) * _size(item[0]) if item else 0)
+    if isinstance(item, dict):
+        return 200 + sum(_size(v) for v in item.values())
+    nbytes = getattr(item, "nbytes", None)
+    return int(nbytes) if isinstance(nbytes, int) else 64

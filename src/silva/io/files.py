@@ -1,0 +1,49 @@
+"""Whole files: one row a file, whose bytes are read only where they are asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from silva.columns import Column, Values
+from silva.io.paths import Files, Paths, local_files
+from silva.io.travel import Travels
+
+
+@dataclass(frozen=True)
+class WholeFiles(Travels):
+    access: ClassVar[Literal["indexed"]] = "indexed"
+    files: Files
+
+    def columns(self) -> tuple[str, ...]:
+        return ("path", "bytes")
+
+    def types(self) -> dict[str, str]:
+        return {"path": "str", "bytes": "bytes"}
+
+    def describe(self) -> str:
+        return f"files {self.files.describe()}"
+
+    def fingerprint(self) -> str:
+        return f"files:{self.files.fingerprint()}"
+
+    def length(self) -> int:
+        return len(self.files.listing)
+
+    def read(self, rows: np.ndarray, columns: tuple[str, ...]) -> dict[str, Column]:
+        places = rows.tolist()
+        out: dict[str, Column] = {}
+        for name in columns:
+            if name == "path":
+                paths = self.files.listing.paths
+                out[name] = Values([paths[i] for i in places])
+            else:
+                out[name] = Values([self.files.read(i) for i in places])
+        return out
+
+
+def read_files(paths: Paths) -> WholeFiles:
+    """Rows of `path` and `bytes`, in bytewise order of the paths."""
+    return WholeFiles(local_files(paths))

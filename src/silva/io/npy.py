@@ -1,0 +1,124 @@
+"""Numpy files: the first axis is the rows, and many files are read as one long array.
+
+Files are mapped into memory: a run of rows within one file is a view, and costs nothing until it is
+looked at. Only so many maps are held at once, since each takes a file descriptor.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from silva.columns import Array, Column, Values
+from silva.errors import SourceError
+from silva.io.names import check_name
+from silva.io.npz import open_arrays
+from silva.io.paths import LocalFiles, Paths, local_files
+from silva.io.travel import Travels
+
+MAPS_KEPT = 128
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    kinds: dict[str, tuple[np.dtype, tuple[int, ...]]]
+    """Type and shape of a row of each column."""
+    ends: np.ndarray
+    """Rows up to and including each file."""
+
+
+@dataclass(frozen=True)
+class NpyFiles(Travels):
+    access: ClassVar[Literal["indexed"]] = "indexed"
+    carried: ClassVar[tuple[str, ...]] = ("_layout",)
+    files: LocalFiles
+    column: str
+    """What the array of a .npy file is called; those of a .npz file have names."""
+
+    @functools.cached_property
+    def _open(self) -> Any:
+        return functools.lru_cache(maxsize=MAPS_KEPT)(self._open_file)
+
+    def _open_file(self, file: int) -> dict[str, np.ndarray]:
+        self.files.open(file).close()  # only to see that the file is still the listed one
+        return open_arrays(self.files.full(file), self.files.listing.paths[file], self.column)
+
+    @functools.cached_property
+    def _layout(self) -> Layout:
+        first: dict[str, tuple[np.dtype, tuple[int, ...]]] | None = None
+        counts = []
+        for file, path in enumerate(self.files.listing.paths):
+            arrays = self._open(file)
+            lengths = {name: len(array) for name, array in arrays.items()}
+            if len(set(lengths.values())) > 1:
+                raise SourceError(f"{path} holds arrays of different lengths: {lengths}")
+            kinds = {name: (array.dtype, array.shape[1:]) for name, array in arrays.items()}
+            first = kinds if first is None else first
+            if kinds != first:
+                raise SourceError(
+                    f"{path} does not go with {self.files.listing.paths[0]}: its rows are "
+                    f"{_show(kinds)} instead of {_show(first)}"
+                )
+            counts.append(next(iter(lengths.values()), 0))
+        return Layout(first or {}, np.cumsum(counts))
+
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self._layout.kinds)
+
+    def types(self) -> dict[str, str]:
+        return {
+            name: {"U": "str", "S": "bytes"}.get(dtype.kind, dtype.name)
+            for name, (dtype, shape) in self._layout.kinds.items()
+            if not shape
+        }
+
+    def describe(self) -> str:
+        return f"npy {self.files.describe()}"
+
+    def fingerprint(self) -> str:
+        return f"npy:{self.files.fingerprint()}"
+
+    def length(self) -> int:
+        return int(self._layout.ends[-1])
+
+    def read(self, rows: np.ndarray, columns: tuple[str, ...]) -> dict[str, Column]:
+        if not columns:
+            return {}
+        ends = self._layout.ends
+        owner = np.searchsorted(ends, rows, side="right")
+        local = rows - np.concatenate([[0], ends[:-1]])[owner]
+        return {name: _as_column(self._gather(name, owner, local)) for name in columns}
+
+    def _gather(self, name: str, owner: np.ndarray, local: np.ndarray) -> np.ndarray:
+        dtype, shape = self._layout.kinds[name]
+        if not len(local):
+            return np.empty((0, *shape), dtype)
+        if (owner == owner[0]).all():
+            array: np.ndarray = self._open(int(owner[0]))[name]
+            first = int(local[0])
+            if (np.diff(local) == 1).all():
+                return array[first : first + len(local)]
+            picked: np.ndarray = array[local]
+            return picked
+        out = np.empty((len(local), *shape), dtype)
+        for file in np.unique(owner).tolist():
+            where = np.flatnonzero(owner == file)
+            out[where] = self._open(file)[name][local[where]]
+        return out
+
+
+def _as_column(data: np.ndarray) -> Column:
+    return Values(data.tolist()) if data.dtype.kind in "US" else Array(data)
+
+
+def _show(kinds: dict[str, tuple[np.dtype, tuple[int, ...]]]) -> str:
+    return ", ".join(f"{name}: {dtype} {shape}" for name, (dtype, shape) in kinds.items())
+
+
+def read_npy(paths: Paths, *, column: str = "array") -> NpyFiles:
+    """Rows of .npy files (one column, `array`) or .npz files (a column an array)."""
+    check_name(column)
+    return NpyFiles(local_files(paths, (".npy", ".npz")), column)

@@ -1,0 +1,232 @@
+"""Which files there are, and their bytes: the one place where a source meets storage.
+
+A listing is made on first use and then frozen: sorted bytewise, without duplicates, sizes
+included. It travels with the source, so that every worker sees the list that the parent saw; a
+file whose size is no longer the listed one is an error, never other rows. Formats ask for files by
+their place in the listing and know nothing about storage: an object store is one more class like
+`LocalFiles`.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import glob
+import hashlib
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO, ClassVar, Protocol
+
+import numpy as np
+
+from silva.errors import PlanError, SourceError
+from silva.io.travel import Travels
+
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+"""What every reader takes: a path, a glob, a folder, or several of these."""
+
+
+@dataclass(frozen=True, eq=False)
+class Listing:
+    paths: tuple[str, ...]
+    """Sorted bytewise, as the user wrote them (relative patterns give relative paths)."""
+    sizes: np.ndarray
+    """int64, in bytes."""
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+
+class Files(Protocol):
+    """Files of a source; `file` is a place in the listing."""
+
+    @property
+    def listing(self) -> Listing: ...
+
+    def describe(self) -> str:
+        """The paths as given, short, without credentials."""
+
+    def fingerprint(self) -> str:
+        """Equal for equal relative paths and sizes, wherever the files lie."""
+
+    def read(self, file: int) -> bytes: ...
+
+    def read_range(self, file: int, start: int, length: int) -> bytes:
+        """The bytes from `start` on; fewer than `length` only where the file ends."""
+
+    def open(self, file: int) -> BinaryIO:
+        """A buffered, seekable stream; the caller closes it."""
+
+    def open_arrow(self, file: int, mapped: bool = False) -> Any:
+        """A `pyarrow.NativeFile`; the caller closes it. `mapped`: in memory, without a copy."""
+
+
+@dataclass(frozen=True)
+class LocalFiles(Travels):
+    """Files on disks that this machine mounts."""
+
+    carried: ClassVar[tuple[str, ...]] = ("listing",)
+
+    patterns: tuple[str, ...]
+    suffixes: tuple[str, ...]
+    """Which files of a *folder* are meant; a path or a glob is always taken at its word."""
+    folder: str
+    """The working directory when the source was made: relative paths keep their meaning."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        _ = self.listing  # a worker must not list again: it could find other files
+        return super().__getstate__()
+
+    def describe(self) -> str:
+        first = self.patterns[0]
+        return first if len(self.patterns) == 1 else f"{first} and {len(self.patterns) - 1:,} more"
+
+    @functools.cached_property
+    def listing(self) -> Listing:
+        found = dict(pair for pattern in self.patterns for pair in self._expand(pattern))
+        paths = sorted(found, key=os.fsencode)
+        if len(self.patterns) > 1:  # ./a and a are one file
+            paths = list({self._full(path): path for path in reversed(paths)}.values())[::-1]
+        return Listing(tuple(paths), np.array([found[path] for path in paths], dtype=np.int64))
+
+    @functools.cached_property
+    def _fingerprint(self) -> str:
+        full = [self._full(path) for path in self.listing.paths]
+        parent = os.path.commonpath({os.path.dirname(path) for path in full})
+        digest = hashlib.blake2b(digest_size=16)
+        for path, size in zip(full, self.listing.sizes.tolist(), strict=True):
+            relative = path[len(parent) :].lstrip(os.sep)
+            digest.update(os.fsencode(relative) + b"\0%d\n" % size)
+        return digest.hexdigest()
+
+    def fingerprint(self) -> str:
+        return self._fingerprint
+
+    def read(self, file: int) -> bytes:
+        path, size = self.listing.paths[file], int(self.listing.sizes[file])
+        try:
+            descriptor = os.open(os.path.join(self.folder, path), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                data = os.read(descriptor, size + 1)  # one more: a file that has grown shows
+                while 0 < len(data) < size:  # a single read ends at 2 GiB
+                    more = os.read(descriptor, size + 1 - len(data))
+                    if not more:
+                        break
+                    data += more
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise unreadable(path, error) from error
+        if len(data) != size:
+            raise changed(path, size, self._status(path).st_size)
+        return data
+
+    def read_range(self, file: int, start: int, length: int) -> bytes:
+        with self.open(file) as stream:
+            stream.seek(start)
+            return stream.read(length)
+
+    def open(self, file: int) -> BinaryIO:
+        path, size = self.listing.paths[file], int(self.listing.sizes[file])
+        try:
+            stream = open(os.path.join(self.folder, path), "rb")  # noqa: SIM115 (the caller closes it)
+        except OSError as error:
+            raise unreadable(path, error) from error
+        actual = os.fstat(stream.fileno()).st_size
+        if actual != size:
+            stream.close()
+            raise changed(path, size, actual)
+        return stream
+
+    def open_arrow(self, file: int, mapped: bool = False) -> Any:
+        import pyarrow as pa
+
+        path, size = self.listing.paths[file], int(self.listing.sizes[file])
+        try:
+            full = os.path.join(self.folder, path)
+            stream = pa.memory_map(full) if mapped and size else pa.OSFile(full)
+            actual = stream.size()
+        except OSError as error:
+            raise unreadable(path, error) from error
+        if actual != size:
+            stream.close()
+            raise changed(path, size, actual)
+        return stream
+
+    def full(self, file: int) -> str:
+        """Where the file lies, whatever the working directory is now."""
+        return self._full(self.listing.paths[file])
+
+    def _full(self, path: str) -> str:
+        return os.path.normpath(os.path.join(self.folder, path))
+
+    def _status(self, path: str) -> os.stat_result:
+        try:
+            return os.stat(os.path.join(self.folder, path))
+        except OSError as error:  # also a broken link: passing over it would lose a row silently
+            raise unreadable(path, error) from error
+
+    def _expand(self, pattern: str) -> Iterator[tuple[str, int]]:
+        """The files that are meant, and their sizes.
+
+        A path that exists means itself, even if it holds a `[`; hidden files need naming.
+        """
+        full = os.path.join(self.folder, pattern)
+        if os.path.isfile(full):
+            yield pattern, self._status(pattern).st_size
+            return
+        inside = os.path.isdir(full)
+        wild = os.path.join(glob.escape(pattern), "**") if inside else pattern
+        found = False
+        for path in glob.iglob(wild, root_dir=self.folder, recursive=True):
+            if inside and not path.endswith(self.suffixes or ""):
+                continue
+            status = self._status(path)
+            if stat.S_ISREG(status.st_mode):
+                found = True
+                yield path, status.st_size
+        if not found:
+            raise SourceError(self._nothing(pattern, inside))
+
+    def _nothing(self, pattern: str, inside: bool) -> str:
+        where = f"(working directory: {self.folder})"
+        if inside:
+            kind = " or ".join(self.suffixes)
+            return f"the folder {pattern!r} holds no {kind + ' ' if kind else ''}files {where}"
+        if glob.has_magic(pattern):
+            return f"no file matches {pattern!r} {where}"
+        return f"there is no file {pattern!r} {where}"
+
+
+def local_files(paths: Paths, suffixes: tuple[str, ...] = ()) -> LocalFiles:
+    """Checks what can be checked without a look at the disk."""
+    given = [paths] if isinstance(paths, str | bytes | os.PathLike) else list(paths)
+    if not given:
+        raise PlanError("no paths were given: a path, a glob, a folder or a list of them is needed")
+    return LocalFiles(tuple(_pattern(path) for path in given), suffixes, os.getcwd())
+
+
+def _pattern(path: Any) -> str:
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(text, str) or not text:
+        raise PlanError(f"a path is a non-empty str or os.PathLike, not {type(path).__name__}")
+    scheme, separator, _ = text.partition("://")
+    if separator:  # the rest may hold credentials and is not repeated
+        raise PlanError(f"{scheme}:// addresses cannot be read; copy or mount the files locally")
+    return os.path.expanduser(text)
+
+
+def unreadable(path: str, error: BaseException) -> SourceError:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    if isinstance(error, OSError) and error.errno == errno.ENOENT:
+        reason = "it does not exist (any more)"
+    return SourceError(f"cannot read {path}: {reason}")
+
+
+def changed(path: str, listed: int, actual: int) -> SourceError:
+    return SourceError(
+        f"{path} has changed since it was listed: it had {listed:,} bytes, now {actual:,}. "
+        "Make the pipeline again to read the new files."
+    )

@@ -1,0 +1,167 @@
+"""Tar files in the WebDataset layout: members `key.extension` that follow each other make a row.
+
+The key is the path up to the first dot of the base name; each extension is a column of raw bytes,
+which nothing here decodes. A unit is a tar file. Nothing is written to disk, and only members of
+columns that are asked for are read. Hidden members (`.x`, `._x`) and WebDataset's own notes
+(`__x__`) are no data.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import BinaryIO, ClassVar, Literal, cast
+
+import numpy as np
+
+from silva.columns import Array, Column, Values
+from silva.errors import SourceError
+from silva.io.batches import RUN_BYTES
+from silva.io.names import chosen
+from silva.io.paths import Files, Paths, local_files
+from silva.io.tar_members import members, read_data
+from silva.io.travel import Travels
+
+LOOK = 100
+"""Samples that decide which columns there are."""
+RUN_SAMPLES = 4096
+_COMPRESSED = (".tar.gz", ".tgz")
+
+Sample = tuple[str, dict[str, bytes]]
+"""A key, and the bytes of each extension (empty where they were not asked for)."""
+
+
+@dataclass(frozen=True)
+class TarFiles(Travels):
+    access: ClassVar[Literal["chunked"]] = "chunked"
+    carried: ClassVar[tuple[str, ...]] = ("_names",)
+    files: Files
+    given: tuple[str, ...] | None
+    """Columns chosen by the user: other extensions are then ignored."""
+    replays: bool
+    """True where a compressed file was named: it is read from its start."""
+
+    @functools.cached_property
+    def _names(self) -> tuple[str, ...]:
+        if self.given is not None:
+            return self.given
+        names = {"key": None}
+        for file in range(len(self.files.listing)):
+            with self._stream(file) as (stream, path, size):
+                for _, parts in itertools.islice(_samples(stream, path, size), LOOK):
+                    names.update(dict.fromkeys(parts))
+            if len(names) > 1:
+                break  # the first tar that is not empty
+        return tuple(names)
+
+    def columns(self) -> tuple[str, ...]:
+        return self._names
+
+    def types(self) -> dict[str, str]:
+        return {name: "str" if name == "key" else "bytes" for name in self._names}
+
+    def describe(self) -> str:
+        return f"tar {self.files.describe()}"
+
+    def fingerprint(self) -> str:
+        return f"tar:{self.files.fingerprint()}"
+
+    def length(self) -> None:
+        return None
+
+    def units(self) -> int:
+        return len(self.files.listing)
+
+    def unit_rows(self) -> None:
+        return None
+
+    def open(self, unit: int, start: int, columns: tuple[str, ...]) -> Iterator[dict[str, Column]]:
+        known = frozenset(self._names)
+        run: list[Sample] = []
+        held = 0
+        with self._stream(unit) as (stream, path, size):
+            for key, parts in _samples(stream, path, size, frozenset(columns), start):
+                if self.given is None and not parts.keys() <= known:
+                    raise SourceError(_late(path, key, min(parts.keys() - known)))
+                run.append((key, parts))
+                held += sum(map(len, parts.values()))
+                if held >= RUN_BYTES or len(run) >= RUN_SAMPLES:
+                    yield _columns(run, columns)
+                    run, held = [], 0
+        if run:
+            yield _columns(run, columns)
+
+    @contextmanager
+    def _stream(self, file: int) -> Iterator[tuple[BinaryIO, str, int | None]]:
+        """The plain archive, its path, and its size where it is not compressed."""
+        path = self.files.listing.paths[file]
+        with self.files.open(file) as stream:
+            if path.endswith(_COMPRESSED):
+                with gzip.open(stream, "rb") as plain:
+                    yield cast(BinaryIO, plain), path, None
+            else:
+                yield stream, path, int(self.files.listing.sizes[file])
+
+
+def _samples(
+    stream: BinaryIO,
+    path: str,
+    size: int | None,
+    wanted: frozenset[str] = frozenset(),
+    start: int = 0,
+) -> Iterator[Sample]:
+    """Samples from number `start` on; of those before, only headers are read.
+
+    Members are read as they come, never by going back: a compressed archive could not.
+    """
+    key: str | None = None
+    parts: dict[str, bytes] = {}
+    number = -1
+    for member in members(stream, path, size):
+        folder, slash, base = member.name.removeprefix("./").rpartition("/")
+        stem, dot, extension = base.partition(".")
+        if base.startswith(".") or (base.startswith("__") and base.endswith("__")):
+            continue
+        if not dot or not extension or extension == "key":
+            raise SourceError(
+                f"{path}: the member {member.name!r} is not called key.extension (and the "
+                "extension may not be 'key'), so it belongs to no row"
+            )
+        own = folder + slash + stem
+        if own != key:
+            if key is not None and number >= start:
+                yield key, parts
+            key, parts, number = own, {}, number + 1
+        if extension in parts:
+            raise SourceError(f"{path}: the member {member.name!r} comes twice in one row")
+        is_read = number >= start and extension in wanted
+        parts[extension] = read_data(stream, member, path) if is_read else b""
+    if key is not None and number >= start:
+        yield key, parts
+
+
+def _columns(run: list[Sample], columns: tuple[str, ...]) -> dict[str, Column]:
+    if not columns:
+        return {"": Array(np.zeros(len(run), dtype=bool))}
+    return {
+        name: Values([key if name == "key" else parts.get(name) for key, parts in run])
+        for name in columns
+    }
+
+
+def _late(path: str, key: str, extension: str) -> str:
+    return (
+        f"{path}: the row {key!r} has a member .{extension}, which none of the first {LOOK} rows "
+        "of the first tar has; name the columns that you want with columns=[…] to ignore others"
+    )
+
+
+def read_tar(paths: Paths, *, columns: Sequence[str] | None = None) -> TarFiles:
+    """Rows of `key` and one column of bytes an extension; None where a row lacks one."""
+    files = local_files(paths, (".tar", *_COMPRESSED))
+    replays = any(pattern.endswith(_COMPRESSED) for pattern in files.patterns)
+    return TarFiles(files, chosen(columns), replays)

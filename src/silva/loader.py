@@ -1,0 +1,411 @@
+"""The loader: a pipeline being read, epoch after epoch, from any state, by one rank."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from silva.errors import LoaderError, PlanError, SilvaError, StateError
+from silva.optimize.runner import optimize
+from silva.order.length import plan_rows
+from silva.order.shards import shards_of_rank
+from silva.order.state import check_state, new_state
+from silva.physical import plan as physical
+from silva.physical.context import Context, Failure
+from silva.physical.lower import Lowering
+from silva.plan import node as logical
+from silva.plan.node import option
+from silva.profile.machine import Machine, parse_bytes
+from silva.run.executor import Executor
+from silva.run.failures import Failures, Policy, Skip, Substitute
+from silva.run.lane import Backend
+from silva.run.stream import Part, Stream
+
+if TYPE_CHECKING:
+    from silva.feed.torch import TorchFeed
+
+_DEADLINE = 600.0
+_DEFAULT_MEMORY = 4 << 30
+
+
+class Loader:
+    """Made by `pipeline.loader(…)`. Each `for batch in loader` is one epoch.
+
+    >>> import silva as sv
+    >>> loader = sv.from_columns({"x": range(6)}).batch(4).loader(backend="inline")
+    >>> [batch["x"].tolist() for batch in loader]
+    [[0, 1, 2, 3], [4, 5]]
+    """
+
+    def __init__(
+        self,
+        plan: logical.Node,
+        *,
+        workers: int | Literal["auto"] = "auto",
+        backend: Backend | Literal["auto"] = "auto",
+        memory: int | str | Literal["auto"] = "auto",
+        on_error: Policy = "raise",
+        failures: str | Path | None = None,
+        seed: int | None = None,
+        rank: int = 0,
+        world: int = 1,
+        epochs: int | None = None,
+        steps: int | None = None,
+        eval: bool = False,
+        group: Any = None,
+        progress: bool = False,
+        deadline: float = _DEADLINE,
+    ) -> None:
+        _check_arguments(workers, backend, rank, world, epochs, steps, deadline, on_error)
+        self._logical = without_shuffles(plan) if eval else plan
+        self._seed = int(option(plan, "seed", 0) if seed is None else seed)
+        self._rank, self._world = rank, world
+        self._epochs, self._steps, self._eval = epochs, steps, eval
+        self._group = group
+        self._progress = progress
+        self._policy: Policy = on_error
+        self._shards = int(option(plan, "shards", world))
+        shards_of_rank(self._shards, rank, world)
+        machine = Machine.here()
+        self._memory = (
+            min(_DEFAULT_MEMORY, machine.memory // 4) if memory == "auto" else parse_bytes(memory)
+        )
+        count = machine.cpus if workers == "auto" else int(workers)
+        self._executor = Executor(
+            backend=None if backend == "auto" else backend,
+            workers=0 if backend == "inline" else count,
+            memory=self._memory,
+            deadline=deadline,
+        )
+        self._closer = weakref.finalize(self, self._executor.close)
+        self._failures = Failures(on_error, None if failures is None else Path(failures))
+        self._optimized, self.applied = optimize(self._logical)
+        self._physical: Any = None
+        self._epoch = 0
+        self._start: dict[str, Any] = {}
+        self._step = 0
+        self._stream: Stream | None = None
+        self._live = False
+        self._saved: dict[str, Any] | None = None
+        self._first = True
+        self._watch = Watch()
+
+    # Iterating.
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        if self._live:
+            raise LoaderError(
+                "this loader is already being iterated; make a second loader, or finish (or close) "
+                "the first loop"
+            )
+        if not self._first:
+            self._epoch, self._start, self._step = self._next_epoch()
+        if self._epochs is not None and self._epoch >= self._epochs:
+            raise LoaderError(f"all {self._epochs} epochs of this loader are done")
+        self._first = False
+        self._saved = None
+        self._live = True
+        return self._iterate()
+
+    def _next_epoch(self) -> tuple[int, dict[str, Any], int]:
+        saved = self._saved
+        if saved is not None and saved["step"] == 0 and not saved["cursors"]:
+            return saved["epoch"], {}, 0  # the last epoch was read to its end
+        return self._epoch + 1, {}, 0
+
+    def _iterate(self) -> Iterator[dict[str, Any]]:
+        stream = self._open()
+        self._stream = stream
+        complete = False
+        try:
+            source = self._agreed(stream) if self._needs_agreement() else iter(stream)
+            watched = self._watch.follow(source, self) if self._progress else source
+            if self._steps is None:
+                for batch in watched:
+                    self._step += 1
+                    yield batch
+            else:
+                yield from self._counted(watched)
+            complete = True
+        finally:
+            self._live = False
+            self._saved = self._state_at_end() if complete else self._state_now()
+            self._stream = None
+            if not complete:
+                self._executor.close()
+
+    def _counted(self, batches: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        assert self._steps is not None
+        while self._step < self._steps:
+            batch = next(batches, None)
+            if batch is None:
+                raise SilvaError(
+                    f"rank {self._rank} ran out of rows after {self._step} of the {self._steps} "
+                    "steps that were asked for: lower steps="
+                )
+            self._step += 1
+            yield batch
+
+    def _open(self) -> Stream:
+        if self._physical is None:
+            self._physical = Lowering(self._column_values).lower(self._optimized)
+            self._check_equal_steps()
+            shards = self._shards // self._world
+            self._executor.segments = max(1, shards * _count_segments(self._physical))
+        self._failures.start()
+        return Stream(
+            self._physical,
+            self._executor,
+            self._context(),
+            Part(
+                self._shards,
+                shards_of_rank(self._shards, self._rank, self._world),
+                self._world,
+                self._eval,
+            ),
+            self._failures,
+            self._start,
+        )
+
+    def _context(self) -> Context:
+        policy = self._policy
+        if isinstance(policy, Substitute):
+            return Context(self._seed, self._epoch, "substitute", policy.value)
+        return Context(self._seed, self._epoch, "skip" if isinstance(policy, Skip) else "raise")
+
+    def _column_values(self, plan: logical.Node, name: str) -> np.ndarray:
+        """A whole column of a plan, read here and now: weights must be known before the first row."""
+        picked = logical.Batch(logical.Select(without_shuffles(plan), (name,)), 4096)
+        loader = Loader(picked, backend="inline", seed=self._seed)
+        parts = [batch[name] for batch in loader]
+        return np.concatenate(parts) if parts else np.empty(0)
+
+    # Equal steps on all ranks.
+
+    def _check_equal_steps(self) -> None:
+        if self._world == 1 or self._eval or self._steps is not None:
+            return
+        batch = next((n for n in logical.walk(self._logical) if isinstance(n, logical.Batch)), None)
+        if batch is None or batch.size is None:
+            if self._group is None:
+                raise PlanError(
+                    f"with world={self._world}, ranks must take the same number of steps: use "
+                    "batch(n, drop_last=True), steps=…, group=…, or eval=True"
+                )
+            return
+        rows = plan_rows(batch.input)
+        if rows is None:
+            if self._group is None:
+                raise PlanError(
+                    f"with world={self._world}, the number of rows after filters is not known "
+                    "beforehand: give steps=…, or group='auto' to agree over torch.distributed"
+                )
+        elif not batch.drop_last and rows % batch.size:
+            raise PlanError(
+                f"with world={self._world}, {rows} rows do not fill batches of {batch.size}, and the "
+                "last would be uneven: use batch(n, drop_last=True), or eval=True to pad with a mask"
+            )
+
+    def _needs_agreement(self) -> bool:
+        return self._group is not None and self._world > 1 and not self._eval
+
+    def _agreed(self, stream: Stream) -> Iterator[dict[str, Any]]:
+        """Batches as long as every rank has one: looks one ahead, and asks the others."""
+        from silva.feed.agreement import all_have_one
+
+        batches = iter(stream)
+        ahead = next(batches, None)
+        states = stream.state()
+        while all_have_one(ahead is not None, self._group):
+            assert ahead is not None
+            batch, self._ahead_state = ahead, states
+            ahead = next(batches, None)
+            states = stream.state()
+            yield batch
+
+    # State.
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the stream stands, after the batch that was handed out last; plain JSON."""
+        if self._live:
+            return self._state_now()
+        if self._saved is not None:
+            return self._saved
+        return self._state(self._epoch, self._start, self._step)
+
+    def _state(self, epoch: int, cursors: dict[str, Any], step: int) -> dict[str, Any]:
+        return new_state(self._logical, self._seed, epoch, self._shards, cursors, step)
+
+    def _state_now(self) -> dict[str, Any]:
+        assert self._stream is not None
+        cursors = self._stream.state() if not self._needs_agreement() else self._ahead_state
+        return self._state(self._epoch, cursors, self._step)
+
+    def _state_at_end(self) -> dict[str, Any]:
+        return self._state(self._epoch + 1, {}, 0)
+
+    def load_state_dict(self, state: Mapping[str, Any], *, allow_changed: bool = False) -> None:
+        """Continues from `state`: the next loop hands out what came after it."""
+        if self._live:
+            raise LoaderError("a loader cannot be moved while it is being iterated")
+        found = check_state(dict(state), self._logical, allow_changed)
+        if int(found["seed"]) != self._seed:
+            raise StateError(
+                f"the state was saved with seed={found['seed']}, this loader has seed={self._seed}"
+            )
+        shards = int(found["shards"])
+        if shards % self._world:
+            raise StateError(
+                f"the state has {shards} shards, which {self._world} ranks cannot share equally: "
+                f"use sv.reshard(state, {self._world * max(1, shards // self._world)}, pipeline)"
+            )
+        mine = shards_of_rank(shards, self._rank, self._world)
+        cursors = found["cursors"]
+        missing = [s for s in mine if str(s) not in cursors]
+        if cursors and missing and found["step"]:
+            raise StateError(
+                f"the state lacks shard {missing[0]}, which rank {self._rank} of {self._world} needs: "
+                "merge the states of all ranks with sv.merge_states([…])"
+            )
+        extra = {k: v for k, v in cursors.items() if not k.isdigit()}
+        self._shards = shards
+        self._physical = None
+        self._epoch = int(found["epoch"])
+        self._step = int(found["step"])
+        self._start = {str(s): cursors[str(s)] for s in mine if str(s) in cursors} | extra
+        self._saved = None
+        self._first = True
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next loop reads this epoch from its start."""
+        if self._live:
+            raise LoaderError("set_epoch comes before the loop, not inside it")
+        if epoch < 0:
+            raise PlanError(f"epochs count from 0, not {epoch}")
+        self._epoch, self._start, self._step = epoch, {}, 0
+        self._saved, self._first = None, True
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that is being read, or was read last."""
+        return self._epoch
+
+    # Looking.
+
+    def __len__(self) -> int:
+        """Batches in an epoch, where that is known without running it."""
+        if self._steps is not None:
+            return self._steps
+        rows = plan_rows(self._logical)
+        if rows is None:
+            raise TypeError(
+                "the length of this loader is not known before it has run: filters, explodes or "
+                "token budgets decide; use steps=… to fix it"
+            )
+        return rows
+
+    @property
+    def failures(self) -> list[Failure]:
+        """Rows that failed so far (the first 1000)."""
+        return list(self._failures.kept)
+
+    def stats(self) -> dict[str, dict[str, Any]]:
+        """Counters of each stage: rows, bytes, busy, starved, blocked, queue fill, backend and why."""
+        from silva.insight.stats import lane_stats
+
+        return {lane.name: lane_stats(lane) for lane in self._executor.lanes.values()}
+
+    def explain(self) -> str:
+        """The plan as written, the plan as run, and what was measured so far."""
+        from silva.insight.explain import explain_loader
+
+        if self._physical is None:
+            self._physical = Lowering(self._column_values).lower(self._optimized)
+        return explain_loader(self._logical, self.applied, self._physical, self._executor)
+
+    # Feeds.
+
+    def to_torch(self, device: Any = None, pin_memory: bool = False) -> TorchFeed:
+        """Batches as torch tensors, without a copy where possible."""
+        from silva.feed.torch import torch_feed
+
+        return torch_feed(self, device, pin_memory)
+
+    def to_jax(self, device: Any = None) -> Iterator[dict[str, Any]]:
+        """Batches as jax arrays."""
+        from silva.feed.jax import jax_batches
+
+        return jax_batches(self, device)
+
+    def to_arrow(self) -> Any:
+        """The epoch as a `pyarrow.RecordBatchReader`."""
+        from silva.feed.arrow import arrow_reader
+
+        return arrow_reader(self)
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def report(self, path: str | Path) -> Path:
+        """Writes one self-contained HTML page about the plan and what was measured."""
+        from silva.insight.report import write_report
+
+        return write_report(self, Path(path))
+
+    def close(self) -> None:
+        """Ends all workers now instead of when the loader goes."""
+        self._executor.close()
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self.close()
+
+
+class Watch:
+    """Follows a loop for the progress line."""
+
+    def follow(self, batches: Iterator[Any], loader: Loader) -> Iterator[Any]:
+        from silva.insight.progress import progress
+
+        return progress(batches, loader)
+
+
+def without_shuffles(plan: logical.Node) -> logical.Node:
+    """The same rows in their own order: what evaluation reads."""
+
+    def change(node: logical.Node) -> logical.Node:
+        return node.input if isinstance(node, logical.Shuffle | logical.Sample) else node
+
+    return logical.transform(plan, change)
+
+
+def _count_segments(plan: Any) -> int:
+    own = isinstance(plan, physical.Segment | physical.BatchSegment)
+    return own + sum(_count_segments(child) for child in physical.inputs(plan))
+
+
+def _check_arguments(
+    workers: Any, backend: Any, rank: int, world: int, epochs: Any, steps: Any, deadline: Any,
+    on_error: Any,
+) -> None:  # fmt: skip
+    if workers != "auto" and (not isinstance(workers, int) or workers < 0):
+        raise PlanError(f"workers is 'auto' or a whole number from 0 up, not {workers!r}")
+    if backend not in ("auto", "inline", "threads", "processes"):
+        raise PlanError(
+            f"backend is 'auto', 'inline', 'threads' or 'processes', not {backend!r}"
+        )
+    if not (isinstance(world, int) and world >= 1 and 0 <= rank < world):
+        raise PlanError(f"rank counts from 0 to world - 1: rank={rank!r}, world={world!r}")
+    for name, value in (("epochs", epochs), ("steps", steps)):
+        if value is not None and (not isinstance(value, int) or value < 1):
+            raise PlanError(f"{name} is a whole number from 1 up, not {value!r}")
+    if not deadline > 0:
+        raise PlanError(f"deadline is in seconds and positive, not {deadline!r}")
+    if on_error != "raise" and not isinstance(on_error, Skip | Substitute):
+        raise PlanError(f"on_error is 'raise', sv.Skip(…) or sv.Substitute(…), not {on_error!r}")

@@ -1,0 +1,144 @@
+"""Arithmetic, comparisons and logic on any column: numpy's meaning, nulls carried along.
+
+A null on either side gives a null; a filter keeps only rows that are true, so nulls are dropped there.
+Python numbers in an expression are weak, as in numpy: `uint8 + 1` stays uint8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from silva.columns import Array, Column, Values
+from silva.order.draws import Draw
+from silva.plan.operator import Operator, register_operator
+
+_UFUNCS: dict[str, Callable[..., Any]] = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "divide": np.true_divide,
+    "floor_divide": np.floor_divide,
+    "remainder": np.remainder,
+    "power": np.power,
+    "negative": np.negative,
+    "absolute": np.absolute,
+    "equal": np.equal,
+    "not_equal": np.not_equal,
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "greater": np.greater,
+    "greater_equal": np.greater_equal,
+    "and": np.logical_and,
+    "or": np.logical_or,
+    "xor": np.logical_xor,
+    "not": np.logical_not,
+}
+_PREDICATES = {
+    "equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
+    "and", "or", "xor", "not",
+}  # fmt: skip
+
+
+def _operands(columns: list[Column]) -> tuple[list[Any], np.ndarray | None]:
+    """The columns as arrays (constants as plain scalars, so that they stay weak), and which rows
+    have a value in all of them."""
+    arrays: list[Any] = []
+    valid: np.ndarray | None = None
+    for column in columns:
+        settled = column.settled()
+        if isinstance(settled, Array):
+            data, ok = settled.data, settled.valid
+            if data.ndim == 1 and data.strides == (0,) and len(data):
+                data = data[0].item()
+        else:
+            items = settled.rows()
+            present = np.array([x is not None for x in items], dtype=bool)
+            ok = None if present.all() else present
+            data = np.empty(len(items), dtype=object)
+            data[:] = items
+        arrays.append(data)
+        if ok is not None:
+            valid = ok if valid is None else valid & ok
+    return arrays, valid
+
+
+def _elementwise(name: str) -> Callable[[list[Column], dict[str, Any], Draw], Column]:
+    ufunc = _UFUNCS[name]
+
+    def kernel(columns: list[Column], params: dict[str, Any], draw: Draw) -> Column:
+        arrays, valid = _operands(columns)
+        count = len(columns[0])
+        if any(isinstance(a, np.ndarray) and a.dtype == object for a in arrays):
+            return _objects(name, ufunc, arrays, valid, count)
+        out = np.asarray(ufunc(*arrays))
+        if out.ndim == 0:
+            out = np.full(count, out)
+        return Array(out, valid)
+
+    return kernel
+
+
+def _objects(
+    name: str, ufunc: Callable[..., Any], arrays: list[Any], valid: np.ndarray | None, count: int
+) -> Column:
+    """Text and other Python values, row by row with Python's own operators."""
+    rows = [a if isinstance(a, np.ndarray) else np.full(count, a, dtype=object) for a in arrays]
+    if valid is None:
+        out = ufunc(*rows)
+    else:
+        out = np.full(count, None, dtype=object)
+        out[valid] = ufunc(*(r[valid] for r in rows))
+    if name in _PREDICATES:
+        keep = np.zeros(count, bool) if valid is None else ~valid
+        flags = np.array([bool(x) for x in np.where(keep, False, out)], dtype=bool)
+        return Array(flags, valid)
+    return Values(out.tolist()).settled()
+
+
+def _is_null(columns: list[Column], params: dict[str, Any], draw: Draw) -> Column:
+    (column,) = columns
+    if isinstance(column, Array):
+        none = np.zeros(len(column), dtype=bool)
+        return Array(none if column.valid is None else ~column.valid)
+    return Array(np.array([x is None for x in column.rows()], dtype=bool))
+
+
+def _is_in(columns: list[Column], params: dict[str, Any], draw: Draw) -> Column:
+    wanted = set(params["values"])
+    return Array(np.array([x in wanted for x in columns[0].rows()], dtype=bool))
+
+
+def _cast(columns: list[Column], params: dict[str, Any], draw: Draw) -> Column:
+    column = columns[0].settled()
+    dtype = np.dtype(params["dtype"])
+    if isinstance(column, Array):
+        return Array(column.data.astype(dtype), column.valid)
+    items = column.rows()
+    present = np.array([x is not None for x in items], dtype=bool)
+    data = np.array([0 if x is None else x for x in items]).astype(dtype)
+    return Array(data, None if present.all() else present)
+
+
+def _hash_fraction(columns: list[Column], params: dict[str, Any], draw: Draw) -> Column:
+    """A number in [0, 1) that depends on the value and the salt alone: stable as data grows."""
+    import hashlib
+
+    salt = str(params["salt"]).encode()
+    out = np.empty(len(columns[0]))
+    rows = zip(*(c.rows() for c in columns), strict=True)
+    for i, row in enumerate(rows):
+        text = "\x1f".join(f"{type(x).__name__}:{x}" for x in row).encode("utf-8", "replace")
+        word = hashlib.blake2b(text, digest_size=8, key=salt[:64]).digest()
+        out[i] = (int.from_bytes(word, "little") >> 11) / (1 << 53)
+    return Array(out)
+
+
+for _name in _UFUNCS:
+    register_operator(Operator(_name, _elementwise(_name)))
+register_operator(Operator("is_null", _is_null))
+register_operator(Operator("is_in", _is_in, releases_gil=False))
+register_operator(Operator("cast", _cast))
+register_operator(Operator("hash_fraction", _hash_fraction, releases_gil=False))

@@ -1,0 +1,57 @@
+"""Drops derivations that nobody reads.
+
+Motive: pipelines are shared and extended; a column that this job does not use should cost nothing.
+
+    select label                      select label
+    derive image = decode(bytes)  →   derive label = f(path)
+    derive label = f(path)            source path, bytes
+    source path, bytes
+
+Must not fire: when the step is impure (its effect is the point), or when a later step reads what it
+writes (`derive thumb = resize(image)` keeps `image`).
+
+Law: a pure step whose columns no later node reads does not change any column that is read.
+"""
+
+from __future__ import annotations
+
+from silva.plan.node import Batch, Derive, Filter, MapRows, Node, Pack, Rename, Select
+from silva.plan.schema import columns
+from silva.plan.traits import step_reads, traits
+
+NAME = "drop_unread"
+
+
+def apply(plan: Node) -> Node:
+    """The plan without derivations that nobody reads."""
+    return _visit(plan, frozenset(columns(plan)))
+
+
+def _visit(node: Node, wanted: frozenset[str]) -> Node:
+    match node:
+        case Derive() if not wanted & set(node.into) and traits(node).pure:
+            return _visit(node.input, wanted)
+        case Derive():
+            below = (wanted - set(node.into)) | set(step_reads(node.step))
+        case Filter():
+            below = wanted | set(step_reads(node.step))
+        case Select():
+            below = frozenset(node.names)
+        case Rename():
+            old = {new: o for o, new in node.names}
+            below = frozenset(old.get(n, n) for n in wanted)
+        case Pack():
+            below = frozenset(node.columns)
+        case MapRows() | Batch():
+            below = frozenset(columns(node.inputs[0]))
+        case _:
+            return _everything(node)
+    return node.with_inputs((_visit(node.inputs[0], frozenset(below)),))
+
+
+def _everything(node: Node) -> Node:
+    """A node that reads all columns of its inputs, or has several."""
+    return node.with_inputs(tuple(_visit(c, frozenset(columns(c))) for c in node.inputs))
+
+
+__all__ = ["NAME", "apply"]

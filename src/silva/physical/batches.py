@@ -1,0 +1,244 @@
+"""Batches as values, and the steps that come after `batch`, where the row *is* the batch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from silva.columns import Array, Block, Column, Ragged, Values
+from silva.errors import ColumnError
+from silva.order.draws import Draw, stream_key
+from silva.physical.call import Worker
+from silva.physical.context import Context, Failure, row_key
+from silva.physical.evaluate import evaluate
+from silva.physical.rows import user_traceback
+from silva.physical.stage import Result
+from silva.plan import expr
+from silva.plan import node as logical
+from silva.plan.function import Function
+from silva.plan.show import show_node
+
+_NO_ROWS = np.zeros(0, dtype=np.uint64)
+
+
+@dataclass(frozen=True, eq=False)
+class BatchValue:
+    """One batch: what the user will see, and the identity of its first row."""
+
+    values: dict[str, Any]
+    rows: int
+    id: int
+    place: int | None
+
+    @property
+    def nbytes(self) -> int:
+        return sum(int(getattr(v, "nbytes", 64)) for v in self.values.values())
+
+    def __len__(self) -> int:
+        return 1
+
+
+def batch_value(block: Block, pad: Any) -> BatchValue:
+    """The batch of exactly these rows."""
+    values = {name: column_batch(name, column, pad) for name, column in block.columns.items()}
+    place = None if block.places is None or not len(block) else int(block.places[0])
+    return BatchValue(values, len(block), int(block.ids[0]) if len(block) else 0, place)
+
+
+def column_batch(name: str, column: Column, pad: Any) -> Any:
+    """One column of a batch: padded where asked, writable, never shared with a source."""
+    try:
+        value = _padded(name, column, pad)
+    except ColumnError as error:
+        raise ColumnError(f"column {name!r}: {error}") from None
+    if isinstance(value, np.ndarray):
+        return value if value.flags.writeable else value.copy()
+    if isinstance(value, Ragged) and isinstance(value.values, np.ndarray):
+        if not value.values.flags.writeable:
+            return Ragged(value.values.copy(), value.offsets)
+    return value
+
+
+def _padded(name: str, column: Column, pad: Any) -> Any:
+    if pad is None or (isinstance(pad, dict) and name not in pad):
+        return column.batch()
+    fill = pad[name] if isinstance(pad, dict) else pad
+    if isinstance(column, Values) and any(_dims(x) > 1 for x in column.items):
+        return _pad_arrays(column.items, fill)
+    value = column.batch()
+    if isinstance(value, Ragged) and isinstance(value.values, np.ndarray):
+        return value.padded(fill) if value.values.dtype != object else value
+    return value
+
+
+def _dims(item: Any) -> int:
+    return int(getattr(item, "ndim", 0))
+
+
+def _pad_arrays(items: list[np.ndarray], fill: Any) -> np.ndarray:
+    """Arrays of different shapes in one, each in the corner at the origin."""
+    ranks = {x.ndim for x in items}
+    if len(ranks) > 1:
+        raise ColumnError(f"rows of {sorted(ranks)} dimensions cannot be padded to one shape")
+    shape = np.max([x.shape for x in items], axis=0)
+    dtype = np.result_type(*sorted({x.dtype for x in items}, key=str))
+    out = np.full((len(items), *shape), fill, dtype=dtype)
+    for row, x in zip(out, items, strict=True):
+        row[tuple(slice(0, n) for n in x.shape)] = x
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class BatchStage:
+    """Steps on whole batches: functions see a batch's columns as arrays."""
+
+    nodes: tuple[logical.Node, ...]
+
+    @property
+    def label(self) -> str:
+        return " → ".join(show_node(n) for n in self.nodes)
+
+    @property
+    def read(self) -> None:
+        return None
+
+    def run(self, payload: BatchValue, context: Context, worker: Worker) -> Result:
+        started, cpu = time.perf_counter(), time.thread_time()
+        failures: tuple[Failure, ...] = ()
+        batch: BatchValue | None = payload
+        for node in self.nodes:
+            try:
+                batch = _apply(node, batch, context, worker)
+            except Exception as error:
+                if context.on_error == "substitute" and isinstance(node, logical.Derive):
+                    values = dict.fromkeys(node.into, context.substitute)
+                    batch = replace(batch, values={**batch.values, **values})
+                    failures += (_failure(payload, node, error),)
+                    continue
+                failures += (_failure(payload, node, error),)
+                batch = None
+            if batch is None:
+                break
+        kept = [] if batch is None else [batch]
+        block = Block({"batch": Values(kept)}, _NO_ROWS[:0] if not kept else np.zeros(1, np.uint64))
+        return Result(
+            block, 1, None, (), failures, time.perf_counter() - started, time.thread_time() - cpu
+        )
+
+
+def _failure(payload: BatchValue, node: logical.Node, error: Exception) -> Failure:
+    return Failure(
+        row=0,
+        part=0,
+        key=row_key(payload.id, payload.place),
+        step=show_node(node),
+        error=f"{type(error).__name__}: {error}",
+        traceback=user_traceback(error),
+        cause=error,
+    )
+
+
+def _apply(
+    node: logical.Node, batch: BatchValue, context: Context, worker: Worker
+) -> BatchValue | None:
+    match node:
+        case logical.Derive():
+            made = _derive(node, batch, context, worker)
+            return replace(batch, values={**batch.values, **made})
+        case logical.Filter():
+            kept = _value(node.step, node.id, batch, context, worker)
+            return batch if bool(np.all(kept)) else None
+        case logical.Select():
+            return replace(batch, values={n: batch.values[n] for n in node.names})
+        case logical.Rename():
+            new = dict(node.names)
+            return replace(batch, values={new.get(n, n): v for n, v in batch.values.items()})
+        case logical.MapRows():
+            row = replace(batch, values={**batch.values, "row": dict(batch.values)})
+            made = _value(node.step, node.id, row, context, worker)
+            return replace(batch, values={n: made[n] for n in node.into})
+    raise ColumnError(f"`{show_node(node)}` cannot follow batch")
+
+
+def _derive(
+    node: logical.Derive, batch: BatchValue, context: Context, worker: Worker
+) -> dict[str, Any]:
+    made = _value(node.step, node.id, batch, context, worker)
+    if len(node.into) == 1:
+        return {node.into[0]: made}
+    if isinstance(made, dict):
+        return {name: made[name] for name in node.into}
+    return dict(zip(node.into, made, strict=True))
+
+
+def _value(
+    step: expr.Term | Function, id: str, batch: BatchValue, context: Context, worker: Worker
+) -> Any:
+    ids = np.array([batch.id], dtype=np.uint64)
+    places = None if batch.place is None else np.array([batch.place], dtype=np.uint64)
+    key = (context.seed, context.epoch, id)
+    if not isinstance(step, Function):
+        return _evaluate_batch(step, batch, key)
+    fn: Callable[..., Any] = worker.callable(step)
+    given = [_argument(batch.values[n], n in step.marks.owns) for n in step.reads]
+    positional = given[: len(given) - len(step.keywords)]
+    named = dict(zip(step.keywords, given[len(positional) :], strict=True))
+    if step.takes_rng:
+        named["rng"] = next(Draw(stream_key(*key), ids, places).generators())
+    return fn(*positional, **named)
+
+
+def _argument(value: Any, owned: bool) -> Any:
+    if not isinstance(value, np.ndarray):
+        return value
+    if owned:
+        return value.copy()
+    view = value.view()
+    view.flags.writeable = False
+    return view
+
+
+def _evaluate_batch(term: expr.Term, batch: BatchValue, key: tuple[int | str, ...]) -> Any:
+    columns: dict[str, Column] = {}
+    for name in expr.columns_read(term):
+        value = batch.values[name]
+        columns[name] = Array(value) if isinstance(value, np.ndarray) else Values(list(value))
+    ids = np.arange(batch.rows, dtype=np.uint64) + np.uint64(batch.id)
+    return evaluate(term, columns, ids, None, key).batch()
+
+
+@dataclass(frozen=True, eq=False)
+class CollateStage:
+    """A function of the user's that makes a batch of its rows, given as a list of dicts."""
+
+    function: Function
+    read = None
+
+    @property
+    def label(self) -> str:
+        return f"collate {self.function.name}  [{self.function.where}]"
+
+    def run(self, payload: Block, context: Context, worker: Worker) -> Result:
+        started, cpu = time.perf_counter(), time.thread_time()
+        names = list(payload.columns)
+        rows = [
+            dict(zip(names, values, strict=True))
+            for values in zip(*(payload.columns[n].rows() for n in names), strict=True)
+        ]
+        place = None if payload.places is None else int(payload.places[0])
+        batch = BatchValue({}, len(payload), int(payload.ids[0]), place)
+        failures: tuple[Failure, ...] = ()
+        kept: list[BatchValue] = []
+        try:
+            made = worker.callable(self.function)(rows)
+            kept = [replace(batch, values=made if isinstance(made, dict) else {"batch": made})]
+        except Exception as error:
+            failures = (replace(_failure(batch, logical.Node(), error), step=self.label),)
+        block = Block({"batch": Values(kept)}, np.zeros(len(kept), np.uint64))
+        return Result(
+            block, 1, None, (), failures, time.perf_counter() - started, time.thread_time() - cpu
+        )

@@ -1,0 +1,72 @@
+"""What a stage may know about the run: the keys of its randomness, and what to do with bad rows."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Context:
+    seed: int
+    epoch: int
+    on_error: Literal["raise", "skip", "substitute"] = "raise"
+    substitute: Any = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A row on which a step failed, in a form that travels between processes."""
+
+    row: int
+    """The input row of the stage, counted from the start of its block."""
+    part: int
+    """Which part of that row, where a step exploded it."""
+    key: str
+    """`source:row` or `source:row:place`."""
+    step: str
+    """The step as the plan shows it, with the function's file and line."""
+    error: str
+    """The exception's type and message."""
+    traceback: str
+    """The user's frames."""
+    cause: BaseException | None = None
+    """The exception itself, where it happened in this process or could be pickled."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "cause": _pickled(self.cause)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if isinstance(self.cause, bytes):
+            self.__dict__["cause"] = _unpickled(self.cause)
+
+
+def _pickled(error: BaseException | None) -> bytes | None:
+    try:
+        import cloudpickle
+
+        data: bytes = cloudpickle.dumps(error)
+    except Exception:  # noqa: BLE001  a user's exception need not be picklable: the text remains
+        return None
+    return data
+
+
+def _unpickled(data: bytes) -> BaseException | None:
+    """The exception that our own worker sent over our own pipe."""
+    try:
+        loaded = pickle.loads(data)  # noqa: S301
+    except Exception:  # noqa: BLE001  it pickled but cannot be rebuilt: the text remains
+        return None
+    return loaded if isinstance(loaded, BaseException) else None
+
+
+def row_key(row_id: int, place: int | None = None) -> str:
+    """A row's identity as people write it: `0:17`, or `0:17:3` within an exploded row.
+
+    >>> row_key((2 << 56) | 17)
+    '2:17'
+    """
+    key = f"{row_id >> 56}:{row_id & ((1 << 56) - 1)}"
+    return key if place is None else f"{key}:{place}"

@@ -1,0 +1,47 @@
+"""Expressions over the columns of a block: one kernel call an operator, for all rows at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from silva.columns import Array, Column, Grouped, Values
+from silva.order.draws import Draw, stream_key
+from silva.plan import expr
+from silva.plan.operator import operator
+
+
+def evaluate(
+    term: expr.Term,
+    columns: Mapping[str, Column],
+    ids: np.ndarray,
+    places: np.ndarray | None,
+    key: tuple[int | str, ...],
+) -> Column:
+    """The column that `term` derives; random operators draw by `key` and their place in the term."""
+    made: dict[int, Column] = {}
+    for index, part in enumerate(expr.walk(term)):
+        match part:
+            case expr.Col():
+                column = columns[part.name]
+                made[id(part)] = column.expand() if isinstance(column, Grouped) else column
+            case expr.Literal():
+                made[id(part)] = _constant(part.value, len(ids))
+            case expr.RowId():
+                made[id(part)] = Array(ids)
+            case expr.Call():
+                found = operator(part.op)
+                draw = Draw(stream_key(*key, index) if found.random else (0, 0), ids, places)
+                args = [made[id(a)] for a in part.args]
+                made[id(part)] = found.kernel(args, dict(part.params), draw)
+    return made[id(term)]
+
+
+def _constant(value: object, count: int) -> Column:
+    if isinstance(value, bool | int | float | np.number | np.bool_):
+        try:
+            return Array(np.broadcast_to(np.asarray(value), (count,)))
+        except OverflowError:
+            pass
+    return Values([value] * count)

@@ -1,0 +1,320 @@
+"""From the logical plan to the physical one: a table from node type to function.
+
+Row steps are gathered into one stage as long as rows stay in place. Over an indexed source, take, skip and
+shuffle are not work but a map on positions (`order.positions`), so they go into the feed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from silva.errors import PlanError
+from silva.order.positions import DrawRows, Map, Permute, PermuteWindows, Range, order_size
+from silva.physical import plan as physical
+from silva.physical.batches import BatchStage, CollateStage
+from silva.physical.stage import Read, Stage
+from silva.physical.steps import (
+    Call,
+    CallColumns,
+    Evaluate,
+    Keep,
+    MapWhole,
+    Project,
+    Spread,
+    Step,
+)
+from silva.plan import node as logical
+from silva.plan.fingerprint import fingerprint
+from silva.plan.function import Function
+from silva.plan.schema import columns
+from silva.plan.traits import step_is_random, step_reads
+from silva.plan.verify import is_batched
+
+WeightsOf = Callable[[logical.Node, str], np.ndarray]
+"""Reads a whole column of a plan, one value a row: weights cannot be known otherwise."""
+
+
+@dataclass
+class _Chain:
+    """A stage in the making: its input, and the steps so far."""
+
+    input: Any
+    steps: list[Step] = field(default_factory=list)
+
+    @property
+    def in_place(self) -> bool:
+        """Rows are still one to one with the input's."""
+        return not any(isinstance(s, Keep | Spread | MapWhole) for s in self.steps)
+
+    @property
+    def at_most_one(self) -> bool:
+        return not any(isinstance(s, Spread | MapWhole) for s in self.steps) and not any(
+            isinstance(s, Call | CallColumns) and s.function.marks.impure for s in self.steps
+        )
+
+
+class Lowering:
+    """Lowers one plan; holds the numbering of its sources and stages."""
+
+    def __init__(self, weights_of: WeightsOf) -> None:
+        self._weights_of = weights_of
+        self._sources = 0
+        self._segments = 0
+
+    def lower(self, node: logical.Node, needed: frozenset[str] | None = None) -> Any:
+        """The physical plan of `node`, with only `needed` columns (None: all of them)."""
+        wanted = frozenset(columns(node)) if needed is None else needed
+        if is_batched(node):
+            return self._batched(node, wanted)
+        return self._close(self._rows(node, wanted), columns(node), wanted)
+
+    # Rows.
+
+    def _rows(self, node: logical.Node, wanted: frozenset[str]) -> _Chain:
+        match node:
+            case logical.Source():
+                return self._source(node, wanted)
+            case logical.Options():
+                return self._rows(node.input, wanted)
+            case logical.Derive():
+                return self._derive(node, wanted)
+            case logical.Filter():
+                chain = self._rows(node.input, wanted | set(step_reads(node.step)))
+                return self._with(chain, Keep(node.step, node.id), node.step)
+            case logical.Select():
+                chain = self._rows(node.input, wanted)
+                return chain
+            case logical.Rename():
+                return self._rename(node, wanted)
+            case logical.Explode():
+                chain = self._rows(node.input, wanted | {node.column})
+                chain.steps.append(Spread(node.column))
+                return chain
+            case logical.MapRows():
+                everything = frozenset(columns(node.input))
+                chain = self._rows(node.input, everything)
+                names = tuple((n, n) for n in columns(node.input))
+                chain.steps += [Project(names), MapWhole(node.step, node.into, node.id)]
+                return chain
+            case logical.Shuffle():
+                return self._shuffle(node, wanted)
+            case logical.Sample():
+                return self._sample(node, wanted)
+            case logical.Take() | logical.Skip():
+                return self._take(node, wanted)
+            case logical.Cache():
+                return self._cache(node)
+            case logical.Pack():
+                below = self.lower(node.input, frozenset(node.columns))
+                return _Chain(physical.Pack(below, node))
+            case logical.Concat():
+                return _Chain(physical.Concat(self._many(node.many, wanted)))
+            case logical.Mix():
+                return _Chain(physical.Mix(self._many(node.many, wanted), node))
+            case logical.Zip():
+                return self._zip(node, wanted)
+        raise PlanError(f"{node.verb} cannot be run")
+
+    def _many(self, nodes: tuple[logical.Node, ...], wanted: frozenset[str]) -> tuple[Any, ...]:
+        names = tuple(n for n in columns(nodes[0]) if n in wanted)
+        return tuple(self._close(self._rows(n, wanted), names, wanted) for n in nodes)
+
+    def _source(self, node: logical.Source, wanted: frozenset[str]) -> _Chain:
+        names = tuple(n for n in columns(node) if n in wanted)
+        tag = self._sources
+        self._sources += 1
+        if tag > 255:
+            raise PlanError("a pipeline can have at most 256 sources")
+        if node.source.access == "indexed":
+            read = Read(node.source, names, (), tag, identity_by_place=False)
+            return _Chain(physical.IndexedFeed(read, node.source.length()))
+        return _Chain(physical.ChunkedFeed(node.source, names, tag, None))
+
+    def _derive(self, node: logical.Derive, wanted: frozenset[str]) -> _Chain:
+        below = (wanted - set(node.into)) | set(step_reads(node.step))
+        chain = self._rows(node.input, below)
+        if isinstance(node.step, Function):
+            kind = CallColumns if node.step.marks.batched else Call
+            return self._with(chain, kind(node.step, node.into, node.id), node.step)
+        chain.steps.append(Evaluate(node.step, node.into, node.id))
+        return chain
+
+    def _with(self, chain: _Chain, step: Step, function: Any) -> _Chain:
+        """The chain with a step more; a function of fixed chunks starts a stage of its own."""
+        size = function.marks.batch_size if isinstance(function, Function) else None
+        if size is None:
+            chain.steps.append(step)
+            return chain
+        below = physical.Windows(self._segment(chain), size, None)
+        return _Chain(self._segment(_Chain(below, [step])))
+
+    def _rename(self, node: logical.Rename, wanted: frozenset[str]) -> _Chain:
+        new = dict(node.names)
+        old = {n: o for o, n in node.names}
+        below = frozenset(old.get(n, n) for n in wanted)
+        chain = self._rows(node.input, below)
+        kept = [n for n in columns(node.input) if n in below]
+        chain.steps.append(Project(tuple((n, new.get(n, n)) for n in kept)))
+        return chain
+
+    def _zip(self, node: logical.Zip, wanted: frozenset[str]) -> _Chain:
+        many = []
+        for child in node.many:
+            names = tuple(n for n in columns(child) if n in wanted)
+            many.append(self._close(self._rows(child, frozenset(names)), names, frozenset(names)))
+        return _Chain(physical.Zip(tuple(many), node.stop))
+
+    # Order.
+
+    def _shuffle(self, node: logical.Shuffle, wanted: frozenset[str]) -> _Chain:
+        chain = self._rows(node.input, wanted)
+        feed = chain.input
+        movable = chain.at_most_one
+        if movable and isinstance(feed, physical.IndexedFeed):
+            if node.kind in (None, "global"):
+                return self._reorder(chain, Permute(node.seed))
+            return self._reorder(chain, PermuteWindows(node.seed, node.window))
+        if node.kind == "global":
+            raise PlanError(
+                "shuffle(kind='global') needs an indexed source (files, arrays, tables) with only "
+                "steps of one row to one row between; here rows can be shuffled in windows"
+            )
+        if movable and isinstance(feed, physical.ChunkedFeed) and feed.seed is None:
+            units = node.seed if node.kind in (None, "two-level") else None
+            chain.input = physical.Windows(replace(feed, seed=units), node.window, node.seed)
+            return chain
+        if node.kind == "two-level":
+            raise PlanError("shuffle(kind='two-level') needs a chunked source (Parquet, tar, text)")
+        return _Chain(physical.Windows(self._segment(chain), node.window, node.seed))
+
+    def _reorder(self, chain: _Chain, step: Map, by_place: bool = False) -> _Chain:
+        feed = chain.input
+        maps = (*feed.read.maps, step)
+        read = replace(
+            feed.read, maps=maps, identity_by_place=feed.read.identity_by_place or by_place
+        )
+        size = order_size(maps, feed.read.source.length())
+        return _Chain(physical.IndexedFeed(read, size), chain.steps)
+
+    def _take(self, node: logical.Take | logical.Skip, wanted: frozenset[str]) -> _Chain:
+        chain = self._rows(node.input, wanted)
+        takes = isinstance(node, logical.Take)
+        if chain.in_place and isinstance(chain.input, physical.IndexedFeed):
+            step = Range(0, node.count) if takes else Range(node.count, None)
+            return self._reorder(chain, step)
+        kind = physical.Take if takes else physical.Skip
+        return _Chain(kind(self._segment(chain), node.count))
+
+    def _sample(self, node: logical.Sample, wanted: frozenset[str]) -> _Chain:
+        chain = self._rows(node.input, wanted)
+        if not (chain.in_place and isinstance(chain.input, physical.IndexedFeed)):
+            raise PlanError(
+                "sample needs an indexed source (files, arrays, tables) with only steps of one row "
+                "to one row before it: filter after it, or write the filtered rows to a table"
+            )
+        weights = self._weights(node, chain.input.size)
+        count = chain.input.size if node.size is None else node.size
+        step = DrawRows(np.cumsum(weights), count, node.seed)
+        return self._reorder(chain, step, by_place=True)
+
+    def _weights(self, node: logical.Sample, size: int) -> np.ndarray:
+        if node.balance is not None:
+            values = self._weights_of(node.input, node.balance)
+            _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+            weights = 1.0 / counts[inverse]
+        elif isinstance(node.weights, str):
+            weights = np.asarray(self._weights_of(node.input, node.weights), dtype=np.float64)
+        else:
+            weights = np.asarray(node.weights.values, dtype=np.float64)
+        if len(weights) != size:
+            raise PlanError(f"sample: {len(weights)} weights for {size} rows")
+        if size and (not np.isfinite(weights).all() or (weights < 0).any() or not weights.sum()):
+            raise PlanError("sample: weights are finite, not negative and not all zero")
+        return weights
+
+    # Stages.
+
+    def _cache(self, node: logical.Cache) -> _Chain:
+        for below in logical.walk(node.input):
+            step = getattr(below, "step", None)
+            if step is not None and step_is_random(step):
+                raise PlanError(
+                    f"cache comes after the random step `{below.id}`: it would freeze what should "  # type: ignore[attr-defined]
+                    "differ in every epoch; put cache before it"
+                )
+        names = columns(node.input)
+        chain = self._rows(node.input, frozenset(names))
+        if not isinstance(chain.input, physical.IndexedFeed | physical.ChunkedFeed):
+            raise PlanError(
+                "cache keeps rows by the source row they come from, so it must stand in a pipeline "
+                "of one source, before mix, zip, concat, take after a filter, or pack"
+            )
+        chain.steps.append(Project(tuple((n, n) for n in names)))
+        segment = self._segment(chain)
+        return _Chain(physical.CacheRows(segment, node.folder, fingerprint(node.input)))
+
+    def _close(self, chain: _Chain, names: tuple[str, ...], wanted: frozenset[str]) -> Any:
+        kept = tuple((n, n) for n in names if n in wanted)
+        chain.steps.append(Project(kept))
+        return self._segment(chain)
+
+    def _segment(self, chain: _Chain) -> Any:
+        indexed = isinstance(chain.input, physical.IndexedFeed)
+        if not chain.steps and not indexed:
+            return chain.input
+        self._segments += 1
+        steps = _forget(chain.steps)
+        stage = Stage(steps, chain.input.read if indexed else None)
+        return physical.Segment(chain.input, stage, f"stage {self._segments}")
+
+    # Batches.
+
+    def _batched(self, node: logical.Node, wanted: frozenset[str]) -> Any:
+        after: list[logical.Node] = []
+        while not isinstance(node, logical.Batch | logical.Bucket):
+            if not isinstance(node, logical.Options):
+                after.append(node)
+            node = node.inputs[0]
+        after.reverse()
+        takes = [n for n in after if isinstance(n, logical.Take)]
+        steps = tuple(n for n in after if not isinstance(n, logical.Take))
+        below = self._batch(node, None if steps else wanted)
+        if steps:
+            self._segments += 1
+            name = f"stage {self._segments}"
+            filters = any(isinstance(n, logical.Filter) for n in steps)
+            below = physical.BatchSegment(below, BatchStage(steps), name, filters)
+        if takes:
+            if any(isinstance(n, logical.Filter) for n in steps):
+                raise PlanError("take after a filter of batches is not defined: take rows instead")
+            below = physical.Take(below, min(n.count for n in takes))
+        return below
+
+    def _batch(self, node: logical.Node, wanted: frozenset[str] | None) -> Any:
+        assert isinstance(node, logical.Batch | logical.Bucket)
+        need = frozenset(columns(node.input)) if wanted is None else wanted
+        if isinstance(node, logical.Bucket):
+            return physical.Bucket(self.lower(node.input, need | {node.by}), node)
+        if node.by is not None:
+            need = need | {node.by}
+        batch = physical.Batch(self.lower(node.input, need), node)
+        if node.collate is None:
+            return batch
+        self._segments += 1
+        return physical.BatchSegment(batch, CollateStage(node.collate), f"stage {self._segments}")
+
+
+def _forget(steps: list[Step]) -> tuple[Step, ...]:
+    """Neighbouring projections as one."""
+    out: list[Step] = []
+    for step in steps:
+        if isinstance(step, Project) and out and isinstance(out[-1], Project):
+            before = {new: old for old, new in out[-1].names}
+            step = Project(tuple((before[old], new) for old, new in step.names))
+            out.pop()
+        out.append(step)
+    return tuple(out)

@@ -1,0 +1,125 @@
+"""Physical nodes: feeds, segments and the sequential nodes between them. Data, no behaviour."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from silva.physical.stage import Read, Runs, Stage
+from silva.plan import node as logical
+
+
+@dataclass(frozen=True, eq=False)
+class IndexedFeed:
+    """Places in the order over an indexed source; the segment above reads them."""
+
+    read: Read
+    size: int
+
+
+@dataclass(frozen=True, eq=False)
+class ChunkedFeed:
+    """Blocks of a chunked source, read by threads beside the consumer."""
+
+    source: Any
+    columns: tuple[str, ...]
+    tag: int
+    seed: int | None
+    """Units come in an order permuted by this seed; None for the order they have."""
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """Blocks mapped through a stage: inline, on threads or in processes."""
+
+    input: Any
+    stage: Stage
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """Rows regrouped into windows of `width`; shuffled within each where there is a seed."""
+
+    input: Any
+    width: int
+    seed: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class Take:
+    input: Any
+    count: int
+
+
+@dataclass(frozen=True, eq=False)
+class Skip:
+    input: Any
+    count: int
+
+
+@dataclass(frozen=True, eq=False)
+class Concat:
+    many: tuple[Any, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Zip:
+    many: tuple[Any, ...]
+    stop: str
+
+
+@dataclass(frozen=True, eq=False)
+class Mix:
+    many: tuple[Any, ...]
+    spec: logical.Mix
+
+
+@dataclass(frozen=True, eq=False)
+class Pack:
+    input: Any
+    spec: logical.Pack
+
+
+@dataclass(frozen=True, eq=False)
+class CacheRows:
+    """Rows kept by identity; `input` runs only for rows that are not there yet."""
+
+    input: Segment
+    folder: str | None
+    fingerprint: str
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    input: Any
+    spec: logical.Batch
+
+
+@dataclass(frozen=True, eq=False)
+class Bucket:
+    input: Any
+    spec: logical.Bucket
+
+
+@dataclass(frozen=True, eq=False)
+class BatchSegment:
+    """Batches mapped through a stage of batch steps."""
+
+    input: Any
+    stage: Runs
+    name: str
+    filters: bool = False
+
+
+PhysicalNode = (
+    IndexedFeed | ChunkedFeed | Segment | Windows | Take | Skip | Concat | Zip | Mix | Pack
+    | CacheRows | Batch | Bucket | BatchSegment
+)  # fmt: skip
+
+
+def inputs(node: Any) -> tuple[Any, ...]:
+    """The physical nodes that a node reads."""
+    if isinstance(node, Concat | Zip | Mix):
+        return node.many
+    return () if isinstance(node, IndexedFeed | ChunkedFeed) else (node.input,)

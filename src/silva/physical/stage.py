@@ -1,0 +1,155 @@
+"""A stage: a fused chain of steps that turns a block, or a run of places in an order, into a block."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from silva.columns import Block, Column, Values, concat
+from silva.order.positions import Map, order_rows
+from silva.physical.call import Worker
+from silva.physical.context import Context, Failure
+from silva.physical.rows import Rows
+from silva.physical.steps import Step
+
+TAG_SHIFT = np.uint64(56)
+"""A row's identity holds its source in the top 8 bits."""
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Input of a stage that reads an indexed source: places in the order."""
+
+    start: int
+    stop: int
+    picked: np.ndarray | None = None
+    """These places instead of a run, where rows are fetched again by identity."""
+
+    def __len__(self) -> int:
+        return self.stop - self.start if self.picked is None else len(self.picked)
+
+    def positions(self) -> np.ndarray:
+        return np.arange(self.start, self.stop) if self.picked is None else self.picked
+
+
+@dataclass(frozen=True, eq=False)
+class Read:
+    """Reads rows of an indexed source at places of an order."""
+
+    source: Any
+    columns: tuple[str, ...]
+    maps: tuple[Map, ...]
+    tag: int
+    identity_by_place: bool
+    """Rows drawn more than once are told apart by their place in the order."""
+
+    @property
+    def label(self) -> str:
+        return f"read {', '.join(self.columns)}" if self.columns else "read"
+
+    def rows(self, places: Places, context: Context) -> Rows:
+        positions = places.positions()
+        length = self.source.length()
+        index = order_rows(self.maps, positions, length, context.seed, context.epoch)
+        identity = positions if self.identity_by_place else index
+        ids = identity.astype(np.uint64) | (np.uint64(self.tag) << TAG_SHIFT)
+        rows = Rows(context, {}, ids, None, len(places))
+        try:
+            rows.columns = dict(self.source.read(index, self.columns))
+        except Exception as error:
+            self._read_one_by_one(rows, index, error)
+        return rows
+
+    def _read_one_by_one(self, rows: Rows, index: np.ndarray, whole_error: Exception) -> None:
+        good = np.ones(len(rows), dtype=bool)
+        parts: list[dict[str, Column]] = []
+        substitute = rows.context.on_error == "substitute"
+        for i in range(len(index)):
+            try:
+                parts.append(self.source.read(index[i : i + 1], self.columns))
+            except Exception as error:
+                rows.fail(i, self.label, error)
+                if substitute:
+                    parts.append({n: Values([rows.context.substitute]) for n in self.columns})
+                    continue
+                good[i] = False
+                if rows.context.on_error == "raise":
+                    good[i:] = False
+                    break
+        if not rows.failures:
+            raise whole_error
+        rows.keep(good)
+        rows.columns = {
+            n: concat([p[n] for p in parts]) if parts else Values([]) for n in self.columns
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What a stage made of one input."""
+
+    block: Block
+    size_in: int
+    origin: np.ndarray | None
+    subs: tuple[np.ndarray, ...]
+    failures: tuple[Failure, ...]
+    seconds: float
+    cpu: float
+    step_seconds: tuple[float, ...] = ()
+    moved: bool = False
+    """A global generator moved on a thread where it could not be seeded: do it again elsewhere."""
+
+
+class Runs(Protocol):
+    """Anything that maps a stage's input to a result: a row stage or a batch stage."""
+
+    @property
+    def label(self) -> str: ...
+
+    def run(self, payload: Any, context: Context, worker: Worker) -> Result: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    steps: tuple[Step, ...]
+    read: Read | None = None
+
+    @property
+    def label(self) -> str:
+        parts = [self.read.label] if self.read else []
+        return " → ".join([*parts, *(s.label for s in self.steps if s.label)]) or "pass"
+
+    @property
+    def one_to_one(self) -> bool:
+        """Every row in gives one row out (unless it fails)."""
+        from silva.physical.steps import Keep, Spread
+
+        return not any(isinstance(s, Keep | Spread) for s in self.steps)
+
+    def run(self, payload: Places | Block, context: Context, worker: Worker) -> Result:
+        started, cpu_started = time.perf_counter(), time.thread_time()
+        worker.moved = False
+        if isinstance(payload, Places):
+            assert self.read is not None
+            rows = self.read.rows(payload, context)
+        else:
+            rows = Rows(context, dict(payload.columns), payload.ids, payload.places, len(payload))
+        spent = [time.perf_counter() - started]
+        for step in self.steps:
+            before = time.perf_counter()
+            step.apply(rows, worker)
+            spent.append(time.perf_counter() - before)
+        return Result(
+            block=rows.block(),
+            size_in=rows.size_in,
+            origin=rows.origin,
+            subs=tuple(rows.subs),
+            failures=tuple(sorted(rows.failures, key=lambda f: (f.row, f.part))),
+            seconds=time.perf_counter() - started,
+            cpu=time.thread_time() - cpu_started,
+            step_seconds=tuple(spent),
+            moved=worker.moved,
+        )

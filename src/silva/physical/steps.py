@@ -1,0 +1,339 @@
+"""The steps of a stage: each changes the rows that pass through it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import compress
+from typing import Any
+
+import numpy as np
+
+from silva.columns import Array, Column, Grouped, Lists, Values
+from silva.errors import ColumnError
+from silva.order.draws import Draw
+from silva.physical.call import Worker, call_rows
+from silva.physical.evaluate import evaluate
+from silva.physical.rows import Rows
+from silva.plan import expr
+from silva.plan.function import Function
+from silva.plan.show import show_step
+
+Key = tuple[int | str, ...]
+
+
+@dataclass(frozen=True)
+class Call:
+    """Derives columns by a function of one row."""
+
+    function: Function
+    into: tuple[str, ...]
+    id: str
+
+    @property
+    def label(self) -> str:
+        return f"{', '.join(self.into)} = {show_step(self.function)}"
+
+    def apply(self, rows: Rows, worker: Worker) -> None:
+        results, good = call_rows(self.function, rows, worker, _key(rows, self.id), self.label)
+        if good is not None:
+            rows.keep(good)
+            results = list(compress(results, good.tolist()))
+        if len(self.into) == 1:
+            rows.columns = {**rows.columns, self.into[0]: Values(results)}
+        else:
+            rows.columns = {**rows.columns, **_spread(results, self.into, rows, self.label)}
+
+
+def _spread(
+    results: list[Any], names: tuple[str, ...], rows: Rows, label: str
+) -> dict[str, Column]:
+    """One column a name, of a function that returns several values a row."""
+    good = np.ones(len(results), dtype=bool)
+    parts: list[tuple[Any, ...]] = []
+    for i, result in enumerate(results):
+        try:
+            if isinstance(result, dict):
+                parts.append(tuple(result[name] for name in names))
+            else:
+                values = tuple(result)
+                if len(values) != len(names):
+                    raise ValueError(
+                        f"returned {len(values)} values for the {len(names)} columns {names}"
+                    )
+                parts.append(values)
+        except (TypeError, ValueError, KeyError) as error:
+            rows.fail(i, label, error)
+            good[i] = False
+    rows.keep(good)
+    return {name: Values([p[i] for p in parts]) for i, name in enumerate(names)}
+
+
+@dataclass(frozen=True)
+class CallColumns:
+    """Derives columns by a function of whole columns (`@sv.batched`)."""
+
+    function: Function
+    into: tuple[str, ...]
+    id: str
+
+    @property
+    def label(self) -> str:
+        return f"{', '.join(self.into)} = {show_step(self.function)}"
+
+    def apply(self, rows: Rows, worker: Worker) -> None:
+        fn = worker.callable(self.function)
+
+        def run(start: int, stop: int) -> dict[str, Column]:
+            given = [
+                _read_only(rows.columns[n].slice(start, stop).batch(), n in self.function.marks.owns)
+                for n in self.function.reads
+            ]
+            plain = given[: len(given) - len(self.function.keywords)]
+            named = dict(
+                zip(self.function.keywords, given[len(plain) :], strict=True)
+            )
+            if self.function.takes_rng:
+                named["rng"] = next(_draw(rows, self.id).slice(start, start + 1).generators())
+            return _as_columns(fn(*plain, **named), self.into, stop - start)
+
+        made = _guarded(rows, self.label, run)
+        rows.columns = {**rows.columns, **made}
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Derives a column by an expression."""
+
+    term: expr.Term
+    into: tuple[str, ...]
+    id: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.into[0]} = {show_step(self.term)}"
+
+    def apply(self, rows: Rows, worker: Worker) -> None:
+        made = _guarded(rows, self.label, _evaluation(rows, self.term, self.id, self.into[0]))
+        rows.columns = {**rows.columns, **made}
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Keeps the rows for which a function or an expression is true."""
+
+    step: expr.Term | Function
+    id: str
+
+    @property
+    def label(self) -> str:
+        return f"filter {show_step(self.step)}"
+
+    def apply(self, rows: Rows, worker: Worker) -> None:
+        if isinstance(self.step, Function) and not self.step.marks.batched:
+            results, good = call_rows(self.step, rows, worker, _key(rows, self.id), self.label)
+            if good is None:
+                rows.keep(np.fromiter(map(bool, results), bool, len(results)))
+            else:
+                rows.keep(good & np.fromiter(map(bool, results), bool, len(results)))
+            return
+        if isinstance(self.step, Function):
+            derived = CallColumns(self.step, ("",), self.id)
+            derived.apply(rows, worker)
+            column = rows.columns.pop("")
+        else:
+            made = _guarded(rows, self.label, _evaluation(rows, self.step, self.id, ""))
+            column = made[""]
+        column = column.settled()
+        if not isinstance(column, Array) or column.data.ndim != 1:
+            flags = np.array([bool(x) for x in column.rows()], dtype=bool)
+        else:
+            flags = column.data.astype(bool)
+            if column.valid is not None:
+                flags = flags & column.valid
+        rows.keep(flags)
+
+
+@dataclass(frozen=True)
+class Project:
+    """Keeps these columns, under these names, and forgets the rest."""
+
+    names: tuple[tuple[str, str], ...]
+    """Pairs (old, new)."""
+    label = ""
+
+    def apply(self, rows: Rows, worker: Worker) -> None:
+        rows.columns = {new: rows.columns[old] for old, new in self.names}
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One row for each item of a list column; rows with no items go."""
+
+    column: str
+
+    @property
+    def label(self) -> str:
+        return f"explode {self.column}"
+
+    def apply(self, rows: Rows, worker: Worker) -> None:
+        column = rows.columns[self.column]
+        if isinstance(column, Grouped):
+            column = column.expand()
+        if isinstance(column, Lists) and column.valid is None:
+            first, last = int(column.offsets[0]), int(column.offsets[-1])
+            counts, items = np.diff(column.offsets), column.values.slice(first, last)
+        else:
+            counts, items = self._from_rows(column, rows)
+        names = list(rows.columns)
+        rows.columns = {n: c for n, c in rows.columns.items() if n != self.column}
+        rows.repeat(counts)
+        rows.columns = {n: items if n == self.column else rows.columns[n] for n in names}
+
+    def _from_rows(self, column: Column, rows: Rows) -> tuple[np.ndarray, Column]:
+        good = np.ones(len(column), dtype=bool)
+        kept: list[list[Any]] = []
+        for i, item in enumerate(column.rows()):
+            if item is None:
+                kept.append([])
+            elif isinstance(item, list | tuple) or (isinstance(item, np.ndarray) and item.ndim):
+                kept.append(list(item))
+            else:
+                rows.fail(i, self.label, TypeError(f"explode needs a list, not {item!r:.80}"))
+                good[i] = False
+        rows.keep(good)
+        counts = np.array([len(x) for x in kept], dtype=np.int64)
+        return counts, Values([x for row in kept for x in row])
+
+
+@dataclass(frozen=True)
+class MapWhole:
+    """Replaces each row by what a function of the whole row returns."""
+
+    function: Function
+    into: tuple[str, ...]
+    id: str
+
+    @property
+    def label(self) -> str:
+        return f"map_rows {show_step(self.function)}"
+
+    def apply(self, rows: Rows, worker: Worker) -> None:
+        names = list(rows.columns)
+        whole = zip(*(rows.columns[n].rows() for n in names), strict=True) if names else None
+        dicts = [dict(zip(names, r, strict=True)) for r in whole] if whole else [{}] * len(rows)
+        rows.columns = {**rows.columns, "row": Values(dicts)}
+        results, good = call_rows(self.function, rows, worker, _key(rows, self.id), self.label)
+        if good is not None:
+            rows.keep(good)
+            results = list(compress(results, good.tolist()))
+        rows.columns = _spread(results, self.into, rows, self.label)
+
+
+Step = Call | CallColumns | Evaluate | Keep | Project | Spread | MapWhole
+
+
+def _key(rows: Rows, step_id: str) -> Key:
+    return (rows.context.seed, rows.context.epoch, step_id)
+
+
+def _draw(rows: Rows, step_id: str) -> Draw:
+    from silva.order.draws import stream_key
+
+    return Draw(stream_key(*_key(rows, step_id)), rows.ids, rows.places)
+
+
+def _evaluation(
+    rows: Rows, term: expr.Term, step_id: str, name: str
+) -> Callable[[int, int], dict[str, Column]]:
+    needed = expr.columns_read(term)
+
+    def run(start: int, stop: int) -> dict[str, Column]:
+        whole = start == 0 and stop == len(rows)
+        columns = {
+            n: rows.columns[n] if whole else rows.columns[n].slice(start, stop) for n in needed
+        }
+        places = None if rows.places is None else rows.places[start:stop]
+        made = evaluate(term, columns, rows.ids[start:stop], places, _key(rows, step_id))
+        if len(made) != stop - start:
+            raise ColumnError(f"an operator gave {len(made)} rows for {stop - start}")
+        return {name: made}
+
+    return run
+
+
+def _guarded(
+    rows: Rows, label: str, run: Callable[[int, int], dict[str, Column]]
+) -> dict[str, Column]:
+    """`run` on all rows at once or, where that fails, on each alone, to find the bad ones."""
+    from silva.columns import concat
+
+    if not len(rows):
+        return run(0, 0)
+    try:
+        return run(0, len(rows))
+    except Exception as error:
+        whole_error = error
+    good = np.ones(len(rows), dtype=bool)
+    parts: list[dict[str, Column]] = []
+    context = rows.context
+    names: tuple[str, ...] = ()
+    failed_before = len(rows.failures)
+    for i in range(len(rows)):
+        try:
+            part = run(i, i + 1)
+            names = tuple(part)
+            parts.append(part)
+        except Exception as error:
+            rows.fail(i, label, error)
+            good[i] = False
+            if context.on_error == "raise":
+                good[i:] = False
+                break
+    if len(rows.failures) == failed_before:
+        raise whole_error  # each row alone is fine: not a matter of one row
+    if context.on_error == "substitute" and names:
+        filled = iter(parts)
+        parts = [
+            next(filled) if ok else {n: Values([context.substitute]) for n in names}
+            for ok in good.tolist()
+        ]
+        good[:] = True
+    rows.keep(good)
+    if not parts:
+        return _nothing(label)
+    return {n: concat([p[n] for p in parts]) for n in names}
+
+
+def _nothing(label: str) -> dict[str, Column]:
+    names = label.partition(" = ")[0].split(", ") if " = " in label else [""]
+    return {name: Values([]) for name in names}
+
+
+def _read_only(value: Any, owned: bool) -> Any:
+    if isinstance(value, np.ndarray):
+        if owned:
+            return value.copy()
+        value = value.view()
+        value.flags.writeable = False
+    return value
+
+
+def _as_columns(result: Any, names: tuple[str, ...], count: int) -> dict[str, Column]:
+    from silva.io.memory import as_column
+
+    if len(names) == 1:
+        results = result if isinstance(result, dict) and names[0] in result else {names[0]: result}
+    elif isinstance(result, dict):
+        results = result
+    else:
+        results = dict(zip(names, result, strict=True))
+    out: dict[str, Column] = {}
+    for name in names:
+        column = as_column(name, results[name])
+        if len(column) != count:
+            raise ColumnError(
+                f"a @batched function returned {len(column)} rows for {name!r}, given {count}"
+            )
+        out[name] = column
+    return out

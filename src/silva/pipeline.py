@@ -1,0 +1,564 @@
+"""The fluent builder: every verb makes a plan node and returns a new pipeline. No logic lives here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from silva.errors import PlanError
+from silva.loader import Loader
+from silva.order.length import plan_rows
+from silva.order.mixing import check_schedule
+from silva.plan import node as logical
+from silva.plan.expr import Call, Col, Expr, Literal as Constant, RowId
+from silva.plan.function import Function, Marks, Stateful, describe, locate, read_function
+from silva.plan.schema import columns, types
+from silva.plan.show import show_plan
+from silva.plan.traits import step_reads
+from silva.plan.verify import is_batched, verify
+
+_WINDOW = 4096
+_PACK_WINDOW = 1024
+_OPTIONS = ("optimize", "disable", "shards", "seed", "fidelity")
+
+
+class Weights:
+    """One weight a row, given as numbers."""
+
+    def __init__(self, values: Any) -> None:
+        import numpy as np
+
+        self.values = np.asarray(values, dtype=np.float64)
+        if self.values.ndim != 1:
+            raise PlanError("sample(weights=…) takes a column's name or one number a row")
+
+    def __repr__(self) -> str:
+        return f"{len(self.values)} numbers"
+
+
+class Pipeline:
+    """Rows with named columns, and the steps that derive them.
+
+    >>> import silva as sv
+    >>> numbers = sv.from_columns({"x": range(10)})
+    >>> even = numbers.derive(half=lambda x: x // 2).filter(sv.col("x") % 2 == 0)
+    >>> even.head(2)
+    [{'x': 0, 'half': 0}, {'x': 2, 'half': 1}]
+    """
+
+    __slots__ = ("plan",)
+
+    def __init__(self, plan: logical.Node) -> None:
+        self.plan = plan
+
+    # Columns.
+
+    def derive(
+        self,
+        function: Any = None,
+        /,
+        *,
+        into: str | Sequence[str] | None = None,
+        reads: str | Sequence[str] | None = None,
+        **steps: Any,
+    ) -> Pipeline:
+        """New columns: `derive(y=lambda x: x + 1)`, or several of one function by `into=`.
+
+        A function reads the columns that its parameters are named after; `rng` is the row's random
+        generator; `reads=` names them where the parameters do not.
+
+        >>> import silva as sv
+        >>> sv.from_columns({"x": [3]}).derive(lambda x: (x, -x), into=("up", "down")).head(1)
+        [{'x': 3, 'up': 3, 'down': -3}]
+        """
+        plan = self.plan
+        if function is not None:
+            if into is None:
+                raise PlanError("derive(function, into=…) needs the names of the columns it makes")
+            names = (into,) if isinstance(into, str) else tuple(into)
+            plan = _derive(plan, names, function, reads)
+        elif into is not None:
+            raise PlanError("derive(into=…) needs a function before it")
+        if not steps and function is None:
+            raise PlanError("derive needs at least one column: derive(y=lambda x: x + 1)")
+        for name, step in steps.items():
+            plan = _derive(plan, (name,), step, reads)
+        return Pipeline(plan)
+
+    def select(self, *names: str) -> Pipeline:
+        """Only these columns, in this order.
+
+        >>> import silva as sv
+        >>> sv.from_columns({"x": [1], "y": [2]}).select("y").head(1)
+        [{'y': 2}]
+        """
+        self._check(names)
+        if not names or len(set(names)) < len(names):
+            raise PlanError(f"select needs different columns, not {names}")
+        return Pipeline(logical.Select(self.plan, names))
+
+    def drop(self, *names: str) -> Pipeline:
+        """All columns but these."""
+        self._check(names)
+        kept = tuple(n for n in columns(self.plan) if n not in names)
+        return Pipeline(logical.Select(self.plan, kept))
+
+    def rename(self, names: Mapping[str, str] | None = None, /, **more: str) -> Pipeline:
+        """Other names: `rename(old="new")`, or `rename({"a.b": "b"})`.
+
+        >>> import silva as sv
+        >>> sv.from_columns({"x": [1]}).rename(x="z").head(1)
+        [{'z': 1}]
+        """
+        pairs = {**(names or {}), **more}
+        self._check(tuple(pairs))
+        after = [pairs.get(n, n) for n in columns(self.plan)]
+        twice = sorted({n for n in after if after.count(n) > 1})
+        if twice:
+            raise PlanError(f"rename would give two columns the name {twice[0]!r}")
+        return Pipeline(logical.Rename(self.plan, tuple(pairs.items())))
+
+    def map_rows(self, function: Any, *, into: Sequence[str] | None = None) -> Pipeline:
+        """Replaces each row by what a function of the whole row (a dict) returns: a barrier.
+
+        `into=` names the columns; without it the first row is run to find out.
+
+        >>> import silva as sv
+        >>> sv.from_columns({"x": [1, 2]}).map_rows(lambda row: {"y": row["x"] * 10}).head(1)
+        [{'y': 10}]
+        """
+        step = Function(function, ("row",), marks=getattr(function, "__silva__", Marks()))
+        if not callable(function) and not isinstance(function, Stateful):
+            raise PlanError(f"map_rows takes a function of a row, not {function!r}")
+        names = _names_of_first(self, function) if into is None else tuple(into)
+        return Pipeline(logical.MapRows(self.plan, step, names, _step_id(self.plan, "map_rows")))
+
+    # Rows.
+
+    def filter(self, condition: Any, *, reads: str | Sequence[str] | None = None) -> Pipeline:
+        """Only the rows for which a function or an expression is true.
+
+        >>> import silva as sv
+        >>> sv.from_columns({"x": range(5)}).filter(lambda x: x > 2).head(5)
+        [{'x': 3}, {'x': 4}]
+        """
+        step = _step(self.plan, condition, reads)
+        return Pipeline(logical.Filter(self.plan, step, _step_id(self.plan, "filter")))
+
+    def explode(self, column: str) -> Pipeline:
+        """One row for each item of a list column.
+
+        >>> import silva as sv
+        >>> sv.from_items([{"x": 1, "tags": ["a", "b"]}]).explode("tags").head(5)
+        [{'x': 1, 'tags': 'a'}, {'x': 1, 'tags': 'b'}]
+        """
+        self._check((column,))
+        return self._add(logical.Explode(self.plan, column))
+
+    def take(self, count: int) -> Pipeline:
+        """The first `count` rows."""
+        return Pipeline(logical.Take(self.plan, _natural("take", count)))
+
+    def skip(self, count: int) -> Pipeline:
+        """All rows after the first `count`."""
+        return self._add(logical.Skip(self.plan, _natural("skip", count)))
+
+    def shuffle(
+        self,
+        seed: int = 0,
+        *,
+        kind: Literal["global", "two-level", "window"] | None = None,
+        window: int = _WINDOW,
+    ) -> Pipeline:
+        """Rows in a random order, another one every epoch.
+
+        Global where reading any row costs the same (files, arrays); for chunked formats the chunks
+        are permuted and then rows within windows; for streams, windows only.
+
+        >>> import silva as sv
+        >>> rows = sv.from_columns({"x": range(5)}).shuffle(seed=1)
+        >>> sorted(row["x"] for row in rows.head(5))
+        [0, 1, 2, 3, 4]
+        """
+        if kind not in (None, "global", "two-level", "window"):
+            raise PlanError(f"shuffle kinds are 'global', 'two-level' and 'window', not {kind!r}")
+        _natural("shuffle(window=…)", window, least=1)
+        return self._add(logical.Shuffle(self.plan, int(seed), kind, window))
+
+    def sample(
+        self,
+        weights: Any = None,
+        *,
+        balance: str | None = None,
+        size: int | None = None,
+        seed: int = 0,
+    ) -> Pipeline:
+        """Rows drawn with replacement: by weight, or so that each value of `balance` is as frequent.
+
+        >>> import silva as sv
+        >>> rows = sv.from_columns({"x": [0, 1]}).sample(weights=[0, 1], size=3)
+        >>> [row["x"] for row in rows.head(3)]
+        [1, 1, 1]
+        """
+        if (weights is None) == (balance is None):
+            raise PlanError("sample needs either weights=… or balance=…")
+        name = balance if balance is not None else weights
+        if isinstance(name, str):
+            self._check((name,))
+        given = weights if weights is None or isinstance(weights, str) else Weights(weights)
+        if size is not None:
+            _natural("sample(size=…)", size)
+        return self._add(logical.Sample(self.plan, given, balance, size, int(seed)))
+
+    def split(self, *, by: str | Sequence[str] | None = None, salt: int = 0, **parts: float) -> Any:
+        """Parts of the rows, told apart by a hash: a row stays in its part as the data grows.
+
+        `by` names the columns that are hashed (rows with equal values stay together); without it
+        the row's place in its source.
+
+        >>> import silva as sv
+        >>> train, val = sv.from_columns({"x": range(1000)}).split(train=0.9, val=0.1, by="x")
+        >>> val.count() + train.count()
+        1000
+        """
+        total = sum(parts.values())
+        if not parts or any(p < 0 for p in parts.values()) or not 0 < total <= 1 + 1e-9:
+            raise PlanError(f"split takes shares that add up to at most 1: {parts}")
+        names = () if by is None else (by,) if isinstance(by, str) else tuple(by)
+        self._check(names)
+        terms = tuple(Col(n) for n in names) or (RowId(),)
+        place = Expr(Call("hash_fraction", terms, (("salt", salt),)))
+        made, low = [], 0.0
+        for share in parts.values():
+            inside = (place >= low) & (place < low + share)
+            low += share
+            made.append(self.filter(inside))
+        return NamedTuple("Split", [(name, Pipeline) for name in parts])(*made)  # type: ignore[misc]
+
+    # Groups of rows.
+
+    def batch(
+        self,
+        size: int | None = None,
+        *,
+        per_rank: int | None = None,
+        tokens: int | None = None,
+        by: str | None = None,
+        drop_last: bool = False,
+        pad: Any = None,
+        collate: Any = None,
+    ) -> Pipeline:
+        """Rows in batches; what follows sees batches.
+
+        `size` is the global batch; `per_rank` counts rows on each rank; `tokens` with `by` fills
+        batches up to a number of padded tokens. `pad` is a value (or a dict of them) for rows of
+        different lengths; `collate` a function of your own, given the rows as a list of dicts.
+
+        >>> import silva as sv
+        >>> rows = sv.from_items([{"t": [1, 2]}, {"t": [3]}]).batch(2, pad=0)
+        >>> rows.head(1)[0]["t"].tolist()
+        [[1, 2], [3, 0]]
+        """
+        if sum(x is not None for x in (size, per_rank, tokens)) != 1:
+            raise PlanError("batch takes one of: a number of rows, per_rank=…, tokens=…")
+        for name, value in (("size", size), ("per_rank", per_rank), ("tokens", tokens)):
+            if value is not None:
+                _natural(f"batch({name})", value, least=1)
+        if (tokens is None) != (by is None):
+            raise PlanError("batch(tokens=…, by=…): `by` names the column whose length counts")
+        if by is not None:
+            self._check((by,))
+        function = None
+        if collate is not None:
+            function = Function(collate, (), marks=getattr(collate, "__silva__", Marks()))
+        if isinstance(pad, dict):
+            self._check(tuple(pad))
+        return self._add(
+            logical.Batch(
+                self.plan, size, per_rank, tokens, by, drop_last, _Pad.of(pad), function
+            )
+        )
+
+    def pack(
+        self,
+        column: str | Sequence[str],
+        length: int,
+        *,
+        window: int = _PACK_WINDOW,
+        pad: int = 0,
+        overflow: Literal["split", "truncate", "error"] = "split",
+    ) -> Pipeline:
+        """Token sequences packed into rows of `length`, with `segment_ids` and `positions`.
+
+        Within each window of rows the best fit is found; a sequence longer than `length` is split.
+
+        >>> import silva as sv
+        >>> row = sv.from_items([{"t": [1, 2]}, {"t": [3]}]).pack("t", 4).head(1)[0]
+        >>> row["t"].tolist(), row["segment_ids"].tolist(), row["positions"].tolist()
+        ([1, 2, 3, 0], [1, 1, 2, 0], [0, 1, 0, 0])
+        """
+        names = (column,) if isinstance(column, str) else tuple(column)
+        self._check(names)
+        if overflow not in ("split", "truncate", "error"):
+            raise PlanError(f"pack(overflow=…) is 'split', 'truncate' or 'error', not {overflow!r}")
+        _natural("pack(length)", length, least=1)
+        _natural("pack(window=…)", window, least=1)
+        return self._add(logical.Pack(self.plan, names, length, window, int(pad), overflow))
+
+    def bucket(
+        self, by: str, sizes: Mapping[int, int], *, drop_last: bool = False, pad: Any = None
+    ) -> Pipeline:
+        """Batches of rows of like length: `sizes` maps the longest of a bucket to its batch size.
+
+        >>> import silva as sv
+        >>> rows = sv.from_items([{"t": [1]}, {"t": [1, 2, 3]}, {"t": [2]}])
+        >>> [b["t"].tolist() for b in rows.bucket("t", {1: 2, 4: 1}, pad=0).head(2)]
+        [[[1, 2, 3]], [[1], [2]]]
+        """
+        self._check((by,))
+        pairs = tuple(sorted((int(n), int(rows)) for n, rows in sizes.items()))
+        if not pairs or any(n < 0 or rows < 1 for n, rows in pairs):
+            raise PlanError(f"bucket(sizes=…) maps lengths to numbers of rows, not {sizes!r}")
+        return self._add(logical.Bucket(self.plan, by, pairs, drop_last, _Pad.of(pad)))
+
+    def cache(self, folder: str | Path | None = None) -> Pipeline:
+        """Keeps rows once they are computed: in memory, or in a folder shared by later runs.
+
+        >>> import silva as sv
+        >>> cached = sv.from_columns({"x": range(3)}).derive(y=lambda x: x * x).cache()
+        """
+        path = None if folder is None else str(Path(folder))
+        return self._add(logical.Cache(self.plan, path))
+
+    def options(self, **values: Any) -> Pipeline:
+        """How the pipeline is run: `optimize=False` as written, `shards=12`, `seed=1`,
+        `disable=["rule"]`, `fidelity="close"`."""
+        unknown = sorted(set(values) - set(_OPTIONS))
+        if unknown:
+            raise PlanError(f"there is no option {unknown[0]!r}; options are {', '.join(_OPTIONS)}")
+        if "shards" in values:
+            _natural("options(shards=…)", values["shards"], least=1)
+        if values.get("fidelity", "exact") not in ("exact", "close"):
+            raise PlanError(f"fidelity is 'exact' or 'close', not {values['fidelity']!r}")
+        if "disable" in values:
+            values["disable"] = tuple(values["disable"])
+        return Pipeline(logical.Options(self.plan, tuple(values.items())))
+
+    # Running.
+
+    def loader(self, **arguments: Any) -> Loader:
+        """Reads the pipeline; see `Loader` for the arguments.
+
+        >>> import silva as sv
+        >>> loader = sv.from_columns({"x": range(4)}).batch(2).loader(workers=0)
+        >>> sum(int(batch["x"].sum()) for batch in loader)
+        6
+        """
+        verify(self.plan)
+        return Loader(self.plan, **arguments)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """One epoch, with everything chosen for you."""
+        return iter(self.loader())
+
+    def head(self, count: int = 5) -> list[dict[str, Any]]:
+        """The first rows (or batches), run here and now."""
+        with self.loader(backend="inline") as loader:
+            found = []
+            for row in loader:
+                if len(found) >= count:
+                    break
+                found.append(row)
+                if len(found) == count:
+                    break
+            return found
+
+    def count(self) -> int:
+        """Number of rows (or batches); runs the pipeline only where that is needed to know."""
+        known = plan_rows(self.plan)
+        if known is not None:
+            return known
+        return sum(1 for _ in self.loader())
+
+    def row(self, key: str) -> dict[str, Any]:
+        """Runs one row alone, here and now, by the key that an error message shows."""
+        from silva.rerun import rerun
+
+        return rerun(self.plan, key)
+
+    # Looking.
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return columns(self.plan)
+
+    @property
+    def schema(self) -> dict[str, str | None]:
+        """Column names and their types; None where only running would tell."""
+        return types(self.plan)
+
+    @property
+    def fingerprint(self) -> str:
+        """Identifies what the pipeline gives, across processes."""
+        from silva.plan.fingerprint import fingerprint
+
+        return fingerprint(self.plan)
+
+    def explain(self) -> str:
+        """The plan as written and the plan as run, with a reason for every difference."""
+        return self.loader(backend="inline").explain()
+
+    def __repr__(self) -> str:
+        return show_plan(self.plan)
+
+    def _check(self, names: tuple[str, ...]) -> None:
+        there = columns(self.plan)
+        for name in names:
+            if name not in there:
+                shown = ", ".join(map(repr, there)) or "(none)"
+                raise PlanError(f"there is no column {name!r}; the columns here are {shown}")
+
+    def _add(self, node: logical.Node) -> Pipeline:
+        if is_batched(self.plan):
+            raise PlanError(f"{node.verb} works on rows and must come before batch")
+        return Pipeline(node)
+
+
+class _Pad(dict[str, Any]):
+    """Pad values by column, hashable so that plans can be compared."""
+
+    @staticmethod
+    def of(pad: Any) -> Any:
+        return _Pad(pad) if isinstance(pad, dict) else pad
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(tuple(self.items()))
+
+
+def _derive(
+    plan: logical.Node, names: tuple[str, ...], step: Any, reads: Any
+) -> logical.Node:
+    for name in names:
+        if not name or not isinstance(name, str):
+            raise PlanError(f"a column's name is a non-empty string, not {name!r}")
+    if not names or len(set(names)) < len(names):
+        raise PlanError(f"derive makes different columns, not {names}")
+    return logical.Derive(plan, _step(plan, step, reads), names, _step_id(plan, ",".join(names)))
+
+
+def _step(plan: logical.Node, step: Any, reads: Any) -> logical.Step:
+    there = columns(plan)
+    if isinstance(step, Expr):
+        missing = [n for n in step_reads(step.term) if n not in there]
+        if missing:
+            raise PlanError(
+                f"the expression {step!r} reads {missing[0]!r}, but the columns here are "
+                f"{', '.join(map(repr, there)) or '(none)'}"
+            )
+        return step.term
+    if callable(step) or isinstance(step, Stateful):
+        if isinstance(step, type):
+            raise PlanError(
+                f"{describe(step)} ({locate(step)}) is a class: give an instance, or mark it with "
+                "@sv.stateful and give Class(…)"
+            )
+        return read_function(step, there, reads)
+    if isinstance(step, bool | int | float | str | bytes):
+        return Constant(step)
+    raise PlanError(f"a step is a function or an expression such as sv.col('x') + 1, not {step!r}")
+
+
+def _step_id(plan: logical.Node, name: str) -> str:
+    """Its output and how often that was written before: survives rewrites, so draws do too."""
+    before = sum(
+        getattr(node, "id", "").rpartition("#")[0] == name for node in logical.walk(plan)
+    )
+    return f"{name}#{before}"
+
+
+def _natural(what: str, value: Any, least: int = 0) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise PlanError(f"{what} takes a whole number from {least} up, not {value!r}")
+    return value
+
+
+def _names_of_first(pipeline: Pipeline, function: Any) -> tuple[str, ...]:
+    """The columns that a whole-row function gives, found by running it on the first row."""
+    first = pipeline.head(1)
+    if not first:
+        return columns(pipeline.plan)
+    build = function.build() if isinstance(function, Stateful) else function
+    made = build(first[0])
+    if not isinstance(made, dict):
+        raise PlanError(
+            f"map_rows: {describe(function)} ({locate(function)}) must return a dict of columns, not "
+            f"{type(made).__name__}"
+        )
+    return tuple(made)
+
+
+def concat(pipelines: Sequence[Pipeline]) -> Pipeline:
+    """All rows of the first pipeline, then of the next, and so on.
+
+    >>> import silva as sv
+    >>> both = sv.concat([sv.from_columns({"x": [1]}), sv.from_columns({"x": [2]})])
+    >>> [row["x"] for row in both]
+    [1, 2]
+    """
+    return _combined(logical.Concat(_plans("concat", pipelines)))
+
+
+def zip(pipelines: Sequence[Pipeline], *, stop: Literal["strict", "shortest"] = "strict") -> Pipeline:
+    """Row by row, the columns of all pipelines side by side.
+
+    >>> import silva as sv
+    >>> pairs = sv.zip([sv.from_columns({"x": [1, 2]}), sv.from_columns({"y": [3, 4]})])
+    >>> pairs.head(1)
+    [{'x': 1, 'y': 3}]
+    """
+    if stop not in ("strict", "shortest"):
+        raise PlanError(f"zip(stop=…) is 'strict' or 'shortest', not {stop!r}")
+    return _combined(logical.Zip(_plans("zip", pipelines), stop))
+
+
+def mix(
+    pipelines: Sequence[Pipeline],
+    weights: Sequence[float] | Mapping[int, Sequence[float]] | None = None,
+    *,
+    seed: int = 0,
+    stop: Literal["all", "first", "repeat"] = "all",
+) -> Pipeline:
+    """Rows of several pipelines in given proportions; a dict {row: weights} is a schedule.
+
+    `stop="all"` gives every row once, `"first"` ends with the first pipeline that runs out, and
+    `"repeat"` starts short pipelines anew until the longest has ended.
+
+    >>> import silva as sv
+    >>> a, b = sv.from_columns({"x": [0] * 6}), sv.from_columns({"x": [1] * 3})
+    >>> sum(row["x"] for row in sv.mix([a, b], weights=[2, 1]).head(6))
+    2
+    """
+    plans = _plans("mix", pipelines)
+    if stop not in ("all", "first", "repeat"):
+        raise PlanError(f"mix(stop=…) is 'all', 'first' or 'repeat', not {stop!r}")
+    given = {0: [1.0] * len(plans)} if weights is None else weights
+    by_row = given if isinstance(given, Mapping) else {0: given}
+    schedule = tuple(
+        (int(at), tuple(float(w) for w in some)) for at, some in sorted(by_row.items())
+    )
+    check_schedule(schedule, len(plans))
+    return _combined(logical.Mix(plans, schedule, int(seed), stop))
+
+
+def _plans(verb: str, pipelines: Sequence[Pipeline]) -> tuple[logical.Node, ...]:
+    found = tuple(pipelines)
+    if not found or not all(isinstance(p, Pipeline) for p in found):
+        raise PlanError(f"{verb} takes a list of pipelines")
+    return tuple(p.plan for p in found)
+
+
+def _combined(node: logical.Node) -> Pipeline:
+    verify(node)
+    return Pipeline(node)

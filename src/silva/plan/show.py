@@ -1,0 +1,157 @@
+"""Plans and expressions as text: one line a node, the source at the bottom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from silva.plan import expr
+from silva.plan.function import Function
+from silva.plan.node import (
+    Batch,
+    Bucket,
+    Cache,
+    Derive,
+    Explode,
+    Filter,
+    MapRows,
+    Mix,
+    Node,
+    Options,
+    Pack,
+    Rename,
+    Sample,
+    Select,
+    Shuffle,
+    Skip,
+    Source,
+    Step,
+    Take,
+    Zip,
+)
+
+_INFIX = {
+    "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "floor_divide": "//",
+    "remainder": "%", "power": "**", "equal": "==", "not_equal": "!=", "less": "<",
+    "less_equal": "<=", "greater": ">", "greater_equal": ">=", "and": "&", "or": "|", "xor": "^",
+}  # fmt: skip
+_PREFIX = {"negative": "-", "not": "~"}
+
+
+def show_plan(node: Node) -> str:
+    """The plan as a tree.
+
+    Nodes with one input stand above it; a node with several has each below it, indented.
+    """
+    return "\n".join(_lines(node))
+
+
+def _lines(node: Node) -> list[str]:
+    lines = [show_node(node)]
+    if len(node.inputs) == 1:
+        return lines + _lines(node.inputs[0])
+    for i, child in enumerate(node.inputs):
+        last = i == len(node.inputs) - 1
+        first, *rest = _lines(child)
+        lines.append(("└─ " if last else "├─ ") + first)
+        lines += [("   " if last else "│  ") + line for line in rest]
+    return lines
+
+
+def show_node(node: Node) -> str:
+    """One node without its inputs."""
+    details = _details(node)
+    return f"{node.verb} {details}" if details else node.verb
+
+
+def _details(node: Node) -> str:
+    match node:
+        case Source():
+            names = "" if node.columns is None else f" → {', '.join(node.columns) or '(nothing)'}"
+            return f"{node.source.describe()}{names}"
+        case Derive():
+            return f"{', '.join(node.into)} = {show_step(node.step)}"
+        case Filter() | MapRows():
+            return show_step(node.step)
+        case Select():
+            return ", ".join(node.names)
+        case Rename():
+            return ", ".join(f"{old} → {new}" for old, new in node.names)
+        case Explode():
+            return node.column
+        case Shuffle():
+            window = f", window={node.window}" if node.kind != "global" else ""
+            return f"seed={node.seed}, kind={node.kind or 'auto'}{window}"
+        case Sample():
+            return f"weights={node.balance or node.weights!r}, seed={node.seed}"
+        case Take() | Skip():
+            return str(node.count)
+        case Batch():
+            return _batch_details(node)
+        case Pack():
+            return f"{', '.join(node.columns)} into {node.length}, window={node.window}"
+        case Bucket():
+            return f"by {node.by}: " + ", ".join(f"≤{n}→{rows}" for n, rows in node.sizes)
+        case Cache():
+            return "in memory" if node.folder is None else "on disk"
+        case Options():
+            return ", ".join(f"{k}={v!r}" for k, v in node.values)
+        case Mix():
+            plans = [f"from {at}: {list(w)}" if at else str(list(w)) for at, w in node.schedule]
+            return f"weights={'; '.join(plans)}, seed={node.seed}, stop={node.stop}"
+        case Zip():
+            return node.stop
+        case _:
+            return ""
+
+
+def _batch_details(node: Batch) -> str:
+    parts = [str(node.size)] if node.size is not None else []
+    if node.per_rank is not None:
+        parts.append(f"per_rank={node.per_rank}")
+    if node.tokens is not None:
+        parts.append(f"tokens={node.tokens} by {node.by}")
+    if node.drop_last:
+        parts.append("drop_last")
+    if node.pad is not None:
+        parts.append(f"pad={node.pad!r}")
+    if node.collate is not None:
+        parts.append(f"collate={show_step(node.collate)}")
+    return ", ".join(parts)
+
+
+def show_step(step: Step) -> str:
+    if isinstance(step, Function):
+        names = [*step.reads, *(["rng"] if step.takes_rng else [])]
+        return f"{step.name}({', '.join(names)})  [{step.where}]"
+    return show_term(step)
+
+
+def show_term(term: expr.Term) -> str:
+    match term:
+        case expr.Col():
+            return term.name
+        case expr.Literal():
+            return _short(term.value)
+        case expr.RowId():
+            return "row id"
+        case expr.Call():
+            return _show_call(term)
+
+
+def _show_call(call: expr.Call) -> str:
+    args = [
+        f"({show_term(a)})" if isinstance(a, expr.Call) and a.op in _INFIX else show_term(a)
+        for a in call.args
+    ]
+    if call.op in _INFIX:
+        return f"{args[0]} {_INFIX[call.op]} {args[1]}"
+    if call.op in _PREFIX:
+        return f"{_PREFIX[call.op]}{args[0]}"
+    name = call.op.rpartition(".")[2]
+    shown = [*args[1:], *(f"{k}={_short(v)}" for k, v in call.params if v is not None)]
+    return f"{args[0]}.{name}({', '.join(shown)})"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "…"

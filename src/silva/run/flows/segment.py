@@ -1,0 +1,170 @@
+"""A stage applied to the blocks of a flow, in order, with rows that failed handled on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from silva.columns import Block
+from silva.physical import plan as physical
+from silva.physical.stage import Places, Result
+from silva.run.flows.feeds import PlacesInput
+from silva.run.flows.trail import Flow, Mark, Offset, Piece, Reader, State, Trail
+from silva.run.session import Session
+
+
+class BlocksInput:
+    """The input of a segment over another flow: its blocks, cut to the size that is asked for."""
+
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
+        self._reader = Reader(flow.pieces())
+
+    def next(self, rows: int) -> tuple[Block, Trail] | None:
+        if not self._reader.available():
+            return None
+        block, trail, start = self._reader.take(rows)
+        return block, trail if start == 0 else Offset(trail, start)
+
+    def fetch(self, marks: list[Mark]) -> Block:
+        return self.flow.fetch(marks)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SegmentTrail:
+    """From a stage's output rows to the state of its input."""
+
+    parent: Trail
+    result: Result
+    failed_before: tuple[int, int]
+    """Rows failed and rows seen before this block, in this segment."""
+    keeps_counts: bool
+
+    def after(self, row: int) -> State:
+        result = self.result
+        last = len(result.block) - 1
+        if row >= last:
+            return self._state(self.parent.after(result.size_in - 1), result.size_in)
+        if row < 0:
+            return self._state(self.parent.after(-1), 0)
+        origin = row if result.origin is None else int(result.origin[row])
+        if result.subs and int(result.origin[row + 1]) == origin:  # type: ignore[index]
+            done = [int(part[row]) for part in result.subs]
+            return self._state(self.parent.after(origin - 1), origin, done)
+        return self._state(self.parent.after(origin), origin + 1)
+
+    def _state(self, inner: State, seen: int, done: list[int] | None = None) -> State:
+        if done is None and not self.keeps_counts:
+            return inner
+        state: dict[str, Any] = {"of": inner}
+        if done is not None:
+            state["done"] = done
+        if self.keeps_counts:
+            failed = sum(f.row < seen for f in self.result.failures)
+            state["failed"] = [self.failed_before[0] + failed, self.failed_before[1] + seen]
+        return state
+
+    def mark(self, row: int) -> Mark:
+        result = self.result
+        mark = self.parent.mark(row if result.origin is None else int(result.origin[row]))
+        return [mark, *(int(part[row]) for part in result.subs)] if result.subs else mark
+
+
+class SegmentFlow:
+    def __init__(
+        self, node: physical.Segment, session: Session, source: Any, state: State
+    ) -> None:
+        """`source` is a `PlacesInput` or `BlocksInput` already opened at the inner state."""
+        self._node = node
+        self._session = session
+        self._input: PlacesInput | BlocksInput = source
+        self._done: list[int] | None = None
+        self._counts = (0, 0)
+        if isinstance(state, dict) and "of" in state:
+            self._done = state.get("done")
+            failed, seen = state.get("failed", (0, 0))
+            self._counts = (int(failed), int(seen))
+        session.failures.resume(*self._counts)
+
+    @staticmethod
+    def inner_state(state: State) -> State:
+        """The state of a segment's input, given the segment's."""
+        return state["of"] if isinstance(state, dict) and "of" in state else state
+
+    def pieces(self) -> Iterator[Piece]:
+        failures = self._session.failures
+        for trail, result in self._session.run_segment(self._node, self._input):
+            if self._done is not None:
+                result = _without_done(result, self._done)
+                self._done = None
+            piece_trail = SegmentTrail(trail, result, self._counts, failures.counts)
+            if result.failures:
+                yield from self._with_failures(result, piece_trail)
+            elif len(result.block):
+                yield Piece(result.block, piece_trail)
+            failed, seen = self._counts
+            self._counts = (failed + len(result.failures), seen + result.size_in)
+            failures.saw(result.size_in)
+
+    def _with_failures(self, result: Result, trail: SegmentTrail) -> Iterator[Piece]:
+        """Rows up to each failure first, so that what came before it is still handed out."""
+        start = 0
+        for failure in result.failures:
+            stop = _rows_before(result, failure.row, failure.part)
+            if stop > start and self._session.failures.raises:
+                yield Piece(result.block.slice(start, stop), Offset(trail, start))
+                start = stop
+            self._session.failures.handle(failure)
+        if start < len(result.block):
+            yield Piece(result.block.slice(start, len(result.block)), Offset(trail, start))
+
+    def fetch(self, marks: list[Mark]) -> Block:
+        plain = [m[0] if isinstance(m, list) else m for m in marks]
+        payload = self._input.fetch(plain)
+        result = self._session.run_here(self._node, payload)
+        if not any(isinstance(m, list) for m in marks):
+            return result.block
+        wanted = []
+        assert result.origin is not None
+        for i, mark in enumerate(marks):
+            same = result.origin == i
+            for part, value in zip(result.subs, mark[1:], strict=True):
+                same = same & (part == value)
+            wanted.append(int(np.flatnonzero(same)[0]))
+        return result.block.take(np.array(wanted))
+
+
+def _rows_before(result: Result, row: int, part: int) -> int:
+    """How many output rows come before part `part` of input row `row`."""
+    if result.origin is None:
+        return min(row, len(result.block))
+    before = int(np.searchsorted(result.origin, row, side="left"))
+    if result.subs:
+        here = slice(before, int(np.searchsorted(result.origin, row, side="right")))
+        before += int((result.subs[0][here] < part).sum())
+    return before
+
+
+def _without_done(result: Result, done: list[int]) -> Result:
+    """Without the parts of the first input row that were handed out before the state was saved."""
+    from dataclasses import replace
+
+    if result.origin is None:
+        return result
+    count = int(np.searchsorted(result.origin, 0, side="right"))
+    first = zip(*(part[:count].tolist() for part in result.subs), strict=True)
+    skip = sum(parts <= tuple(done) for parts in first)
+    keep = np.arange(skip, len(result.block))
+    return replace(
+        result,
+        block=result.block.slice(skip, len(result.block)),
+        origin=result.origin[keep],
+        subs=tuple(part[keep] for part in result.subs),
+        failures=tuple(f for f in result.failures if f.row > 0 or f.part > done[0]),
+    )
+
+
+__all__ = ["BlocksInput", "Places", "PlacesInput", "SegmentFlow", "SegmentTrail"]

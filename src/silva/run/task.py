@@ -1,0 +1,85 @@
+"""One input of a stage on its way to a result, and what runs it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from silva.columns import Block
+from silva.columns.column import Allocate
+from silva.physical.call import Worker
+from silva.physical.context import Context
+from silva.physical.stage import Result, Runs
+
+
+class Task:
+    """A stage, its input, and in time its result."""
+
+    __slots__ = (
+        "attempts", "cancelled", "context", "error", "finished", "payload", "result", "stage",
+        "started", "runs",
+    )  # fmt: skip
+
+    def __init__(self, stage: Runs, payload: Any, context: Context) -> None:
+        self.stage = stage
+        self.payload = payload
+        self.context = context
+        self.result: Result | None = None
+        self.error: BaseException | None = None
+        self.finished = threading.Event()
+        self.cancelled = False
+        self.attempts = 0
+        """How many workers died on it."""
+        self.started: float | None = None
+        self.runs = 0
+        """How many workers have it now; two when a slow one is raced."""
+
+    def finish(self, result: Result | None, error: BaseException | None = None) -> None:
+        """Sets the outcome, unless another worker was first."""
+        if not self.finished.is_set():
+            self.result, self.error = result, error
+            self.finished.set()
+
+    def describe(self) -> str:
+        """Which rows it stands for, for error messages."""
+        from silva.physical.batches import BatchValue
+        from silva.physical.context import row_key
+        from silva.physical.stage import Places
+
+        if isinstance(self.payload, Places):
+            return f"rows {self.payload.start} to {self.payload.stop - 1} of the order"
+        if isinstance(self.payload, BatchValue):
+            return f"the batch that begins with row {row_key(self.payload.id)}"
+        first, last = int(self.payload.ids[0]), int(self.payload.ids[-1])
+        return f"rows {row_key(first)} to {row_key(last)}"
+
+
+def execute(
+    stage: Runs, payload: Any, context: Context, worker: Worker, allocate: Allocate = np.empty
+) -> Result:
+    """Runs a stage on one input and settles its columns: all backends do just this."""
+    result = stage.run(payload, context, worker)
+    block = result.block
+    columns = {name: column.settled(allocate) for name, column in block.columns.items()}
+    return replace(result, block=Block(columns, block.ids, block.places))
+
+
+class Pool(Protocol):
+    """Runs tasks somewhere."""
+
+    width: int
+    """Tasks that can run at once; 0 where they run when waited for."""
+
+    def submit(self, task: Task) -> None: ...
+
+    def wait(self, task: Task, on_idle: Callable[[float], None]) -> None:
+        """Returns once the task is finished; `on_idle(seconds waited)` is called now and then."""
+
+    def stacks(self) -> str:
+        """What every worker is doing right now."""
+
+    def close(self) -> None: ...

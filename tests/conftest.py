@@ -1,0 +1,100 @@
+"""What holds for every test: reproducible examples, and nothing left behind.
+
+Silva promises that no process and no thread outlives its owner, so every test checks it, whatever
+else it is about.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from collections.abc import Generator, Iterator
+from multiprocessing import forkserver, resource_tracker
+
+import psutil
+import pytest
+from hypothesis import HealthCheck, settings
+
+GRACE = 5.0
+"""Seconds that a closed process or thread may take to be gone."""
+
+settings.register_profile(
+    "ci",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    max_examples=50,
+    suppress_health_check=[HealthCheck.too_slow],  # about the machine's load, not about the code
+)
+settings.register_profile("dev", settings.get_profile("ci"), derandomize=False)
+settings.register_profile("thorough", settings.get_profile("dev"), max_examples=2000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+_FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    item.stash[_FAILED] = item.stash.get(_FAILED, False) or report.failed
+    return report
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails a test that leaves a child process, or a thread that is silva's or would block exit.
+
+    Autouse fixtures are set up first and torn down last, so what the test's own fixtures close is
+    closed by now. A failed test is cleaned up after but not blamed: its traceback keeps its loader
+    alive.
+    """
+    processes_before = _children()
+    threads_before = set(threading.enumerate())
+    yield
+    failed = request.node.stash.get(_FAILED, False)
+    if not (_children() - processes_before or _threads() - threads_before):
+        return
+    gc.collect()  # a dropped loader may be part of a cycle
+    deadline = time.monotonic() + (0.0 if failed else GRACE)
+    threads = _outlasting(_threads() - threads_before, deadline)
+    left = list(_children() - processes_before)
+    _, processes = psutil.wait_procs(left, timeout=max(0.0, deadline - time.monotonic()))
+    found = [f"process {_describe(p)}" for p in processes]
+    found += [f"thread {t.name!r}{' (daemon)' if t.daemon else ''}" for t in threads]
+    for process in processes:
+        process.kill()
+    psutil.wait_procs(processes, timeout=GRACE)
+    if found and not failed:
+        pytest.fail("the test left behind:\n  " + "\n  ".join(found), pytrace=False)
+
+
+def _children() -> set[psutil.Process]:
+    """All descendants, but for the servers that multiprocessing keeps until exit."""
+    servers = {
+        getattr(getattr(resource_tracker, "_resource_tracker", None), "_pid", None),
+        getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None),
+    }
+    return {p for p in psutil.Process().children(recursive=True) if p.pid not in servers}
+
+
+def _threads() -> set[threading.Thread]:
+    """The threads that matter: silva's own, and those that would keep Python from exiting."""
+    return {t for t in threading.enumerate() if t.name.startswith("silva-") or not t.daemon}
+
+
+def _outlasting(threads: set[threading.Thread], deadline: float) -> list[threading.Thread]:
+    """The threads that are still alive at the deadline."""
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return [t for t in threads if t.is_alive()]
+
+
+def _describe(process: psutil.Process) -> str:
+    try:
+        return f"{process.pid} ({process.status()}): {' '.join(process.cmdline())[:200]}"
+    except psutil.Error:
+        return str(process.pid)

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import collections
+
+import numpy as np
+import pytest
+import torch
+from source_laws import check_chunked, check_indexed, everything
+
+from silva.columns import Array, Values
+from silva.errors import PlanError, SourceError
+from silva.io.torch import from_torch
+
+Point = collections.namedtuple("Point", "x y")
+
+
+class Squares(torch.utils.data.Dataset):
+    def __init__(self, count, make):
+        self.count, self.make = count, make
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, i):
+        return self.make(i)
+
+
+class Stream(torch.utils.data.IterableDataset):
+    def __init__(self, count, make):
+        self.count, self.make = count, make
+
+    def __iter__(self):
+        return map(self.make, range(self.count))
+
+
+FORMS = {
+    "dict": (lambda i: {"a": i, "b": str(i)}, None, lambda i: {"a": i, "b": str(i)}),
+    "tuple": (lambda i: (i, str(i)), None, lambda i: {"item_0": i, "item_1": str(i)}),
+    "named": (lambda i: (i, str(i)), ["n", "s"], lambda i: {"n": i, "s": str(i)}),
+    "namedtuple": (lambda i: Point(i, 2 * i), None, lambda i: {"x": i, "y": 2 * i}),
+    "single": (lambda i: torch.tensor([i, i]), None, lambda i: {"item": [i, i]}),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_samples_of_every_form(form):
+    make, columns, expected = FORMS[form]
+    rows = [expected(i) for i in range(20)]
+    assert check_indexed(from_torch(Squares(20, make), columns=columns)) == rows
+    assert check_chunked(from_torch(Stream(20, make), columns=columns)) == rows
+
+
+def test_tensors_become_arrays_that_share_memory():
+    tensors = torch.arange(12.0).reshape(4, 3)
+    source = from_torch(torch.utils.data.TensorDataset(tensors, torch.arange(4)))
+    run = source.read(np.arange(4), ("item_0", "item_1"))
+    assert isinstance(run["item_0"], Values)
+    assert np.shares_memory(run["item_0"].items[0], tensors.numpy())
+    assert isinstance(run["item_1"], Array)
+    assert run["item_1"].data.dtype == np.int64
+
+
+def test_many_samples_are_asked_for_at_once_where_that_is_possible():
+    class Batched(Squares):
+        def __getitems__(self, rows):
+            return [("many", i) for i in rows]
+
+    source = from_torch(Batched(5, lambda i: ("one", i)))
+    assert source.read(np.array([3, 1]), ("item_0",))["item_0"].rows() == ["many", "many"]
+
+
+def test_long_streams_come_in_runs():
+    source = from_torch(Stream(1000, lambda i: {"x": np.zeros(100_000, np.uint8), "i": i}))
+    runs = [run["i"].rows() for run in source.open(0, 990, ("i",))]
+    assert [i for run in runs for i in run] == list(range(990, 1000))
+    source = from_torch(Stream(100, lambda i: {"x": np.zeros(1 << 20, np.uint8)}))
+    assert max(len(run["x"]) for run in source.open(0, 0, ("x",))) == 4
+
+
+def test_a_stream_knows_its_length_only_if_it_says_so():
+    class Sized(Stream):
+        def __len__(self):
+            return self.count
+
+    assert from_torch(Stream(3, str)).length() is None
+    assert from_torch(Sized(3, str)).length() == 3
+    assert from_torch(Sized(3, str)).access == "chunked"
+
+
+def test_the_fingerprint_is_type_and_length():
+    a, b = from_torch(Squares(3, str)), from_torch(Squares(4, str))
+    assert a.fingerprint() != b.fingerprint()
+    assert a.fingerprint() == from_torch(Squares(3, int)).fingerprint()
+
+
+def test_an_empty_dataset():
+    assert check_indexed(from_torch(Squares(0, str))) == []
+    assert everything(from_torch(Stream(0, str), columns=["x"])) == []
+
+
+def test_samples_that_do_not_fit_are_errors():
+    with pytest.raises(SourceError, match="2 names, but a sample has 1"):
+        from_torch(Squares(3, str), columns=["a", "b"]).columns()
+    with pytest.raises(SourceError, match="no \\['z'\\]"):
+        from_torch(Squares(3, lambda i: {"a": i}), columns=["z"]).columns()
+    with pytest.raises(SourceError, match="a sample has no 'k0'"):
+        everything(from_torch(Squares(3, lambda i: {f"k{i}": i})))
+    with pytest.raises(SourceError, match="a sample has 2 values"):
+        everything(from_torch(Squares(3, lambda i: (i,) * (i + 1))))
+
+
+def test_what_is_no_dataset_is_refused():
+    for wrong in (3, iter([1])):
+        with pytest.raises(PlanError, match="from_torch takes"):
+            from_torch(wrong)
