@@ -30,7 +30,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("feed",),
     ("insight",),
     ("loader",),
+    ("rerun",),
     ("pipeline",),
+    ("sources",),
+    ("testing",),
     ("__init__", "__main__", "cli", "demo"),
 )
 """From the bottom to the top: each may import itself and what stands before it."""

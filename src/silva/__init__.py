@@ -14,6 +14,8 @@ A pipeline is rows with named columns and the functions that derive them:
 50
 """
 
+from typing import TYPE_CHECKING, Any
+
 from silva.columns.ragged import Ragged
 from silva.errors import (
     ColumnError,
@@ -28,7 +30,6 @@ from silva.errors import (
     StateError,
     WorkerError,
 )
-from silva.loader import Loader
 from silva.operators.image_expr import image
 from silva.order.state import merge as merge_states
 from silva.order.state import reshard
@@ -53,7 +54,20 @@ from silva.sources import (
     read_tar,
 )
 
+if TYPE_CHECKING:
+    from silva.loader import Loader
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """`sv.Loader`: the engine is imported with the first loader, not with the package."""
+    if name == "Loader":
+        from silva.loader import Loader
+
+        return Loader
+    raise AttributeError(f"module 'silva' has no attribute {name!r}")
+
 
 __all__ = [
     "ColumnError",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,16 +11,18 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from silva.errors import LoaderError, PlanError, SilvaError, StateError
+from silva.insight.watch import Watch
 from silva.optimize.runner import optimize
 from silva.order.length import plan_rows
 from silva.order.shards import shards_of_rank
-from silva.order.state import check_state, new_state
+from silva.order.state import Identity, check_state, new_state
 from silva.physical import plan as physical
 from silva.physical.context import Context, Failure
 from silva.physical.lower import Lowering
 from silva.plan import node as logical
 from silva.plan.node import option
 from silva.profile.machine import Machine, parse_bytes
+from silva.run.ahead import Ahead
 from silva.run.executor import Executor
 from silva.run.failures import Failures, Policy, Skip, Substitute
 from silva.run.lane import Backend
@@ -57,6 +60,7 @@ class Loader:
         steps: int | None = None,
         eval: bool = False,
         group: Any = None,
+        ordered: bool = True,
         progress: bool = False,
         deadline: float = _DEADLINE,
     ) -> None:
@@ -80,6 +84,7 @@ class Loader:
             workers=0 if backend == "inline" else count,
             memory=self._memory,
             deadline=deadline,
+            ordered=ordered,
         )
         self._closer = weakref.finalize(self, self._executor.close)
         self._failures = Failures(on_error, None if failures is None else Path(failures))
@@ -90,18 +95,33 @@ class Loader:
         self._step = 0
         self._stream: Stream | None = None
         self._live = False
-        self._saved: dict[str, Any] | None = None
+        self._ahead_state: dict[str, Any] = {}
+        """With several ranks: the state after the batch handed out, not the one looked at ahead."""
+        self._agreed_steps = 0
+        self._ahead: Ahead | None = None
+        self._saved: tuple[int, dict[str, Any], int] | None = None
+        """(epoch, cursors, step) where the last loop ended."""
         self._first = True
         self._watch = Watch()
 
     # Iterating.
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
+        self._check_free()
+        return self._iterate()
+
+    def _check_free(self) -> None:
         if self._live:
             raise LoaderError(
                 "this loader is already being iterated; make a second loader, or finish (or close) "
                 "the first loop"
             )
+
+    def _next_epoch(self) -> tuple[int, dict[str, Any], int]:
+        return self._epoch + 1, {}, 0
+
+    def _iterate(self) -> Iterator[dict[str, Any]]:
+        self._check_free()  # again: only the first batch begins an epoch
         if not self._first:
             self._epoch, self._start, self._step = self._next_epoch()
         if self._epochs is not None and self._epoch >= self._epochs:
@@ -109,58 +129,69 @@ class Loader:
         self._first = False
         self._saved = None
         self._live = True
-        return self._iterate()
-
-    def _next_epoch(self) -> tuple[int, dict[str, Any], int]:
-        saved = self._saved
-        if saved is not None and saved["step"] == 0 and not saved["cursors"]:
-            return saved["epoch"], {}, 0  # the last epoch was read to its end
-        return self._epoch + 1, {}, 0
-
-    def _iterate(self) -> Iterator[dict[str, Any]]:
-        stream = self._open()
-        self._stream = stream
         complete = False
         try:
-            source = self._agreed(stream) if self._needs_agreement() else iter(stream)
-            watched = self._watch.follow(source, self) if self._progress else source
-            if self._steps is None:
-                for batch in watched:
-                    self._step += 1
-                    yield batch
-            else:
-                yield from self._counted(watched)
+            self._ahead_state, self._agreed_steps = self._start, 0
+            ahead, self._ahead = self._ahead, None
+            stream = self._stream = ahead.stream if ahead else self._open(self._epoch, self._start)
+            batches = ahead.batches() if ahead else iter(stream)
+            if self._needs_agreement():
+                batches = self._agreed(stream, batches)
+            watched = self._watched(batches) if self._progress else batches
+            yield from watched if self._steps is None else self._counted(watched)
             complete = True
         finally:
             self._live = False
-            self._saved = self._state_at_end() if complete else self._state_now()
+            self._saved = (self._epoch + 1, {}, 0) if complete else self._position()
             self._stream = None
-            if not complete:
+            if complete:
+                self._look_ahead()
+            else:
                 self._executor.close()
 
     def _counted(self, batches: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         assert self._steps is not None
-        while self._step < self._steps:
+        for step in range(self._step, self._steps):
             batch = next(batches, None)
             if batch is None:
                 raise SilvaError(
-                    f"rank {self._rank} ran out of rows after {self._step} of the {self._steps} "
-                    "steps that were asked for: lower steps="
+                    f"rank {self._rank} ran out of rows after {step} of the {self._steps} steps that "
+                    "were asked for: lower steps="
                 )
-            self._step += 1
             yield batch
 
-    def _open(self) -> Stream:
+    def _watched(self, batches: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        from silva.insight.progress import progress
+
+        return progress(batches, self)
+
+    def _lowered(self) -> Any:
+        """The physical plan."""
         if self._physical is None:
             self._physical = Lowering(self._column_values).lower(self._optimized)
-            self._check_equal_steps()
             shards = self._shards // self._world
             self._executor.segments = max(1, shards * _count_segments(self._physical))
+        return self._physical
+
+    def _look_ahead(self) -> None:
+        """Begins the next epoch, if there will be one and workers to begin it."""
+        following = self._epoch + 1
+        if self._epochs is not None and following < self._epochs and self._executor.has_workers:
+            self._ahead = Ahead(following, self._open(following, {}))
+
+    def _forget_ahead(self) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.drop()
+
+    def _open(self, epoch: int, states: dict[str, Any]) -> Stream:
+        plan = self._lowered()
+        self._check_equal_steps()
         self._failures.start()
         return Stream(
-            self._physical,
+            plan,
             self._executor,
-            self._context(),
+            self._context(epoch),
             Part(
                 self._shards,
                 shards_of_rank(self._shards, self._rank, self._world),
@@ -168,14 +199,14 @@ class Loader:
                 self._eval,
             ),
             self._failures,
-            self._start,
+            states,
         )
 
-    def _context(self) -> Context:
+    def _context(self, epoch: int) -> Context:
         policy = self._policy
         if isinstance(policy, Substitute):
-            return Context(self._seed, self._epoch, "substitute", policy.value)
-        return Context(self._seed, self._epoch, "skip" if isinstance(policy, Skip) else "raise")
+            return Context(self._seed, epoch, "substitute", policy.value)
+        return Context(self._seed, epoch, "skip" if isinstance(policy, Skip) else "raise")
 
     def _column_values(self, plan: logical.Node, name: str) -> np.ndarray:
         """A whole column of a plan, read here and now: weights must be known before the first row."""
@@ -213,16 +244,18 @@ class Loader:
     def _needs_agreement(self) -> bool:
         return self._group is not None and self._world > 1 and not self._eval
 
-    def _agreed(self, stream: Stream) -> Iterator[dict[str, Any]]:
+    def _agreed(
+        self, stream: Stream, batches: Iterator[dict[str, Any]]
+    ) -> Iterator[dict[str, Any]]:
         """Batches as long as every rank has one: looks one ahead, and asks the others."""
         from silva.feed.agreement import all_have_one
 
-        batches = iter(stream)
         ahead = next(batches, None)
         states = stream.state()
         while all_have_one(ahead is not None, self._group):
             assert ahead is not None
             batch, self._ahead_state = ahead, states
+            self._agreed_steps += 1
             ahead = next(batches, None)
             states = stream.state()
             yield batch
@@ -232,27 +265,28 @@ class Loader:
     def state_dict(self) -> dict[str, Any]:
         """Where the stream stands, after the batch that was handed out last; plain JSON."""
         if self._live:
-            return self._state_now()
-        if self._saved is not None:
-            return self._saved
-        return self._state(self._epoch, self._start, self._step)
+            epoch, cursors, step = self._position()
+        else:
+            epoch, cursors, step = self._saved or (self._epoch, self._start, self._step)
+        return new_state(self._identity, self._seed, epoch, self._shards, cursors, step)
 
-    def _state(self, epoch: int, cursors: dict[str, Any], step: int) -> dict[str, Any]:
-        return new_state(self._logical, self._seed, epoch, self._shards, cursors, step)
+    @functools.cached_property
+    def _identity(self) -> Identity:
+        return Identity.of(self._logical)
 
-    def _state_now(self) -> dict[str, Any]:
-        assert self._stream is not None
-        cursors = self._stream.state() if not self._needs_agreement() else self._ahead_state
-        return self._state(self._epoch, cursors, self._step)
-
-    def _state_at_end(self) -> dict[str, Any]:
-        return self._state(self._epoch + 1, {}, 0)
+    def _position(self) -> tuple[int, dict[str, Any], int]:
+        """(epoch, cursors, step) after the batch that was handed out last."""
+        if self._needs_agreement():
+            return self._epoch, self._ahead_state, self._step + self._agreed_steps
+        if self._stream is None:
+            return self._epoch, self._start, self._step
+        return self._epoch, self._stream.state(), self._step + self._stream.count
 
     def load_state_dict(self, state: Mapping[str, Any], *, allow_changed: bool = False) -> None:
         """Continues from `state`: the next loop hands out what came after it."""
         if self._live:
             raise LoaderError("a loader cannot be moved while it is being iterated")
-        found = check_state(dict(state), self._logical, allow_changed)
+        found = check_state(dict(state), self._identity, allow_changed)
         if int(found["seed"]) != self._seed:
             raise StateError(
                 f"the state was saved with seed={found['seed']}, this loader has seed={self._seed}"
@@ -272,6 +306,7 @@ class Loader:
                 "merge the states of all ranks with sv.merge_states([…])"
             )
         extra = {k: v for k, v in cursors.items() if not k.isdigit()}
+        self._forget_ahead()
         self._shards = shards
         self._physical = None
         self._epoch = int(found["epoch"])
@@ -286,6 +321,7 @@ class Loader:
             raise LoaderError("set_epoch comes before the loop, not inside it")
         if epoch < 0:
             raise PlanError(f"epochs count from 0, not {epoch}")
+        self._forget_ahead()
         self._epoch, self._start, self._step = epoch, {}, 0
         self._saved, self._first = None, True
 
@@ -323,9 +359,7 @@ class Loader:
         """The plan as written, the plan as run, and what was measured so far."""
         from silva.insight.explain import explain_loader
 
-        if self._physical is None:
-            self._physical = Lowering(self._column_values).lower(self._optimized)
-        return explain_loader(self._logical, self.applied, self._physical, self._executor)
+        return explain_loader(self._logical, self.applied, self._lowered(), self._executor)
 
     # Feeds.
 
@@ -358,6 +392,7 @@ class Loader:
 
     def close(self) -> None:
         """Ends all workers now instead of when the loader goes."""
+        self._forget_ahead()
         self._executor.close()
 
     def __enter__(self) -> Loader:
@@ -365,15 +400,6 @@ class Loader:
 
     def __exit__(self, *details: object) -> None:
         self.close()
-
-
-class Watch:
-    """Follows a loop for the progress line."""
-
-    def follow(self, batches: Iterator[Any], loader: Loader) -> Iterator[Any]:
-        from silva.insight.progress import progress
-
-        return progress(batches, loader)
 
 
 def without_shuffles(plan: logical.Node) -> logical.Node:
@@ -397,9 +423,7 @@ def _check_arguments(
     if workers != "auto" and (not isinstance(workers, int) or workers < 0):
         raise PlanError(f"workers is 'auto' or a whole number from 0 up, not {workers!r}")
     if backend not in ("auto", "inline", "threads", "processes"):
-        raise PlanError(
-            f"backend is 'auto', 'inline', 'threads' or 'processes', not {backend!r}"
-        )
+        raise PlanError(f"backend is 'auto', 'inline', 'threads' or 'processes', not {backend!r}")
     if not (isinstance(world, int) and world >= 1 and 0 <= rank < world):
         raise PlanError(f"rank counts from 0 to world - 1: rank={rank!r}, world={world!r}")
     for name, value in (("epochs", epochs), ("steps", steps)):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from silva.errors import PlanError
-from silva.loader import Loader
 from silva.order.length import plan_rows
 from silva.order.mixing import check_schedule
 from silva.plan import node as logical
@@ -17,6 +16,9 @@ from silva.plan.schema import columns, types
 from silva.plan.show import show_plan
 from silva.plan.traits import step_reads
 from silva.plan.verify import is_batched, verify
+
+if TYPE_CHECKING:
+    from silva.loader import Loader
 
 _WINDOW = 4096
 _PACK_WINDOW = 1024
@@ -275,9 +277,7 @@ class Pipeline:
         if isinstance(pad, dict):
             self._check(tuple(pad))
         return self._add(
-            logical.Batch(
-                self.plan, size, per_rank, tokens, by, drop_last, _Pad.of(pad), function
-            )
+            logical.Batch(self.plan, size, per_rank, tokens, by, drop_last, _Pad.of(pad), function)
         )
 
     def pack(
@@ -355,6 +355,8 @@ class Pipeline:
         >>> sum(int(batch["x"].sum()) for batch in loader)
         6
         """
+        from silva.loader import Loader  # the engine: not needed to write a pipeline
+
         verify(self.plan)
         return Loader(self.plan, **arguments)
 
@@ -381,11 +383,16 @@ class Pipeline:
             return known
         return sum(1 for _ in self.loader())
 
-    def row(self, key: str) -> dict[str, Any]:
-        """Runs one row alone, here and now, by the key that an error message shows."""
+    def row(self, key: str, *, epoch: int = 0) -> Any:
+        """Runs one row alone, here and now, by the key that an error message shows.
+
+        >>> import silva as sv
+        >>> sv.from_columns({"x": range(9)}).derive(y=lambda x: x * x).row("0:5")
+        {'x': 5, 'y': 25}
+        """
         from silva.rerun import rerun
 
-        return rerun(self.plan, key)
+        return rerun(self.plan, key, epoch=epoch)
 
     # Looking.
 
@@ -408,10 +415,15 @@ class Pipeline:
 
     def explain(self) -> str:
         """The plan as written and the plan as run, with a reason for every difference."""
-        return self.loader(backend="inline").explain()
+        return self.loader().explain()
 
     def __repr__(self) -> str:
         return show_plan(self.plan)
+
+    def _repr_html_(self) -> str:
+        from silva.insight.html import pipeline_html
+
+        return pipeline_html(self.plan)
 
     def _check(self, names: tuple[str, ...]) -> None:
         there = columns(self.plan)
@@ -437,9 +449,7 @@ class _Pad(dict[str, Any]):
         return hash(tuple(self.items()))
 
 
-def _derive(
-    plan: logical.Node, names: tuple[str, ...], step: Any, reads: Any
-) -> logical.Node:
+def _derive(plan: logical.Node, names: tuple[str, ...], step: Any, reads: Any) -> logical.Node:
     for name in names:
         if not name or not isinstance(name, str):
             raise PlanError(f"a column's name is a non-empty string, not {name!r}")
@@ -472,9 +482,7 @@ def _step(plan: logical.Node, step: Any, reads: Any) -> logical.Step:
 
 def _step_id(plan: logical.Node, name: str) -> str:
     """Its output and how often that was written before: survives rewrites, so draws do too."""
-    before = sum(
-        getattr(node, "id", "").rpartition("#")[0] == name for node in logical.walk(plan)
-    )
+    before = sum(getattr(node, "id", "").rpartition("#")[0] == name for node in logical.walk(plan))
     return f"{name}#{before}"
 
 
@@ -510,7 +518,9 @@ def concat(pipelines: Sequence[Pipeline]) -> Pipeline:
     return _combined(logical.Concat(_plans("concat", pipelines)))
 
 
-def zip(pipelines: Sequence[Pipeline], *, stop: Literal["strict", "shortest"] = "strict") -> Pipeline:
+def zip(
+    pipelines: Sequence[Pipeline], *, stop: Literal["strict", "shortest"] = "strict"
+) -> Pipeline:
     """Row by row, the columns of all pipelines side by side.
 
     >>> import silva as sv

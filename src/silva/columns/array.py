@@ -28,9 +28,7 @@ class Array:
         return Array(self.data[indices], None if self.valid is None else self.valid[indices])
 
     def slice(self, start: int, stop: int) -> Array:
-        return Array(
-            self.data[start:stop], None if self.valid is None else self.valid[start:stop]
-        )
+        return Array(self.data[start:stop], None if self.valid is None else self.valid[start:stop])
 
     def rows(self) -> list[Any]:
         if self.data.ndim == 1 and self.data.dtype.kind in "biufc":

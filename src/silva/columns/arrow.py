@@ -101,7 +101,11 @@ def _from_numbers(data: pa.Array) -> Array:
 
     valid = _validity(data)
     if valid is not None:
-        zero = pa.scalar(0, pa.int64()).cast(data.type) if not pa.types.is_boolean(data.type) else False
+        zero = (
+            pa.scalar(0, pa.int64()).cast(data.type)
+            if not pa.types.is_boolean(data.type)
+            else False
+        )
         data = data.fill_null(zero)
     return Array(data.to_numpy(zero_copy_only=False), valid)
 

@@ -44,7 +44,11 @@ def _typed_rows(column: Column) -> list[object]:
     """Rows that keep their dtype: a float32 next to an int64 is not a Python float."""
     if isinstance(column, Values):
         return column.items
-    if not isinstance(column, Array) or column.data.ndim > 1 or column.data.dtype.kind not in "biufc":
+    if (
+        not isinstance(column, Array)
+        or column.data.ndim > 1
+        or column.data.dtype.kind not in "biufc"
+    ):
         return column.rows()
     if column.data.dtype in (np.int64, np.float64, np.bool_):
         return column.rows()
@@ -68,9 +72,7 @@ def _concat_strings(columns: list[Strings]) -> Strings | None:
 
 
 def _concat_lists(columns: list[Lists]) -> Column:
-    inner = concat(
-        [c.values.slice(int(c.offsets[0]), int(c.offsets[-1])) for c in columns]
-    )
+    inner = concat([c.values.slice(int(c.offsets[0]), int(c.offsets[-1])) for c in columns])
     if isinstance(inner, Values) and not all(isinstance(c.values, Values) for c in columns):
         return Values([item for c in columns for item in c.rows()])
     offsets = [columns[0].offsets - columns[0].offsets[0]]

@@ -16,9 +16,9 @@ _PLAIN = frozenset({bool, int, float, str, bytes, type(None), list, tuple, dict}
 class Values:
     __slots__ = ("_kinds", "items")
 
-    def __init__(self, items: list[Any]) -> None:
+    def __init__(self, items: list[Any], kinds: frozenset[type] | None = None) -> None:
         self.items = items
-        self._kinds: frozenset[type] | None = None
+        self._kinds = kinds
 
     @property
     def kinds(self) -> frozenset[type]:
@@ -44,8 +44,10 @@ class Values:
             return Values([self.items[i] for i in picked])
         return Values(list(itemgetter(*picked)(self.items)))
 
-    def keep(self, mask: list[bool]) -> Values:
-        return Values(list(compress(self.items, mask)))
+    def keep(self, mask: list[Any]) -> Values:
+        kept = list(compress(self.items, mask))
+        same = self._kinds if self._kinds is not None and len(self._kinds) == 1 and kept else None
+        return Values(kept, same)
 
     def slice(self, start: int, stop: int) -> Values:
         return Values(self.items[start:stop])

@@ -71,7 +71,9 @@ def from_items(items: Sequence[Mapping[str, Any]]) -> Memory:
     rows = list(items)
     for i, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            raise PlanError(f"from_items takes dicts; item {i} is {type(row).__name__}: {row!r:.80}")
+            raise PlanError(
+                f"from_items takes dicts; item {i} is {type(row).__name__}: {row!r:.80}"
+            )
     names = tuple(rows[0]) if rows else ()
     for i, row in enumerate(rows):
         if set(row) != set(names):

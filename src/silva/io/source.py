@@ -61,9 +61,7 @@ class Chunked(Source, Protocol):
     def unit_rows(self) -> np.ndarray | None:
         """Rows in each unit, where known for all without reading the data."""
 
-    def open(
-        self, unit: int, start: int, columns: tuple[str, ...]
-    ) -> Iterator[dict[str, Column]]:
+    def open(self, unit: int, start: int, columns: tuple[str, ...]) -> Iterator[dict[str, Column]]:
         """The rows of a unit from row `start` on, in runs of at most a few MiB each.
 
         Every run holds at least one row and exactly these columns (with no columns asked for, the

@@ -8,6 +8,7 @@ remains out to another number of shards, so that no row is lost or repeated.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from silva.errors import StateError
@@ -21,9 +22,18 @@ VERSION = 1
 State = dict[str, Any]
 
 
-def plan_outline(plan: logical.Node) -> list[list[str]]:
+@dataclass(frozen=True)
+class Identity:
+    """What a state says about the pipeline it belongs to."""
+
+    fingerprint: str
+    outline: list[list[str]]
     """Each node as [what it says, its fingerprint's first digits]: enough to name what changed."""
-    return [[_without_path(show_node(n)), fingerprint(n)[:8]] for n in logical.walk(plan)]
+
+    @staticmethod
+    def of(plan: logical.Node) -> Identity:
+        lines = [[_without_path(show_node(n)), fingerprint(n)[:8]] for n in logical.walk(plan)]
+        return Identity(fingerprint(plan), lines)
 
 
 def _without_path(text: str) -> str:
@@ -32,12 +42,12 @@ def _without_path(text: str) -> str:
 
 
 def new_state(
-    plan: logical.Node, seed: int, epoch: int, shards: int, cursors: dict[str, Any], step: int
+    identity: Identity, seed: int, epoch: int, shards: int, cursors: dict[str, Any], step: int
 ) -> State:
     return {
         "silva": VERSION,
-        "pipeline": fingerprint(plan),
-        "outline": plan_outline(plan),
+        "pipeline": identity.fingerprint,
+        "outline": identity.outline,
         "seed": seed,
         "epoch": epoch,
         "step": step,
@@ -46,25 +56,25 @@ def new_state(
     }
 
 
-def check_state(state: Any, plan: logical.Node, allow_changed: bool) -> State:
-    """The state, if it can be loaded for this plan."""
+def check_state(state: Any, identity: Identity, allow_changed: bool) -> State:
+    """The state, if it can be loaded for this pipeline."""
     if not isinstance(state, dict) or "silva" not in state:
         raise StateError("this is not a state of a silva loader")
     if state["silva"] != VERSION:
         raise StateError(
             f"the state has version {state['silva']}, this silva reads version {VERSION}"
         )
-    if state["pipeline"] != fingerprint(plan) and not allow_changed:
+    if state["pipeline"] != identity.fingerprint and not allow_changed:
         raise StateError(
-            f"the pipeline is not the one this state was saved for: {_difference(state, plan)}. "
+            f"the pipeline is not the one this state was saved for: {_difference(state, identity)}. "
             "Pass allow_changed=True to load_state_dict if the rows and their order are the same"
         )
     return state
 
 
-def _difference(state: State, plan: logical.Node) -> str:
+def _difference(state: State, identity: Identity) -> str:
     saved = [tuple(line) for line in state.get("outline", [])]
-    now = [tuple(line) for line in plan_outline(plan)]
+    now = [tuple(line) for line in identity.outline]
     for i, (old, new) in enumerate(zip(saved, now, strict=False)):
         if old != new:
             if old[0] == new[0]:
@@ -118,14 +128,11 @@ def _reshard(node: logical.Node, cursors: list[Any], old: int, new: int) -> list
         case logical.Source():
             return _reshard_source(node, cursors, old, new)
         case _:
-            if any(isinstance(c, dict) and "of" in c for c in cursors):
-                cursors = [c["of"] if isinstance(c, dict) and "of" in c else c for c in cursors]
+            cursors = [c["in"] if isinstance(c, dict) and "in" in c else c for c in cursors]
             return _reshard(node.inputs[0], cursors, old, new)
 
 
-def _reshard_source(
-    node: logical.Source, cursors: list[Any], old: int, new: int
-) -> list[Any]:
+def _reshard_source(node: logical.Source, cursors: list[Any], old: int, new: int) -> list[Any]:
     if node.source.access != "indexed":
         raise StateError("a state over a chunked source or a stream cannot be resharded")
     length = node.source.length()
@@ -149,5 +156,7 @@ def _reshard_mix(node: logical.Mix, cursors: list[Any], old: int, new: int) -> l
     for child in range(count):
         inner = [None if c is None else c["each"][child] for c in cursors]
         each.append(_reshard(node.many[child], inner, old, new))
-    given = [max((c["given"][i] for c in cursors if c is not None), default=0) for i in range(count)]
+    given = [
+        max((c["given"][i] for c in cursors if c is not None), default=0) for i in range(count)
+    ]
     return [{"given": given, "each": [each[i][s] for i in range(count)]} for s in range(new)]

@@ -12,17 +12,16 @@ import numpy as np
 from silva.columns import Array, Block, Column, Ragged, Values
 from silva.errors import ColumnError
 from silva.order.draws import Draw, stream_key
-from silva.physical.call import Worker
+from silva.physical.call import Worker, watched
 from silva.physical.context import Context, Failure, row_key
 from silva.physical.evaluate import evaluate
+from silva.physical.globals import seeding
 from silva.physical.rows import user_traceback
 from silva.physical.stage import Result
 from silva.plan import expr
 from silva.plan import node as logical
 from silva.plan.function import Function
 from silva.plan.show import show_node
-
-_NO_ROWS = np.zeros(0, dtype=np.uint64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,11 +108,12 @@ class BatchStage:
     def run(self, payload: BatchValue, context: Context, worker: Worker) -> Result:
         started, cpu = time.perf_counter(), time.thread_time()
         failures: tuple[Failure, ...] = ()
+        worker.moved = False
         batch: BatchValue | None = payload
         for node in self.nodes:
             try:
                 batch = _apply(node, batch, context, worker)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 if context.on_error == "substitute" and isinstance(node, logical.Derive):
                     values = dict.fromkeys(node.into, context.substitute)
                     batch = replace(batch, values={**batch.values, **values})
@@ -124,13 +124,34 @@ class BatchStage:
             if batch is None:
                 break
         kept = [] if batch is None else [batch]
-        block = Block({"batch": Values(kept)}, _NO_ROWS[:0] if not kept else np.zeros(1, np.uint64))
-        return Result(
-            block, 1, None, (), failures, time.perf_counter() - started, time.thread_time() - cpu
-        )
+        functions = [getattr(n, "step", None) for n in self.nodes]
+        return _result(kept, failures, started, cpu, worker, functions, self.label)
 
 
-def _failure(payload: BatchValue, node: logical.Node, error: Exception) -> Failure:
+def _result(
+    kept: list[BatchValue],
+    failures: tuple[Failure, ...],
+    started: float,
+    cpu_started: float,
+    worker: Worker,
+    functions: list[Any],
+    label: str,
+) -> Result:
+    seeded = any(isinstance(f, Function) and worker.seeded(f) for f in functions)
+    return Result(
+        block=Block({"batch": Values(kept)}, np.zeros(len(kept), np.uint64)),
+        size_in=1,
+        origin=None,
+        subs=(),
+        failures=failures,
+        seconds=time.perf_counter() - started,
+        cpu=time.thread_time() - cpu_started,
+        moved=worker.moved,
+        seeded=label if seeded else None,
+    )
+
+
+def _failure(payload: BatchValue, node: logical.Node, error: BaseException) -> Failure:
     return Failure(
         row=0,
         part=0,
@@ -184,12 +205,19 @@ def _value(
     if not isinstance(step, Function):
         return _evaluate_batch(step, batch, key)
     fn: Callable[..., Any] = worker.callable(step)
-    given = [_argument(batch.values[n], n in step.marks.owns) for n in step.reads]
-    positional = given[: len(given) - len(step.keywords)]
-    named = dict(zip(step.keywords, given[len(positional) :], strict=True))
-    if step.takes_rng:
-        named["rng"] = next(Draw(stream_key(*key), ids, places).generators())
-    return fn(*positional, **named)
+    draw = Draw(stream_key(*key), ids, places)
+
+    def attempt(seeded: frozenset[str]) -> Any:
+        given = [_argument(batch.values[n], n in step.marks.owns) for n in step.reads]
+        positional = given[: len(given) - len(step.keywords)]
+        named = dict(zip(step.keywords, given[len(positional) :], strict=True))
+        if step.takes_rng:
+            named["rng"] = next(draw.generators())
+        if seeded:
+            next(seeding(seeded, draw.seeds().tolist()))
+        return fn(*positional, **named)
+
+    return watched(step.fn, worker, attempt)
 
 
 def _argument(value: Any, owned: bool) -> Any:
@@ -233,12 +261,18 @@ class CollateStage:
         batch = BatchValue({}, len(payload), int(payload.ids[0]), place)
         failures: tuple[Failure, ...] = ()
         kept: list[BatchValue] = []
+        worker.moved = False
+        fn = worker.callable(self.function)
+
+        def attempt(seeded: frozenset[str]) -> Any:
+            if seeded:
+                key = stream_key(context.seed, context.epoch, "collate")
+                next(seeding(seeded, Draw(key, payload.ids[:1]).seeds().tolist()))
+            return fn(rows)
+
         try:
-            made = worker.callable(self.function)(rows)
+            made = watched(self.function.fn, worker, attempt)
             kept = [replace(batch, values=made if isinstance(made, dict) else {"batch": made})]
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             failures = (replace(_failure(batch, logical.Node(), error), step=self.label),)
-        block = Block({"batch": Values(kept)}, np.zeros(len(kept), np.uint64))
-        return Result(
-            block, 1, None, (), failures, time.perf_counter() - started, time.thread_time() - cpu
-        )
+        return _result(kept, failures, started, cpu, worker, [self.function], self.label)

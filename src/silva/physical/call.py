@@ -10,14 +10,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from itertools import repeat
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from silva.order.draws import Draw
-from silva.physical.globals import GlobalStates, seeding
+from silva.physical.globals import ALL, GATE, GlobalStates, seeding
 from silva.physical.rows import Rows, call_arguments
 from silva.plan.function import Function, Stateful
+
+T = TypeVar("T")
 
 
 class Worker:
@@ -39,16 +41,31 @@ class Worker:
             return fn
         key = id(function.fn)
         if key not in self._built:
-            self._built[key] = function.fn.build()
+            self._built[key] = _build(function.fn)
             self._keep.append(function.fn)
         return self._built[key]
 
     def seeded(self, function: Function) -> frozenset[str]:
-        return self._seeded.get(id(function.fn), frozenset())
+        """The global generators that a function is known to draw from."""
+        return self.seeds_for(function.fn)
 
-    def note_seeded(self, function: Function, names: frozenset[str]) -> None:
-        self._seeded[id(function.fn)] = self.seeded(function) | names
-        self._keep.append(function.fn)
+    def seeds_for(self, owner: Any) -> frozenset[str]:
+        return self._seeded.get(id(owner), frozenset())
+
+    def note_seeded(self, owner: Any, names: frozenset[str]) -> None:
+        self._seeded[id(owner)] = self.seeds_for(owner) | names
+        self._keep.append(owner)
+
+
+def _build(stateful: Stateful) -> Callable[..., Any]:
+    """The object, with the generators seeded: weights drawn at random are the same in each worker."""
+    with GATE.alone():
+        before = GlobalStates.now()
+        try:
+            next(seeding(ALL, [0]))
+            return stateful.build()
+        finally:
+            before.restore()
 
 
 Outcome = tuple[list[Any], np.ndarray | None]
@@ -61,38 +78,43 @@ def call_rows(
     """The function's result for every row; rows on which it failed are noted in `rows.failures`."""
     fn = worker.callable(function)
     draw = _draw(rows, key)
-    known = worker.seeded(function)
-    if not known:
-        before = GlobalStates.now()
-        outcome = _call(fn, function, rows, draw, label, frozenset())
-        moved = before.moved_to(GlobalStates.now())
+    failed = len(rows.failures)
+
+    def attempt(seeded: frozenset[str]) -> Outcome:
+        del rows.failures[failed:]
+        return _call(fn, function, rows, draw, label, seeded)
+
+    return watched(function.fn, worker, attempt)
+
+
+def watched(owner: Any, worker: Worker, attempt: Callable[[frozenset[str]], T]) -> T:
+    """`attempt(names)` with an eye on the global generators. `names` are those that it must seed for
+    each row; it is called again when it turns out to draw from more of them."""
+    if not worker.seeds_for(owner):
+        with GATE.together():
+            before = GlobalStates.now()
+            outcome = attempt(frozenset())
+            moved = before.moved_to(GlobalStates.now())
         if not moved:
             return outcome
         if worker.shares_generators:
             worker.moved = True
             return outcome
-        before.restore()
-        worker.note_seeded(function, moved)
-        rows.failures[:] = [f for f in rows.failures if f.step != label]
-    return _call_seeded(fn, function, rows, draw, label, worker)
-
-
-def _call_seeded(
-    fn: Callable[..., Any], function: Function, rows: Rows, draw: Draw, label: str, worker: Worker
-) -> Outcome:
-    """Again and again until the generators that move are all among those that are seeded."""
-    while True:
-        names = worker.seeded(function)
-        before = GlobalStates.now()
-        try:
-            outcome = _call(fn, function, rows, draw, label, names)
-            moved = before.moved_to(GlobalStates.now())
-        finally:
+        with GATE.alone():
             before.restore()
+        worker.note_seeded(owner, moved)
+    while True:
+        names = worker.seeds_for(owner)
+        with GATE.alone():
+            before = GlobalStates.now()
+            try:
+                outcome = attempt(names)
+                moved = before.moved_to(GlobalStates.now())
+            finally:
+                before.restore()
         if moved <= names:
             return outcome
-        worker.note_seeded(function, moved)
-        rows.failures[:] = [f for f in rows.failures if f.step != label]
+        worker.note_seeded(owner, moved)
 
 
 def _draw(rows: Rows, key: tuple[int | str, ...]) -> Draw:
@@ -116,7 +138,7 @@ def _call(
             if not arguments:
                 return [fn() for _ in range(len(rows))], None
             return list(map(fn, *arguments)), None
-        except Exception:
+        except (Exception, SystemExit):
             if not len(rows):
                 raise
     return _call_one_by_one(fn, function, rows, draw, label, arguments, seeded)
@@ -134,9 +156,7 @@ def _call_one_by_one(
     positional = len(function.reads) - len(function.keywords)
     names = function.keywords
     generators: Iterator[Any] = draw.generators() if function.takes_rng else repeat(None)
-    seeds: Iterator[None] = (
-        seeding(seeded, draw.seeds().tolist()) if seeded else iter(repeat(None))
-    )
+    seeds: Iterator[None] = seeding(seeded, draw.seeds().tolist()) if seeded else iter(repeat(None))
     by_row: Iterator[tuple[Any, ...]] = (
         zip(*arguments, strict=True) if arguments else iter([()] * len(rows))
     )

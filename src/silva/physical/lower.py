@@ -150,7 +150,7 @@ class Lowering:
             chain.steps.append(step)
             return chain
         below = physical.Windows(self._segment(chain), size, None)
-        return _Chain(self._segment(_Chain(below, [step])))
+        return _Chain(replace(self._segment(_Chain(below, [step])), whole=True))
 
     def _rename(self, node: logical.Rename, wanted: frozenset[str]) -> _Chain:
         new = dict(node.names)
@@ -172,8 +172,8 @@ class Lowering:
 
     def _shuffle(self, node: logical.Shuffle, wanted: frozenset[str]) -> _Chain:
         chain = self._rows(node.input, wanted)
-        feed = chain.input
-        movable = chain.at_most_one
+        feed = _feed(chain.input)
+        movable = chain.at_most_one and _cached(chain.input).at_most_one
         if movable and isinstance(feed, physical.IndexedFeed):
             if node.kind in (None, "global"):
                 return self._reorder(chain, Permute(node.seed))
@@ -185,25 +185,26 @@ class Lowering:
             )
         if movable and isinstance(feed, physical.ChunkedFeed) and feed.seed is None:
             units = node.seed if node.kind in (None, "two-level") else None
-            chain.input = physical.Windows(replace(feed, seed=units), node.window, node.seed)
+            windows = physical.Windows(replace(feed, seed=units), node.window, node.seed)
+            chain.input = _over(chain.input, windows)
             return chain
         if node.kind == "two-level":
             raise PlanError("shuffle(kind='two-level') needs a chunked source (Parquet, tar, text)")
         return _Chain(physical.Windows(self._segment(chain), node.window, node.seed))
 
     def _reorder(self, chain: _Chain, step: Map, by_place: bool = False) -> _Chain:
-        feed = chain.input
+        feed = _feed(chain.input)
         maps = (*feed.read.maps, step)
         read = replace(
             feed.read, maps=maps, identity_by_place=feed.read.identity_by_place or by_place
         )
         size = order_size(maps, feed.read.source.length())
-        return _Chain(physical.IndexedFeed(read, size), chain.steps)
+        return _Chain(_over(chain.input, physical.IndexedFeed(read, size)), chain.steps)
 
     def _take(self, node: logical.Take | logical.Skip, wanted: frozenset[str]) -> _Chain:
         chain = self._rows(node.input, wanted)
         takes = isinstance(node, logical.Take)
-        if chain.in_place and isinstance(chain.input, physical.IndexedFeed):
+        if _in_place(chain) and isinstance(_feed(chain.input), physical.IndexedFeed):
             step = Range(0, node.count) if takes else Range(node.count, None)
             return self._reorder(chain, step)
         kind = physical.Take if takes else physical.Skip
@@ -211,13 +212,14 @@ class Lowering:
 
     def _sample(self, node: logical.Sample, wanted: frozenset[str]) -> _Chain:
         chain = self._rows(node.input, wanted)
-        if not (chain.in_place and isinstance(chain.input, physical.IndexedFeed)):
+        feed = _feed(chain.input)
+        if not (_in_place(chain) and isinstance(feed, physical.IndexedFeed)):
             raise PlanError(
                 "sample needs an indexed source (files, arrays, tables) with only steps of one row "
                 "to one row before it: filter after it, or write the filtered rows to a table"
             )
-        weights = self._weights(node, chain.input.size)
-        count = chain.input.size if node.size is None else node.size
+        weights = self._weights(node, feed.size)
+        count = feed.size if node.size is None else node.size
         step = DrawRows(np.cumsum(weights), count, node.seed)
         return self._reorder(chain, step, by_place=True)
 
@@ -248,7 +250,8 @@ class Lowering:
                 )
         names = columns(node.input)
         chain = self._rows(node.input, frozenset(names))
-        if not isinstance(chain.input, physical.IndexedFeed | physical.ChunkedFeed):
+        feed = chain.input.input if isinstance(chain.input, physical.Windows) else chain.input
+        if not isinstance(feed, physical.IndexedFeed | physical.ChunkedFeed):
             raise PlanError(
                 "cache keeps rows by the source row they come from, so it must stand in a pipeline "
                 "of one source, before mix, zip, concat, take after a filter, or pack"
@@ -258,8 +261,10 @@ class Lowering:
         return _Chain(physical.CacheRows(segment, node.folder, fingerprint(node.input)))
 
     def _close(self, chain: _Chain, names: tuple[str, ...], wanted: frozenset[str]) -> Any:
-        kept = tuple((n, n) for n in names if n in wanted)
-        chain.steps.append(Project(kept))
+        kept = tuple(n for n in names if n in wanted)
+        if not chain.steps and _gives(chain.input) == kept:
+            return chain.input
+        chain.steps.append(Project(tuple((n, n) for n in kept)))
         return self._segment(chain)
 
     def _segment(self, chain: _Chain) -> Any:
@@ -306,6 +311,46 @@ class Lowering:
             return batch
         self._segments += 1
         return physical.BatchSegment(batch, CollateStage(node.collate), f"stage {self._segments}")
+
+
+# A cache keeps rows by identity, so it does not care in which order they come: shuffle, take, skip
+# and sample above a cache change the feed below it, as if the cache were not there.
+
+
+def _feed(node: Any) -> Any:
+    """What a chain reads, looking through a cache."""
+    return node.input.input if isinstance(node, physical.CacheRows) else node
+
+
+def _cached(node: Any) -> _Chain:
+    """The steps below the cache that a chain reads; none where it reads no cache."""
+    steps = list(node.input.stage.steps) if isinstance(node, physical.CacheRows) else []
+    return _Chain(_feed(node), steps)
+
+
+def _in_place(chain: _Chain) -> bool:
+    return chain.in_place and _cached(chain.input).in_place
+
+
+def _over(node: Any, feed: Any) -> Any:
+    """`node`, which is a feed or a cache of its rows, with another feed."""
+    if not isinstance(node, physical.CacheRows):
+        return feed
+    read = feed.read if isinstance(feed, physical.IndexedFeed) else None
+    segment = replace(node.input, input=feed, stage=replace(node.input.stage, read=read))
+    return replace(node, input=segment)
+
+
+def _gives(node: Any) -> tuple[str, ...] | None:
+    """The columns that a physical node gives, where its last step says so."""
+    match node:
+        case physical.Segment(stage=Stage(steps=(*_, Project(names=pairs)))):
+            return tuple(new for _, new in pairs)
+        case physical.Concat() | physical.Mix():
+            return _gives(node.many[0])
+        case physical.Windows() | physical.Take() | physical.Skip() | physical.CacheRows():
+            return _gives(node.input)
+    return None
 
 
 def _forget(steps: list[Step]) -> tuple[Step, ...]:

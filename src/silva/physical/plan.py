@@ -35,6 +35,8 @@ class Segment:
     input: Any
     stage: Stage
     name: str
+    whole: bool = False
+    """Blocks of the input are fixed chunks and go through the stage uncut."""
 
 
 @dataclass(frozen=True, eq=False)

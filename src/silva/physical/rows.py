@@ -39,18 +39,21 @@ class Rows:
 
     def keep(self, mask: np.ndarray) -> None:
         """Drops the rows where `mask` is False."""
-        if mask.all():
-            return
-        picked = np.flatnonzero(mask)
-        flags: list[bool] | None = None
-        columns: dict[str, Column] = {}
-        for name, column in self.columns.items():
-            if isinstance(column, Values):
-                flags = mask.tolist() if flags is None else flags
-                columns[name] = column.keep(flags)
-            else:
-                columns[name] = column.take(picked)
-        self.columns = columns
+        if not mask.all():
+            self._pick(np.flatnonzero(mask), mask.tolist())
+
+    def keep_true(self, results: list[Any]) -> None:
+        """Drops the rows whose result is false, as Python sees it."""
+        mask = np.fromiter(results, bool, len(results))  # numpy asks each object for its truth
+        if not mask.all():
+            self._pick(np.flatnonzero(mask), results)
+
+    def _pick(self, picked: np.ndarray, flags: list[Any]) -> None:
+        """Keeps the rows at `picked`, which are those where `flags` are true."""
+        self.columns = {
+            name: column.keep(flags) if isinstance(column, Values) else column.take(picked)
+            for name, column in self.columns.items()
+        }
         self._follow(picked)
 
     def repeat(self, counts: np.ndarray) -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from silva.columns import Block, Column, Values, concat
+from silva.order.draws import Draw, stream_key
 from silva.order.positions import Map, order_rows
-from silva.physical.call import Worker
+from silva.physical.call import Worker, watched
 from silva.physical.context import Context, Failure
+from silva.physical.globals import seeding
 from silva.physical.rows import Rows
 from silva.physical.steps import Step
+from silva.plan.function import Function
 
 TAG_SHIFT = np.uint64(56)
 """A row's identity holds its source in the top 8 bits."""
@@ -50,24 +54,51 @@ class Read:
     def label(self) -> str:
         return f"read {', '.join(self.columns)}" if self.columns else "read"
 
-    def rows(self, places: Places, context: Context) -> Rows:
-        positions = places.positions()
+    def index(self, places: Places, context: Context) -> np.ndarray:
+        """The source's rows at these places."""
         length = self.source.length()
-        index = order_rows(self.maps, positions, length, context.seed, context.epoch)
-        identity = positions if self.identity_by_place else index
-        ids = identity.astype(np.uint64) | (np.uint64(self.tag) << TAG_SHIFT)
-        rows = Rows(context, {}, ids, None, len(places))
-        try:
-            rows.columns = dict(self.source.read(index, self.columns))
-        except Exception as error:
-            self._read_one_by_one(rows, index, error)
-        return rows
+        return order_rows(self.maps, places.positions(), length, context.seed, context.epoch)
 
-    def _read_one_by_one(self, rows: Rows, index: np.ndarray, whole_error: Exception) -> None:
+    def ids(self, places: Places, index: np.ndarray) -> np.ndarray:
+        """The identities of the rows at these places."""
+        identity = places.positions() if self.identity_by_place else index
+        return identity.astype(np.uint64) | (np.uint64(self.tag) << TAG_SHIFT)
+
+    def rows(self, places: Places, context: Context, worker: Worker) -> Rows:
+        """The rows at these places. A source may call code that draws from global generators (a
+        dataset with random transforms): it is then read row by row, seeded."""
+        index = self.index(places, context)
+        ids = self.ids(places, index)
+
+        def attempt(seeded: frozenset[str]) -> Rows:
+            rows = Rows(context, {}, ids, None, len(places))
+            seeds: Iterator[None] | None = None
+            if seeded:
+                key = stream_key(context.seed, context.epoch, self.label)
+                seeds = seeding(seeded, Draw(key, ids).seeds().tolist())
+                self._read_one_by_one(rows, index, None, seeds)
+                return rows
+            try:
+                rows.columns = dict(self.source.read(index, self.columns))
+            except Exception as error:
+                self._read_one_by_one(rows, index, error, None)
+            return rows
+
+        return watched(self.source, worker, attempt)
+
+    def _read_one_by_one(
+        self,
+        rows: Rows,
+        index: np.ndarray,
+        whole_error: Exception | None,
+        seeds: Iterator[None] | None,
+    ) -> None:
         good = np.ones(len(rows), dtype=bool)
         parts: list[dict[str, Column]] = []
         substitute = rows.context.on_error == "substitute"
         for i in range(len(index)):
+            if seeds is not None:
+                next(seeds)
             try:
                 parts.append(self.source.read(index[i : i + 1], self.columns))
             except Exception as error:
@@ -79,7 +110,7 @@ class Read:
                 if rows.context.on_error == "raise":
                     good[i:] = False
                     break
-        if not rows.failures:
+        if not rows.failures and whole_error is not None:
             raise whole_error
         rows.keep(good)
         rows.columns = {
@@ -101,6 +132,8 @@ class Result:
     step_seconds: tuple[float, ...] = ()
     moved: bool = False
     """A global generator moved on a thread where it could not be seeded: do it again elsewhere."""
+    seeded: str | None = None
+    """The step that draws from a global generator, which was seeded for each row and epoch."""
 
 
 class Runs(Protocol):
@@ -129,12 +162,19 @@ class Stage:
 
         return not any(isinstance(s, Keep | Spread) for s in self.steps)
 
+    @property
+    def explodes(self) -> bool:
+        """One row in may give several out."""
+        from silva.physical.steps import Spread
+
+        return any(isinstance(s, Spread) for s in self.steps)
+
     def run(self, payload: Places | Block, context: Context, worker: Worker) -> Result:
         started, cpu_started = time.perf_counter(), time.thread_time()
         worker.moved = False
         if isinstance(payload, Places):
             assert self.read is not None
-            rows = self.read.rows(payload, context)
+            rows = self.read.rows(payload, context, worker)
         else:
             rows = Rows(context, dict(payload.columns), payload.ids, payload.places, len(payload))
         spent = [time.perf_counter() - started]
@@ -152,4 +192,15 @@ class Stage:
             cpu=time.thread_time() - cpu_started,
             step_seconds=tuple(spent),
             moved=worker.moved,
+            seeded=self._seeded(worker),
         )
+
+    def _seeded(self, worker: Worker) -> str | None:
+        """A step whose function is known to draw from a global generator."""
+        if self.read is not None and worker.seeds_for(self.read.source):
+            return self.read.label
+        for step in self.steps:
+            function = getattr(step, "function", getattr(step, "step", None))
+            if isinstance(function, Function) and worker.seeded(function):
+                return step.label
+        return None

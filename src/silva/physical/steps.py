@@ -12,14 +12,16 @@ import numpy as np
 from silva.columns import Array, Column, Grouped, Lists, Values
 from silva.errors import ColumnError
 from silva.order.draws import Draw
-from silva.physical.call import Worker, call_rows
+from silva.physical.call import Worker, call_rows, watched
 from silva.physical.evaluate import evaluate
+from silva.physical.globals import seeding
 from silva.physical.rows import Rows
 from silva.plan import expr
 from silva.plan.function import Function
 from silva.plan.show import show_step
 
 Key = tuple[int | str, ...]
+_NEVER = object()
 
 
 @dataclass(frozen=True)
@@ -51,22 +53,28 @@ def _spread(
     """One column a name, of a function that returns several values a row."""
     good = np.ones(len(results), dtype=bool)
     parts: list[tuple[Any, ...]] = []
+    substitute = rows.context.substitute if rows.context.on_error == "substitute" else _NEVER
     for i, result in enumerate(results):
         try:
-            if isinstance(result, dict):
-                parts.append(tuple(result[name] for name in names))
-            else:
-                values = tuple(result)
-                if len(values) != len(names):
-                    raise ValueError(
-                        f"returned {len(values)} values for the {len(names)} columns {names}"
-                    )
-                parts.append(values)
+            parts.append(_parts(result, names))
         except (TypeError, ValueError, KeyError) as error:
-            rows.fail(i, label, error)
-            good[i] = False
+            if result is not substitute:  # else the function itself failed, and was noted
+                rows.fail(i, label, error)
+            if substitute is not _NEVER:
+                parts.append((substitute,) * len(names))
+            else:
+                good[i] = False
     rows.keep(good)
     return {name: Values([p[i] for p in parts]) for i, name in enumerate(names)}
+
+
+def _parts(result: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
+    if isinstance(result, dict):
+        return tuple(result[name] for name in names)
+    values = tuple(result)
+    if len(values) != len(names):
+        raise ValueError(f"returned {len(values)} values for the {len(names)} columns {names}")
+    return values
 
 
 @dataclass(frozen=True)
@@ -83,21 +91,34 @@ class CallColumns:
 
     def apply(self, rows: Rows, worker: Worker) -> None:
         fn = worker.callable(self.function)
+        fixed = self.function.marks.batch_size is not None
+        draw = _draw(rows, self.id)
+        failed = len(rows.failures)
 
         def run(start: int, stop: int) -> dict[str, Column]:
             given = [
-                _read_only(rows.columns[n].slice(start, stop).batch(), n in self.function.marks.owns)
+                _read_only(
+                    rows.columns[n].slice(start, stop).batch(), n in self.function.marks.owns
+                )
                 for n in self.function.reads
             ]
             plain = given[: len(given) - len(self.function.keywords)]
-            named = dict(
-                zip(self.function.keywords, given[len(plain) :], strict=True)
-            )
+            named = dict(zip(self.function.keywords, given[len(plain) :], strict=True))
             if self.function.takes_rng:
-                named["rng"] = next(_draw(rows, self.id).slice(start, start + 1).generators())
+                named["rng"] = next(draw.slice(start, start + 1).generators())
             return _as_columns(fn(*plain, **named), self.into, stop - start)
 
-        made = _guarded(rows, self.label, run)
+        def attempt(seeded: frozenset[str]) -> _Made:
+            def run_seeded(start: int, stop: int) -> dict[str, Column]:
+                next(seeding(seeded, draw.slice(start, start + 1).seeds().tolist()), None)
+                return run(start, stop)
+
+            # random numbers are a row's own (a fixed chunk's: its first row's), whatever block it is in
+            each = not fixed and (self.function.takes_rng or bool(seeded))
+            del rows.failures[failed:]
+            return _try(rows, self.label, self.into, run_seeded if seeded else run, each)
+
+        made = _settle(rows, watched(self.function.fn, worker, attempt))
         rows.columns = {**rows.columns, **made}
 
 
@@ -114,7 +135,8 @@ class Evaluate:
         return f"{self.into[0]} = {show_step(self.term)}"
 
     def apply(self, rows: Rows, worker: Worker) -> None:
-        made = _guarded(rows, self.label, _evaluation(rows, self.term, self.id, self.into[0]))
+        run = _evaluation(rows, self.term, self.id, self.into[0])
+        made = _settle(rows, _try(rows, self.label, self.into, run))
         rows.columns = {**rows.columns, **made}
 
 
@@ -132,18 +154,18 @@ class Keep:
     def apply(self, rows: Rows, worker: Worker) -> None:
         if isinstance(self.step, Function) and not self.step.marks.batched:
             results, good = call_rows(self.step, rows, worker, _key(rows, self.id), self.label)
-            if good is None:
-                rows.keep(np.fromiter(map(bool, results), bool, len(results)))
-            else:
-                rows.keep(good & np.fromiter(map(bool, results), bool, len(results)))
+            if good is not None:
+                rows.keep(good)
+                results = list(compress(results, good.tolist()))
+            rows.keep_true(results)
             return
         if isinstance(self.step, Function):
             derived = CallColumns(self.step, ("",), self.id)
             derived.apply(rows, worker)
             column = rows.columns.pop("")
         else:
-            made = _guarded(rows, self.label, _evaluation(rows, self.step, self.id, ""))
-            column = made[""]
+            run = _evaluation(rows, self.step, self.id, "")
+            column = _settle(rows, _try(rows, self.label, ("",), run))[""]
         column = column.settled()
         if not isinstance(column, Array) or column.data.ndim != 1:
             flags = np.array([bool(x) for x in column.rows()], dtype=bool)
@@ -262,52 +284,64 @@ def _evaluation(
     return run
 
 
-def _guarded(
-    rows: Rows, label: str, run: Callable[[int, int], dict[str, Column]]
-) -> dict[str, Column]:
-    """`run` on all rows at once or, where that fails, on each alone, to find the bad ones."""
+_Made = tuple[dict[str, Column], np.ndarray | None]
+"""Columns, and a mask of the rows that are in them (None: all are)."""
+
+
+def _settle(rows: Rows, made: _Made) -> dict[str, Column]:
+    """Drops the rows that failed."""
+    columns, good = made
+    if good is not None:
+        rows.keep(good)
+    return columns
+
+
+def _try(
+    rows: Rows,
+    label: str,
+    names: tuple[str, ...],
+    run: Callable[[int, int], dict[str, Column]],
+    each: bool = False,
+) -> _Made:
+    """`run` on all rows at once or, where that fails or `each` is true, on each alone. The rows stay
+    as they are; failures are noted."""
     from silva.columns import concat
 
     if not len(rows):
-        return run(0, 0)
-    try:
-        return run(0, len(rows))
-    except Exception as error:
-        whole_error = error
+        return run(0, 0), None
+    whole_error: BaseException | None = None
+    if not each or len(rows) == 1:
+        try:
+            return run(0, len(rows)), None
+        except (Exception, SystemExit) as error:
+            whole_error = error
     good = np.ones(len(rows), dtype=bool)
     parts: list[dict[str, Column]] = []
     context = rows.context
-    names: tuple[str, ...] = ()
     failed_before = len(rows.failures)
     for i in range(len(rows)):
         try:
-            part = run(i, i + 1)
-            names = tuple(part)
-            parts.append(part)
-        except Exception as error:
+            parts.append(run(i, i + 1))
+        except (Exception, SystemExit) as error:
             rows.fail(i, label, error)
             good[i] = False
             if context.on_error == "raise":
                 good[i:] = False
                 break
     if len(rows.failures) == failed_before:
-        raise whole_error  # each row alone is fine: not a matter of one row
-    if context.on_error == "substitute" and names:
+        if whole_error is not None:
+            raise whole_error  # each row alone is fine: not a matter of one row
+        return {n: concat([p[n] for p in parts]) for n in names}, None
+    if context.on_error == "substitute":
         filled = iter(parts)
         parts = [
             next(filled) if ok else {n: Values([context.substitute]) for n in names}
             for ok in good.tolist()
         ]
         good[:] = True
-    rows.keep(good)
     if not parts:
-        return _nothing(label)
-    return {n: concat([p[n] for p in parts]) for n in names}
-
-
-def _nothing(label: str) -> dict[str, Column]:
-    names = label.partition(" = ")[0].split(", ") if " = " in label else [""]
-    return {name: Values([]) for name in names}
+        return {n: Values([]) for n in names}, good
+    return {n: concat([p[n] for p in parts]) for n in names}, good
 
 
 def _read_only(value: Any, owned: bool) -> Any:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import importlib.metadata
 import inspect
 import struct
 import sys
@@ -254,12 +253,18 @@ def _package_of(module: str) -> str | None:
     if top == "silva" or "site-packages" in file or "dist-packages" in file:
         version = getattr(found, "__version__", None)
         if not isinstance(version, str):
-            try:
-                version = importlib.metadata.version(top)
-            except importlib.metadata.PackageNotFoundError:
-                version = "0"
+            version = _installed_version(top)
         return f"{top}=={version}"
     return None
+
+
+def _installed_version(name: str) -> str:
+    import importlib.metadata
+
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "0"
 
 
 def _is_library(value: Any) -> bool:

@@ -6,8 +6,6 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from silva.errors import PlanError
 
 _UNITS = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
@@ -35,6 +33,8 @@ def _cpus() -> int:
 
 
 def _memory() -> int:
+    import psutil
+
     available = int(psutil.virtual_memory().available)
     limit, used = _read("/sys/fs/cgroup/memory.max"), _read("/sys/fs/cgroup/memory.current")
     if limit and limit.isdigit() and used and used.isdigit():

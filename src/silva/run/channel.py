@@ -3,12 +3,14 @@
 A message is pickled with its buffers out of band. Small ones follow in the socket; large ones are written
 into an anonymous shared segment (memfd) that the receiver maps once and reads without a copy. A segment is
 used again when every array over it is gone; the receiver then names it in its next message. Nothing has
-a name in the file system, so nothing can be left behind, whoever is killed.
+a name in the file system, so nothing can be left behind, whoever is killed. Where the system has no
+shared memory or descriptors to give, everything goes through the socket.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import os
 import pickle
@@ -16,6 +18,7 @@ import socket
 import struct
 import weakref
 from collections import deque
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +28,10 @@ _HEADER = struct.Struct("<QIIQI")
 _SMALL = 64 * 1024
 """Buffers below this, together, go through the socket."""
 _ALIGN = 64
+_SPARE = 8
+_SPARE_BYTES = 64 << 20
+"""A segment more than `_SPARE` times as large as what is sent now, and larger than this, is given
+back: one huge row must not cost its memory for ever."""
 
 
 class Segment:
@@ -87,17 +94,36 @@ class Arena:
         self._free: list[Segment] = []
         self._expected = 0
 
-    def take(self) -> Segment:
-        """A segment that nobody reads, as large as the last message needed."""
-        if self._free:
-            segment = max(self._free, key=lambda s: s.size)
-            self._free.remove(segment)
-        else:
-            segment = Segment(len(self._segments) + 1)
-            self._segments[segment.number] = segment
+    @property
+    def nbytes(self) -> int:
+        """Shared memory that this side holds."""
+        return sum(segment.size for segment in self._segments.values())
+
+    def take(self) -> Segment | None:
+        """A segment that nobody reads, as large as the last message needed; None where the system
+        has none to give."""
+        try:
+            segment = self._unused()
+        except OSError:
+            return None
         segment.reset()
         with contextlib.suppress(OSError):
             segment.grow(self._expected)
+        return segment
+
+    def _unused(self) -> Segment:
+        if not self._free:
+            segment = Segment(len(self._segments) + 1)
+            self._segments[segment.number] = segment
+            return segment
+        segment = max(self._free, key=lambda s: s.size)
+        if segment.size > max(_SPARE * self._expected, _SPARE_BYTES):
+            fresh = Segment(segment.number)
+            segment.close()
+            self._segments[segment.number] = fresh
+            self._free.remove(segment)
+            return fresh
+        self._free.remove(segment)
         return segment
 
     def expect(self, size: int) -> None:
@@ -109,6 +135,19 @@ class Arena:
     def close(self) -> None:
         for segment in self._segments.values():
             segment.close()
+        self._segments.clear()
+        self._free.clear()
+
+
+@dataclass(frozen=True, eq=False)
+class Message:
+    """A message that has arrived; it is unpickled where an error can be answered."""
+
+    body: bytearray
+    buffers: list[Any]
+
+    def load(self) -> Any:
+        return pickle.loads(self.body, buffers=self.buffers)  # noqa: S301  our own socket
 
 
 class Channel:
@@ -116,51 +155,57 @@ class Channel:
 
     def __init__(self, sock: socket.socket, most_leased: int = 8) -> None:
         self._socket = sock
-        self._arena = Arena()
+        self.arena = Arena()
         self._mapped: dict[int, np.ndarray] = {}
         self._released: deque[int] = deque()
-        self._leased = 0
+        self._leased: set[int] = set()
         self._most_leased = most_leased
         """With more segments than this in use, what arrives is copied."""
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def segment(self) -> Segment:
-        """A segment in which the next message's arrays can be made."""
-        return self._arena.take()
+    def segment(self) -> Segment | None:
+        """A segment in which the next message's arrays can be made, if there is one."""
+        return self.arena.take()
 
     def send(self, message: Any, segment: Segment | None = None) -> None:
         """Sends a message; `segment` is where some of its arrays may already lie."""
         buffers: list[pickle.PickleBuffer] = []
-        body = _dumps(message, buffers)
+        try:
+            body = _dumps(message, buffers)
+        except BaseException:
+            if segment is not None:
+                self.arena.put_back(segment.number)
+            raise
         views = [b.raw() for b in buffers]
         sizes = [v.nbytes for v in views]
-        segment = segment or (self._arena.take() if sum(sizes) > _SMALL else None)
-        offsets: list[int] = []
-        inline = segment is None or sum(sizes) <= _SMALL
-        if not inline:
-            assert segment is not None
-            try:
-                offsets = self._place(segment, views, sizes)
-            except OSError:  # no room for shared memory: through the socket, then
-                inline = True
-        if segment is not None and inline:
-            self._arena.put_back(segment.number)
+        large = sum(sizes) > _SMALL
+        if segment is None and large:
+            segment = self.arena.take()
+        offsets = self._place(segment, views, sizes) if segment is not None and large else None
+        if segment is not None and offsets is None:
+            self.arena.put_back(segment.number)
+            segment = None
         releases = [self._released.popleft() for _ in range(len(self._released))]
-        used = segment if not inline else None
-        self._write(body, views, sizes, offsets, used, releases)
+        self._write(body, views, sizes, offsets or [], segment, releases)
 
-    def _place(self, segment: Segment, views: list[memoryview], sizes: list[int]) -> list[int]:
-        """Puts every buffer into the segment that is not there yet; returns the offsets."""
+    def _place(
+        self, segment: Segment, views: list[memoryview], sizes: list[int]
+    ) -> list[int] | None:
+        """Puts every buffer into the segment that is not there yet; returns the offsets, or None
+        where there is no room: they then go through the socket."""
         offsets: list[int | None] = []
         end = segment.used
         for view, size in zip(views, sizes, strict=True):
             at = segment.offset_of(_address(view), size) if size else 0
             if at is None:
-                at, end = None, -(-(end + size) // _ALIGN) * _ALIGN
+                end = -(-(end + size) // _ALIGN) * _ALIGN
             offsets.append(at)
-        segment.grow(end)
+        try:
+            segment.grow(end)
+        except OSError:
+            return None
         placed: list[int] = []
         for view, size, at in zip(views, sizes, offsets, strict=True):
             if at is None:
@@ -168,7 +213,7 @@ class Channel:
                 segment.write(view, at)
                 segment.used = -(-(at + size) // _ALIGN) * _ALIGN
             placed.append(at)
-        self._arena.expect(segment.used)
+        self.arena.expect(segment.used)
         return placed
 
     def _write(
@@ -186,21 +231,29 @@ class Channel:
         header = _HEADER.pack(len(body), len(views), number, size, len(releases))
         fds = [segment.fd] if segment is not None and announce else []
         table = np.array([*sizes, *offsets, *releases], dtype=np.uint64).tobytes()
-        socket.send_fds(self._socket, [header], fds)
+        sent = socket.send_fds(self._socket, [header], fds)
         if segment is not None:
             segment.announced = segment.size
         inline = [] if segment is not None else [v for v in views if v.nbytes]
-        for part in (table, body, *inline):
+        for part in (header[sent:], table, body, *inline):
             self._socket.sendall(part)
 
     def receive(self) -> Any:
         """The next message; raises EOFError when the other side is gone."""
+        return self.receive_pickled().load()
+
+    def receive_pickled(self) -> Message:
+        """The next message, not unpickled yet."""
         try:
             return self._receive()
-        except (ConnectionError, OSError) as error:
+        except ConnectionError as error:
             raise EOFError from error
+        except OSError as error:
+            if error.errno == errno.EBADF:  # closed on this side
+                raise EOFError from error
+            raise
 
-    def _receive(self) -> Any:
+    def _receive(self) -> Message:
         header, fds, _, _ = socket.recv_fds(self._socket, _HEADER.size, 1)
         if not header:
             raise EOFError
@@ -210,32 +263,36 @@ class Channel:
         table = np.frombuffer(self._exactly(words * 8), dtype=np.uint64).tolist()
         sizes = table[:count]
         for freed in table[words - released :]:
-            self._arena.put_back(freed)
+            self.arena.put_back(freed)
         body = self._exactly(length)
-        if number:
-            buffers = self._map(number, size, fds, sizes, table[count : 2 * count])
-        else:
-            buffers = [self._exactly(n) for n in sizes]
-        return pickle.loads(body, buffers=buffers)  # noqa: S301  our own worker, our own socket
+        if not number:
+            return Message(body, [self._exactly(n) for n in sizes])
+        if size:
+            self._attach(number, size, fds)
+        return Message(body, self._views(number, sizes, table[count : 2 * count]))
 
-    def _map(
-        self, number: int, size: int, fds: list[int], sizes: list[int], offsets: list[int]
-    ) -> list[Any]:
-        if fds:
+    def _attach(self, number: int, size: int, fds: list[int]) -> None:
+        if not fds:  # the kernel drops a descriptor for which the table has no place
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        try:
             self._mapped[number] = np.frombuffer(mmap.mmap(fds[0], size), dtype=np.uint8)
+        finally:
             os.close(fds[0])
+
+    def _views(self, number: int, sizes: list[int], offsets: list[int]) -> list[Any]:
         whole = self._mapped[number]
-        if self._leased >= self._most_leased:
+        if len(self._leased) >= self._most_leased:
             copies = [whole[o : o + n].copy() for o, n in zip(offsets, sizes, strict=True)]
             self._released.append(number)
             return copies
         lease = whole[:]  # views of it keep it alive; when it goes, the segment is free again
-        self._leased += 1
+        self._leased.add(number)
         weakref.finalize(lease, self._release, number).atexit = False
         return [memoryview(lease)[o : o + n] for o, n in zip(offsets, sizes, strict=True)]
 
     def _release(self, number: int) -> None:
-        self._leased -= 1
+        """Runs on whatever thread drops the last array."""
+        self._leased.discard(number)
         self._released.append(number)
 
     def _exactly(self, count: int) -> bytearray:
@@ -252,7 +309,7 @@ class Channel:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
-        self._arena.close()
+        self.arena.close()
         self._mapped.clear()
 
 

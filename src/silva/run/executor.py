@@ -3,68 +3,91 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import threading
 from collections import deque
 from collections.abc import Iterator
 from time import monotonic
 from typing import Any
 
-from silva.errors import DeadlineError
+from silva.errors import DeadlineError, LoaderError
 from silva.physical import plan as physical
 from silva.physical.call import Worker
 from silva.physical.context import Context
 from silva.physical.stage import Result
+from silva.run.flows.feeds import PlacesInput
 from silva.run.lane import Backend, Lane
+from silva.run.open_store import cached_source, open_store
 from silva.run.processes import ProcessPool
 from silva.run.reading import UnitReader
+from silva.run.rowstore import Room, RowStore
 from silva.run.task import Pool, Task, execute
-from silva.run.threads import InlinePool, ThreadPool
-
-_SLOW_SECONDS = 5.0
-_SLOW_TIMES = 20
-"""A task that takes this many times the usual, and at least `_SLOW_SECONDS`, is raced."""
+from silva.run.threads import PAUSE, InlinePool, ThreadPool
 
 
 class Executor:
     """Owns the pools of a loader. Stages share them; they live until the loader is closed."""
 
     def __init__(
-        self, *, backend: Backend | None, workers: int, memory: int, deadline: float
+        self,
+        *,
+        backend: Backend | None,
+        workers: int,
+        memory: int,
+        deadline: float,
+        ordered: bool = True,
     ) -> None:
         self.backend = backend
         self.workers = workers
         self._memory = memory
         self._deadline = deadline
+        self._ordered = ordered
+        self._closings = 0
         self._inline = InlinePool()
         self._pools: dict[str, Pool] = {}
-        self.lanes: dict[int, Lane] = {}
+        self.lanes: dict[str, Lane] = {}
         self._here = Worker(shares_generators=False)
+        self._stores: dict[tuple[str | None, str, int], RowStore] = {}
+        self._room = Room(memory // 2)
+        self.slow_seconds = 5.0
+        self.slow_times = 20.0
+        """A task that takes this many times the usual, and at least `slow_seconds`, is raced."""
+        self._process = os.getpid()
+        self.sizes: Iterator[int] | None = None
+        """Block sizes to use instead of the lanes' own choice: tests move block borders by it."""
         self.segments = 1
         """Segments that run at once (stages × shards): memory is shared among them."""
 
     def lane(self, node: physical.Segment | physical.BatchSegment) -> Lane:
-        key = id(node)
-        if key not in self.lanes:
+        """What is known of a stage; it outlives the physical plan that the stage was made for."""
+        lane = self.lanes.get(node.name)
+        if lane is None:
             budget = max(self._memory // max(self.segments, 1), 1 << 16)
             lane = Lane(node.stage, node.name, self.backend, self.workers, budget)
-            if isinstance(node.input, physical.IndexedFeed):
-                lane.rows_left = node.input.size
-            self.lanes[key] = lane
-        return self.lanes[key]
+            self.lanes[node.name] = lane
+        lane.stage = node.stage
+        return lane
 
     def run(self, node: Any, source: Any, context: Context) -> Iterator[tuple[Any, Result]]:
         """Results in order, each with the trail of its input, for as long as `source` has any."""
         lane = self.lane(node)
+        if isinstance(source, PlacesInput):
+            lane.rows_left = source.left()
         window: deque[tuple[Any, Task, Pool, int]] = deque()
         ended = False
+        closings = self._closings
+        unordered = not self._ordered and isinstance(source, PlacesInput)
+        wake = threading.Event() if unordered else None
         try:
             while True:
                 while not ended and self._admits(lane, window):
-                    found = source.next(lane.next_rows())
+                    found = source.next(next(self.sizes) if self.sizes else lane.next_rows())
                     if found is None:
                         ended = True
                         break
                     payload, trail = found
                     task = Task(node.stage, payload, context)
+                    task.wake = wake
                     pool = self._pool(lane)
                     pool.submit(task)
                     window.append((trail, task, pool, len(payload)))
@@ -72,13 +95,19 @@ class Executor:
                     return
                 waiting = sum(t.finished.is_set() for _, t, _, _ in window)
                 lane.stats.queue_fill += (waiting - lane.stats.queue_fill) / (lane.stats.blocks + 1)
+                if wake is not None:
+                    self._bring_forward(lane, window, wake)
                 trail, task, pool, rows = window.popleft()
-                result = self._result(lane, task, pool)
+                result = self._result(lane, task, pool, closings)
+                if unordered:
+                    trail = source.overtaking(trail, rows, [entry[0] for entry in window])
                 lane.learn(result, rows)
                 if lane.rows_left is not None:
                     lane.rows_left -= rows
                 lane.decide()
+                given = monotonic()
                 yield trail, result
+                lane.consumer_seconds += monotonic() - given
         finally:
             for _, task, _, _ in window:
                 task.cancelled = True
@@ -96,12 +125,30 @@ class Executor:
     def _pool(self, lane: Lane) -> Pool:
         if lane.backend == "inline":
             return self._inline
+        if self._process != os.getpid():  # in a forked child: those workers are the parent's
+            self._process, self._pools = os.getpid(), {}
         if lane.backend not in self._pools:
             kind = ThreadPool if lane.backend == "threads" else ProcessPool
             self._pools[lane.backend] = kind(max(self.workers, 1))
         return self._pools[lane.backend]
 
-    def _result(self, lane: Lane, task: Task, pool: Pool) -> Result:
+    def _bring_forward(
+        self, lane: Lane, window: deque[tuple[Any, Task, Pool, int]], wake: threading.Event
+    ) -> None:
+        """Puts a task that is done first, where any order will do."""
+        began = monotonic()
+        while monotonic() - began < PAUSE and window[0][2] is not self._inline:
+            wake.clear()
+            for i, (_, task, _, _) in enumerate(window):
+                if task.finished.is_set():
+                    window.rotate(-i)
+                    first = window.popleft()
+                    window.rotate(i)
+                    window.appendleft(first)
+                    return
+            wake.wait(PAUSE / 4)
+
+    def _result(self, lane: Lane, task: Task, pool: Pool, closings: int) -> Result:
         began = monotonic()
         if pool is self._inline:
             probe = lane.probe if not lane.decided else contextlib.nullcontext()
@@ -110,7 +157,7 @@ class Executor:
         else:
             if isinstance(pool, ProcessPool) and self._may_help(lane, pool) and pool.claim(task):
                 task.finish(execute(task.stage, task.payload, task.context, self._here))
-            pool.wait(task, lambda waited: self._check(lane, task, pool, waited))
+            pool.wait(task, lambda waited: self._check(lane, task, pool, waited, closings))
             lane.stats.starved += monotonic() - began
         if task.error is not None:
             raise task.error
@@ -128,17 +175,19 @@ class Executor:
         """A global generator moved while a thread ran the stage: by the stage, or by the trainer.
         Only doing it again here, with the generators watched, can tell."""
         result = execute(task.stage, task.payload, task.context, self._here)
-        if lane.forced is None:
-            lane.backend = "processes"
+        if result.seeded is not None:
+            lane.backend = "processes" if lane.forced is None else "inline"
             lane.reason = "uses global random generators, which threads would share"
         return result
 
-    def _check(self, lane: Lane, task: Task, pool: Pool, waited: float) -> None:
+    def _check(self, lane: Lane, task: Task, pool: Pool, waited: float, closings: int) -> None:
+        if closings != self._closings:
+            raise LoaderError("the loader was closed while it was being read")
         stats = lane.stats
         usual = stats.busy / stats.blocks if stats.blocks else 0.0
-        if isinstance(pool, ProcessPool) and task.started is not None:
-            slow = max(_SLOW_SECONDS, _SLOW_TIMES * usual)
-            if monotonic() - task.started > slow:
+        if isinstance(pool, ProcessPool):
+            ran = 0.0 if task.started is None else monotonic() - task.started
+            if max(waited, ran) > max(self.slow_seconds, self.slow_times * usual):
                 pool.race(task)
         if waited > self._deadline:
             raise DeadlineError(
@@ -149,20 +198,36 @@ class Executor:
     def run_here(self, node: Any, payload: Any, context: Context) -> Result:
         return execute(node.stage, payload, context, self._here)
 
+    def row_store(self, node: physical.CacheRows) -> RowStore:
+        """The rows that a cache keeps, for as long as the loader lives: a plan that is lowered
+        again finds them. Two sources are two, even where their fingerprints say little."""
+        key = (node.folder, node.fingerprint, id(cached_source(node)))
+        if key not in self._stores:
+            self._stores[key] = open_store(node, self._room)
+        return self._stores[key]
+
     def read_units(self, feed: physical.ChunkedFeed, runs: list[Any]) -> Iterator[Any]:
         if self.backend == "inline" or self.workers == 0:
-            return (
-                (run, iter(feed.source.open(run[1], run[2], feed.columns))) for run in runs
-            )
-        return iter(UnitReader(feed.source, feed.columns, runs, min(self.workers, 2)))
+            return ((run, iter(feed.source.open(run[1], run[2], feed.columns))) for run in runs)
+        return iter(
+            UnitReader(feed.source, feed.columns, runs, min(self.workers, 2), self._deadline)
+        )
 
     def processes(self) -> list[int]:
         """The process numbers of all workers."""
         pool = self._pools.get("processes")
         return pool.processes() if isinstance(pool, ProcessPool) else []
 
+    @property
+    def has_workers(self) -> bool:
+        """Some stage runs beside the consumer."""
+        return bool(self._pools)
+
     def close(self) -> None:
         """Ends every worker. The executor can be used again; it then starts new ones."""
+        for store in self._stores.values():
+            store.flush()
+        self._closings += 1
         pools, self._pools = self._pools, {}
         for pool in pools.values():
             pool.close()

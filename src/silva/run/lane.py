@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from silva.physical.stage import Result, Runs
+from silva.physical.steps import Call, Keep, MapWhole
+from silva.plan.function import Function
 from silva.profile.gil import GilProbe
 
 Backend = Literal["inline", "threads", "processes"]
@@ -13,7 +15,9 @@ Backend = Literal["inline", "threads", "processes"]
 _BLOCK_SECONDS = 0.05
 """Long enough to hide what a block costs to hand over, short enough to start and stop quickly."""
 _BLOCK_BYTES = 8 << 20
-_MOST_ROWS = 1 << 16
+_MOST_ROWS = 1 << 17
+_MOST_PYTHON_ROWS = 1 << 14
+"""Lists of more Python objects than this fall out of the CPU's cache."""
 _FIRST_ROWS = 32
 _ENOUGH_SECONDS = 0.04
 """Time to watch a stage before deciding where it runs."""
@@ -52,7 +56,7 @@ class Lane:
         self.forced = backend
         self.backend: Backend = backend or "inline"
         self.decided = backend is not None or workers == 0
-        self.reason = "as asked for" if backend else "measuring"
+        self.reason = "as asked for" if backend or not workers else "measuring"
         self.workers = workers
         self.budget = budget
         self.align = 1
@@ -61,9 +65,12 @@ class Lane:
         self.probe = GilProbe()
         self.need_rows = 0
         """Rows that the consumer takes at once; a window should hold two such helpings."""
+        self.consumer_seconds = 0.0
+        """Time that the consumer spent between two blocks: work that a worker could overlap with."""
         self._seconds_per_row = 0.0
         self._bytes_per_row = 0.0
         self._rows = _FIRST_ROWS
+        self._most_rows = _MOST_PYTHON_ROWS if _calls_python(stage) else _MOST_ROWS
 
     def next_rows(self) -> int:
         """Rows of the next block."""
@@ -109,10 +116,12 @@ class Lane:
         weight = 0.5 if stats.blocks > 1 else 1.0
         self._seconds_per_row += weight * (result.seconds / rows_in - self._seconds_per_row)
         per_row = nbytes / rows_in
-        self._bytes_per_row = max(per_row, self._bytes_per_row + weight * (per_row - self._bytes_per_row))
+        self._bytes_per_row = max(
+            per_row, self._bytes_per_row + weight * (per_row - self._bytes_per_row)
+        )
         by_time = _BLOCK_SECONDS / max(self._seconds_per_row, 1e-9)
         by_bytes = min(_BLOCK_BYTES, self.budget // 8) / max(self._bytes_per_row, 1e-9)
-        self._rows = max(1, int(min(by_time, by_bytes, _MOST_ROWS, self._rows * 4)))
+        self._rows = max(1, int(min(by_time, by_bytes, self._most_rows, self._rows * 4)))
 
     def decide(self) -> None:
         """Chooses the backend once enough was seen, by what the stage costs and who holds the lock."""
@@ -121,18 +130,39 @@ class Lane:
         self.decided = True
         share, per_row = self.probe.share, self._seconds_per_row
         left = float("inf") if self.rows_left is None else self.rows_left * per_row
-        held = f"the lock is held {share:.0%} of the time"
-        by_threads = min(self.workers, 1 / max(share, 1e-3))
+        meanwhile = self.consumer_seconds / max(self.stats.busy, 1e-9)
+        # Amdahl: the lock is one lane; and beside a worker, the consumer's own time is free
+        by_threads = _overlapped(1 / (share + (1 - share) / self.workers), meanwhile)
         moved = per_row + self._bytes_per_row * _COPY_SECONDS
-        by_processes = self.workers * per_row / moved
-        cost = f"{per_row * 1e6:.3g} µs a row"
+        by_processes = _overlapped(self.workers * per_row / moved, meanwhile)
+        seen = f"{_duration(per_row)} a row, the lock is held {share:.0%} of the time"
         if left < _PROCESS_START / 2:
-            self.reason = f"{cost}, {left:.2g} s left: not worth a worker"
+            self.reason = f"{_duration(per_row)} a row, {_duration(left)} left: not worth a worker"
         elif by_processes > 1.2 * by_threads and left * (1 - 1 / by_processes) > 2 * _PROCESS_START:
             self.backend = "processes"
-            self.reason = f"{cost}, {held}: processes {by_processes:.1f}×, threads {by_threads:.1f}×"
+            self.reason = f"{seen}: processes {by_processes:.1f}×, threads {by_threads:.1f}×"
         elif by_threads > 1.15:
             self.backend = "threads"
-            self.reason = f"{cost}, {held}: threads {by_threads:.1f}×"
+            self.reason = f"{seen}: threads {by_threads:.1f}×"
         else:
-            self.reason = f"{cost}, {held}: workers would not help"
+            self.reason = f"{seen}: workers would not help"
+
+
+def _overlapped(speed: float, meanwhile: float) -> float:
+    """How much faster stage and consumer are together when the stage, `speed` times as fast, runs
+    beside the consumer, who takes `meanwhile` of the stage's own time."""
+    return (1 + meanwhile) / max(1 / speed, meanwhile)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.3g} µs"
+    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
+def _calls_python(stage: Runs) -> bool:
+    """Whether a function is called for every row."""
+    return any(isinstance(step, Call | MapWhole) for step in getattr(stage, "steps", ())) or any(
+        isinstance(step, Keep) and isinstance(step.step, Function)
+        for step in getattr(stage, "steps", ())
+    )

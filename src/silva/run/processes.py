@@ -2,12 +2,14 @@
 
 The thread keeps its worker busy (two tasks at a time, so that the next is there when one is done), takes
 results, and when the worker dies starts another and hands its tasks out again. A task on which three
-workers died is an error that names its rows.
+workers died is an error that names its rows. A worker that is stopped, or is still at a task that
+another has done meanwhile, is ended and replaced.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pickle
 import signal
@@ -18,24 +20,30 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psutil
 
-from silva.errors import PicklingError, SilvaError, WorkerError
+from silva.errors import SilvaError, WorkerError
 from silva.physical.stage import Runs
 from silva.run.channel import Channel
+from silva.run.pickling import pickle_stage
 from silva.run.task import Task
-from silva.run.threads import PAUSE
+from silva.run.threads import PAUSE, check_owner, join_all
 
 ATTEMPTS = 3
 _AHEAD = 2
 """Tasks that a worker holds: the one it does and the next."""
+_FAREWELL = 5.0
+"""Seconds that a killed process may take to be gone."""
+_ENTRY = str(Path(__file__).with_name("worker.py"))
 _ONE_THREAD = {
     name: "1"
     for name in (
-        "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
-        "VECLIB_MAXIMUM_THREADS", "OPENCV_FOR_THREADS_NUM", "RAYON_NUM_THREADS",
+        "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "BLIS_NUM_THREADS",
+        "NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
+        "OPENCV_FOR_THREADS_NUM", "RAYON_NUM_THREADS", "POLARS_MAX_THREADS",
     )
 }  # fmt: skip
 
@@ -43,9 +51,12 @@ _ONE_THREAD = {
 class ProcessPool:
     def __init__(self, width: int) -> None:
         self.width = width
+        self._owner = os.getpid()
         self._tasks: deque[Task] = deque()
         self._changed = threading.Condition()
         self._closing = False
+        self._broken: Exception | None = None
+        """Why no worker can be had any more."""
         self._stages: dict[int, tuple[Runs, bytes]] = {}
         self._keepers = [_Keeper(self, i) for i in range(width)]
         for keeper in self._keepers:
@@ -61,8 +72,11 @@ class ProcessPool:
         return [k.process.pid for k in self._keepers if k.process is not None]
 
     def submit(self, task: Task) -> None:
+        check_owner(self._owner)
         self._pickled(task.stage)  # fails here, on the consumer's thread, where it can be read
         with self._changed:
+            if self._broken is not None:
+                raise self._broken
             self._tasks.append(task)
             self._changed.notify()
 
@@ -83,29 +97,32 @@ class ProcessPool:
     def race(self, task: Task) -> None:
         """Gives a task that is slow to a second worker; the first result counts."""
         with self._changed:
-            if task.runs == 1 and task not in self._tasks and not task.finished.is_set():
+            waits = task in self._tasks or task.finished.is_set()
+            if task.runs == 1 and not waits and _may_repeat(task.stage):
                 self._tasks.appendleft(task)
                 self._changed.notify()
 
     def wait(self, task: Task, on_idle: Callable[[float], None]) -> None:
         began = time.monotonic()
         while not task.finished.wait(PAUSE):
+            check_owner(self._owner)
             for keeper in self._keepers:
-                keeper.end_if_stopped()
+                keeper.end_if_useless()
             on_idle(time.monotonic() - began)
 
     def stacks(self) -> str:
         return "\n".join(keeper.stacks() for keeper in self._keepers)
 
     def close(self) -> None:
+        if os.getpid() != self._owner:
+            return  # a forked child has no part in its parent's workers
         with self._changed:
             self._closing = True
             self._tasks.clear()
             self._changed.notify_all()
         for keeper in self._keepers:
             keeper.kill()
-        for keeper in self._keepers:
-            keeper.thread.join(timeout=10)
+        join_all([keeper.thread for keeper in self._keepers], 2 * _FAREWELL)
 
 
 class _Keeper:
@@ -117,14 +134,17 @@ class _Keeper:
         self.process: subprocess.Popen[bytes] | None = None
         self.ready = False
         self._channel: Channel | None = None
-        self._stacks_fd = os.memfd_create("silva-stacks", 0)
+        self._stacks_fd = -1
         self._known: set[int] = set()
         self._outstanding: deque[Task] = deque()
         self._starts = 0
         self.thread = threading.Thread(target=self._run, name=f"silva-keeper-{number}", daemon=True)
 
     def _run(self) -> None:
+        # Inherited by the worker, which would otherwise die of Ctrl-C until it can ignore it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
+            self._stacks_fd = os.memfd_create("silva-stacks", os.MFD_CLOEXEC)
             while not self._pool._closing:
                 try:
                     self._start()
@@ -132,32 +152,38 @@ class _Keeper:
                 except EOFError:
                     self._bury()
         except Exception as error:  # noqa: BLE001  a keeper must not die in silence
-            self._fail_all(error)
+            self._give_up(error)
         finally:
-            self.kill()
-            if self._channel is not None:
-                self._channel.close()
-            os.close(self._stacks_fd)
+            self._end()
+            if self._stacks_fd >= 0:
+                os.close(self._stacks_fd)
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
-        environment = {**os.environ, **_ONE_THREAD, "PYTHONPATH": _silva_folder()}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "silva.run.worker", str(theirs.fileno()), str(self._stacks_fd)],
-            pass_fds=(theirs.fileno(), self._stacks_fd),
-            env=environment,
-            stdin=subprocess.DEVNULL,
-        )
-        theirs.close()
         self._channel = Channel(ours)
         self._known.clear()
-        self._channel.send(sys.path)
+        with theirs:
+            inherited = (theirs.fileno(), self._stacks_fd)
+            self.process = subprocess.Popen(
+                [
+                    sys.executable,
+                    *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]
+                    "-P",  # a file in the working directory must not take a library's place
+                    _ENTRY,
+                    *map(str, inherited),
+                    json.dumps([os.fspath(p) for p in sys.path]),
+                ],
+                pass_fds=inherited,
+                env={**os.environ, **_ONE_THREAD},
+                stdin=subprocess.DEVNULL,
+            )
+        if self._pool._closing:  # close() may have come before there was anything to kill
+            self.kill()
         self._channel.receive()
         self.ready = True
         self._starts = 0
 
     def _serve(self) -> None:
-        assert self._channel is not None
         while True:
             task = self._next(wait=not self._outstanding)
             if task is not None:
@@ -168,32 +194,33 @@ class _Keeper:
                 self._take_result()
 
     def _next(self, wait: bool) -> Task | None:
+        """A task to send, if there is one; it is this worker's from here on."""
         pool = self._pool
         with pool._changed:
             while wait and not pool._tasks and not pool._closing:
                 pool._changed.wait(timeout=1)
                 if self.process is not None and self.process.poll() is not None:
                     raise EOFError
-            if pool._closing or not pool._tasks:
-                return None
-            task = pool._tasks.popleft()
-            task.runs += 1
-            return task
+            while pool._tasks and not pool._closing:
+                task = pool._tasks.popleft()
+                if task.cancelled or task.finished.is_set():
+                    continue
+                task.runs += 1
+                self._outstanding.append(task)
+                if len(self._outstanding) == 1:
+                    task.started = time.monotonic()
+                return task
+        return None
 
     def _send(self, task: Task) -> None:
         assert self._channel is not None
-        if task.cancelled or task.finished.is_set():
-            return
-        self._outstanding.append(task)
-        if len(self._outstanding) == 1:
-            task.started = time.monotonic()
         number, pickled = self._pool._pickled(task.stage)
         try:
             if number not in self._known:
                 self._channel.send(("stage", number, pickled))
                 self._known.add(number)
-            self._channel.send(("task", id(task), number, task.payload, task.context))
-        except (BrokenPipeError, ConnectionError):
+            self._channel.send(("task", number, task.payload, task.context))
+        except ConnectionError:
             raise EOFError from None
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             self._outstanding.pop()
@@ -203,20 +230,24 @@ class _Keeper:
         assert self._channel is not None
         if not self._outstanding:
             return
-        _, result, error = self._channel.receive()
-        task = self._outstanding.popleft()
-        task.runs -= 1
-        if self._outstanding:
-            self._outstanding[0].started = time.monotonic()
+        message = self._channel.receive_pickled()
+        with self._pool._changed:
+            task = self._outstanding.popleft()
+            task.runs -= 1
+            if self._outstanding:
+                self._outstanding[0].started = time.monotonic()
+        try:
+            result, error = message.load()
+        except Exception as error:  # noqa: BLE001  whatever a class of the user's does when it is rebuilt
+            text = f"a result of `{task.stage.label}` cannot be read by the loader: {error!r}"
+            task.finish(None, SilvaError(text))
+            return
         task.finish(result, None if error is None else _rebuilt(task, error))
 
     def _bury(self) -> None:
         """The worker died: its tasks go back, and the one it was doing is blamed."""
         was_ready, self.ready = self.ready, False
-        status = None if self.process is None else self.process.wait()
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
+        status = self._end()
         pool = self._pool
         if pool._closing:
             return
@@ -227,53 +258,82 @@ class _Keeper:
                     f"a worker process could not be started ({_meaning(status)}); see its messages "
                     "above, or use loader(backend='threads')"
                 )
-        for i, task in enumerate(self._outstanding):
-            task.runs -= 1
-            task.attempts += i == 0
-            if task.attempts >= ATTEMPTS:
-                task.finish(
-                    None,
-                    WorkerError(
-                        f"{ATTEMPTS} worker processes ended one after another ({_meaning(status)}) "
-                        f"while doing {task.describe()} in `{task.stage.label}`"
-                    ),
-                )
         with pool._changed:
-            back = [t for t in self._outstanding if not t.finished.is_set() and not t.runs]
-            pool._tasks.extendleft(reversed(back))
+            mine = list(self._outstanding)
+            self._outstanding.clear()
+            for task in mine:
+                task.runs -= 1
+            if mine:
+                mine[0].attempts += 1
+            for task in mine:
+                if task.attempts >= ATTEMPTS:
+                    task.finish(None, _died_on(task, status))
+            back = [t for t in mine if not t.finished.is_set() and not t.runs]
+            pool._tasks.extendleft(t for t in reversed(back) if t not in pool._tasks)
             pool._changed.notify_all()
-        self._outstanding.clear()
 
-    def _fail_all(self, error: Exception) -> None:
-        with self._pool._changed:
-            tasks = [*self._outstanding, *self._pool._tasks]
-            self._pool._tasks.clear()
+    def _end(self) -> int | None:
+        """Makes sure that the worker is gone, and closes the line to it. Its exit status."""
+        status = None
+        if self.process is not None:
+            try:  # it is on its way out, and its own status says why; else it is told to go
+                status = self.process.wait(timeout=0 if self._pool._closing else PAUSE)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    status = self.process.wait(timeout=_FAREWELL)
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        return status
+
+    def _give_up(self, error: Exception) -> None:
+        """No worker can be had: everything that waits for one fails, now and later."""
+        if not isinstance(error, SilvaError):
+            wrapped = WorkerError(
+                f"a worker process could not be kept ({type(error).__name__}: {error}); if the limit "
+                "of open files or of memory is low, raise it, or use loader(backend='threads')"
+            )
+            wrapped.__cause__ = error
+            error = wrapped
+        pool = self._pool
+        with pool._changed:
+            pool._broken = error
+            tasks = [*self._outstanding, *pool._tasks]
+            self._outstanding.clear()
+            pool._tasks.clear()
         for task in tasks:
             task.finish(None, error)
 
-    def end_if_stopped(self) -> None:
-        """Kills a worker that was stopped (SIGSTOP): its work is done again elsewhere."""
+    def end_if_useless(self) -> None:
+        """Kills a worker that was stopped (SIGSTOP), or that is still at what another has done:
+        what else it holds is done elsewhere."""
         process = self.process
-        if process is None or not self._outstanding:
+        if process is None or process.returncode is not None:
             return
-        with contextlib.suppress(psutil.Error):
-            if psutil.Process(process.pid).status() == psutil.STATUS_STOPPED:
-                self.kill()
+        with self._pool._changed:
+            outrun = bool(self._outstanding) and self._outstanding[0].finished.is_set()
+        if outrun or _is_stopped(process.pid):
+            self.kill()
 
     def stacks(self) -> str:
         """The stack of every thread of the worker, as it writes it itself."""
         process = self.process
-        if process is None:
+        if process is None or not self.ready:
             return f"worker {self._number}: not started"
         os.ftruncate(self._stacks_fd, 0)
+        os.lseek(self._stacks_fd, 0, os.SEEK_SET)  # the worker's place in the file too
         with contextlib.suppress(OSError):
-            os.kill(process.pid, signal.SIGUSR1)
+            process.send_signal(signal.SIGUSR1)
         until = time.monotonic() + 1
-        while os.fstat(self._stacks_fd).st_size == 0 and time.monotonic() < until:
-            time.sleep(0.01)
-        time.sleep(0.02)
-        text = os.pread(self._stacks_fd, 1 << 16, 0).replace(b"\0", b"").decode(errors="replace")
-        return f"worker {self._number} (process {process.pid}):\n{text or '  (no answer)'}"
+        text = b""
+        while time.monotonic() < until:
+            time.sleep(0.02)
+            before, text = text, os.pread(self._stacks_fd, 1 << 16, 0)
+            if text and text == before:
+                break
+        shown = text.replace(b"\0", b"").decode(errors="replace")
+        return f"worker {self._number} (process {process.pid}):\n{shown or '  (no answer)'}"
 
     def kill(self) -> None:
         process = self.process
@@ -282,23 +342,38 @@ class _Keeper:
                 process.kill()
 
 
-def _silva_folder() -> str:
-    """Where silva is imported from, so that a worker finds it before it has our sys.path."""
-    import silva
+def _is_stopped(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    except psutil.Error:
+        return False
 
-    folder = os.path.dirname(os.path.dirname(os.path.abspath(silva.__file__)))
-    inherited = os.environ.get("PYTHONPATH")
-    return f"{folder}{os.pathsep}{inherited}" if inherited else folder
+
+def _may_repeat(stage: Any) -> bool:
+    """No step of the stage is marked as impure. (A dead worker's work is repeated all the same.)"""
+    steps = (stage, *(getattr(stage, "steps", None) or getattr(stage, "nodes", ())))
+    functions = [getattr(s, "function", None) or getattr(s, "step", None) for s in steps]
+    return not any(getattr(getattr(f, "marks", None), "impure", False) for f in functions)
+
+
+def _died_on(task: Task, status: int | None) -> WorkerError:
+    return WorkerError(
+        f"{ATTEMPTS} worker processes ended one after another ({_meaning(status)}) "
+        f"while doing {task.describe()} in `{task.stage.label}`"
+    )
 
 
 def _meaning(status: int | None) -> str:
     if status is None:
         return "no exit status"
-    if status < 0:
+    if status >= 0:
+        return f"exit status {status}"
+    try:
         name = signal.Signals(-status).name
-        hint = ": out of memory, or killed by hand" if name == "SIGKILL" else ""
-        return f"signal {name}{hint}"
-    return f"exit status {status}"
+    except ValueError:
+        name = str(-status)
+    hint = ": out of memory, or killed by hand" if name == "SIGKILL" else ""
+    return f"signal {name}{hint}"
 
 
 def _rebuilt(task: Task, error: tuple[str, str, bytes | None]) -> BaseException:
@@ -311,46 +386,3 @@ def _rebuilt(task: Task, error: tuple[str, str, bytes | None]) -> BaseException:
     wrapped = SilvaError(f"`{task.stage.label}` failed on {task.describe()}: {text}\n{trace}")
     wrapped.__cause__ = found
     return wrapped
-
-
-def pickle_stage(stage: Runs) -> bytes:
-    """The stage as bytes; where that fails, an error that names the variable at fault."""
-    import cloudpickle
-
-    try:
-        data: bytes = cloudpickle.dumps(stage)
-    except Exception as error:
-        raise PicklingError(
-            f"`{stage.label}` cannot be sent to a worker process: {_culprit(stage) or error}. Build it "
-            "in the worker with @sv.stateful, or use loader(backend='threads')"
-        ) from error
-    return data
-
-
-def _culprit(stage: Any) -> str | None:
-    """Which variable of which function cannot be pickled."""
-    for step in getattr(stage, "steps", None) or getattr(stage, "nodes", ()):
-        function = getattr(step, "function", None) or getattr(step, "step", None)
-        fn = getattr(function, "fn", None)
-        if fn is None or _pickles(fn):
-            continue
-        where = function.where  # type: ignore[union-attr]
-        code = getattr(fn, "__code__", None)
-        cells = zip(getattr(code, "co_freevars", ()), fn.__closure__ or (), strict=False)
-        variables = {name: cell.cell_contents for name, cell in cells}
-        used = {n: fn.__globals__[n] for n in getattr(code, "co_names", ()) if n in fn.__globals__}
-        for name, value in {**used, **variables}.items():
-            if not _pickles(value):
-                return f"the variable {name!r} ({type(value).__name__}) of the function at {where}"
-        return f"the function at {where}"
-    return None
-
-
-def _pickles(value: Any) -> bool:
-    import cloudpickle
-
-    try:
-        cloudpickle.dumps(value)
-    except Exception:  # noqa: BLE001  any failure to pickle is the answer
-        return False
-    return True

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+from silva.errors import DeadlineError
+from silva.run.threads import PAUSE, join_all, thread_stacks
+
 _AHEAD = 4
 """Runs of rows (a few MiB each) that a unit may have waiting."""
+_FAREWELL = 1.0
+"""Seconds that closing waits for readers: one that hangs in a read cannot be ended, only left."""
 
 Run = tuple[int, int, int, int | None]
 """(place in the order, unit, first row, end or None)."""
@@ -17,9 +23,17 @@ Run = tuple[int, int, int, int | None]
 class UnitReader:
     """Reads the next units while the consumer is busy with this one."""
 
-    def __init__(self, source: Any, columns: tuple[str, ...], runs: list[Run], width: int) -> None:
+    def __init__(
+        self,
+        source: Any,
+        columns: tuple[str, ...],
+        runs: list[Run],
+        width: int,
+        deadline: float = 600.0,
+    ) -> None:
         self._source, self._columns = source, columns
         self._runs = runs
+        self._deadline = deadline
         self._changed = threading.Condition()
         self._buffers: dict[int, deque[Any]] = {}
         self._ended: set[int] = set()
@@ -49,8 +63,7 @@ class UnitReader:
     def _take(self, i: int) -> Iterator[Any]:
         while True:
             with self._changed:
-                while not self._buffers.get(i) and i not in self._ended:
-                    self._changed.wait()
+                self._await(i)
                 if not self._buffers.get(i):
                     return
                 item = self._buffers[i].popleft()
@@ -58,6 +71,18 @@ class UnitReader:
             if isinstance(item, BaseException):
                 raise item
             yield item
+
+    def _await(self, i: int) -> None:
+        """Waits until a reader has rows of run `i`, or has ended it."""
+        began = time.monotonic()
+        while not self._buffers.get(i) and i not in self._ended:
+            self._changed.wait(PAUSE)
+            waited = time.monotonic() - began
+            if waited > self._deadline:
+                raise DeadlineError(
+                    f"nothing came from {self._source.describe()} (unit {self._runs[i][1]}) for "
+                    f"{waited:.0f} s (deadline={self._deadline:g}).\n{thread_stacks(self._threads)}"
+                )
 
     def _work(self) -> None:
         while True:
@@ -98,6 +123,4 @@ class UnitReader:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        for thread in self._threads:
-            if thread.ident is not None:
-                thread.join(timeout=5)
+        join_all(self._threads, _FAREWELL)

@@ -61,6 +61,17 @@ class Stream:
         self._state: Callable[[], States] = lambda: states
         self._trail: Any = None
         self._row = -1
+        self._done = 0
+        self._run: tuple[int, int] | None = None
+        """(first row, batch size) while slices of one block are handed out."""
+
+    @property
+    def count(self) -> int:
+        """Batches (or rows) handed out so far."""
+        if self._run is None:
+            return self._done
+        start, size = self._run
+        return self._done + (self._row + 1 - start) // size
 
     def state(self) -> States:
         """The state after what was handed out last."""
@@ -70,7 +81,9 @@ class Stream:
         plan = self._plan
         if isinstance(plan, physical.Batch) and self._is_simple(plan.spec):
             return self._plain_batches(plan)
-        if isinstance(plan, physical.Batch | physical.Bucket | physical.BatchSegment | physical.Take):
+        if isinstance(
+            plan, physical.Batch | physical.Bucket | physical.BatchSegment | physical.Take
+        ):
             if _is_batched(plan):
                 return self._batch_values(plan)
         return self._rows(plan)
@@ -124,7 +137,7 @@ class Stream:
         held: list[Block] = []
         count = 0
         for piece in flow.pieces():
-            block, start = piece.block, 0
+            block, start, last = piece.block, 0, piece
             if count:
                 start = min(size - count, len(block))
                 held.append(block.slice(0, start))
@@ -132,6 +145,7 @@ class Stream:
                 if count < size:
                     continue
                 self._trail, self._row = piece.trail, start - 1
+                self._done += 1
                 yield batch_value(Block.concat(held), spec.pad).values
                 held, count = [], 0
             whole = start + (len(block) - start) // size * size
@@ -139,16 +153,16 @@ class Stream:
                 yield from self._slices(block, piece.trail, start, whole, size, spec.pad)
             if whole < len(block):
                 held, count = [block.slice(whole, len(block))], len(block) - whole
-            last = piece
         if count and not spec.drop_last:
             self._trail, self._row = last.trail, len(last.block) - 1
+            self._done += 1
             yield batch_value(Block.concat(held), spec.pad).values
 
     def _slices(
         self, block: Block, trail: Any, start: int, stop: int, size: int, pad: Any
     ) -> Iterator[dict[str, Any]]:
         arrays = fast_arrays(block)
-        self._trail = trail
+        self._trail, self._row, self._run = trail, start - 1, (start, size)
         if arrays is None:
             for at in range(start, stop, size):
                 self._row = at + size - 1
@@ -164,12 +178,15 @@ class Stream:
                 end = at + size
                 self._row = end - 1
                 yield {name: array[at:end] for name, array in arrays.items()}
+        self._done += (stop - start) // size
+        self._run = None
 
     # Batches of any kind, each with its state.
 
     def _batch_values(self, plan: Any) -> Iterator[dict[str, Any]]:
         for value, state in self._values(plan):
             self._state = state
+            self._done += 1
             yield value.values
 
     def _values(self, plan: Any) -> Iterator[tuple[BatchValue, Callable[[], States]]]:
@@ -225,9 +242,7 @@ class Stream:
         for block in token_batches(plan.spec, reader):
             yield block, _snapshot([reader])
 
-    def _buckets(
-        self, plan: physical.Bucket
-    ) -> Iterator[tuple[BatchValue, Callable[[], States]]]:
+    def _buckets(self, plan: physical.Bucket) -> Iterator[tuple[BatchValue, Callable[[], States]]]:
         """Buckets fill within a shard; shards take turns."""
         readers = {}
         for shard in self._part.mine:
@@ -283,6 +298,7 @@ class Stream:
             rows = zip(*columns, strict=True) if columns else iter([()] * len(piece.block))
             for i, values in enumerate(rows):
                 self._row = i
+                self._done += 1
                 yield dict(zip(names, values, strict=True))
 
 

@@ -21,7 +21,7 @@ class Task:
 
     __slots__ = (
         "attempts", "cancelled", "context", "error", "finished", "payload", "result", "stage",
-        "started", "runs",
+        "started", "runs", "wake", "_lock",
     )  # fmt: skip
 
     def __init__(self, stage: Runs, payload: Any, context: Context) -> None:
@@ -31,6 +31,9 @@ class Task:
         self.result: Result | None = None
         self.error: BaseException | None = None
         self.finished = threading.Event()
+        self.wake: threading.Event | None = None
+        """Set too when the task is finished, by whoever waits for any of several."""
+        self._lock = threading.Lock()
         self.cancelled = False
         self.attempts = 0
         """How many workers died on it."""
@@ -40,9 +43,13 @@ class Task:
 
     def finish(self, result: Result | None, error: BaseException | None = None) -> None:
         """Sets the outcome, unless another worker was first."""
-        if not self.finished.is_set():
+        with self._lock:
+            if self.finished.is_set():
+                return
             self.result, self.error = result, error
             self.finished.set()
+        if self.wake is not None:
+            self.wake.set()
 
     def describe(self) -> str:
         """Which rows it stands for, for error messages."""

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from silva.errors import LoaderError
 from silva.physical.call import Worker
 from silva.run.task import Task, execute
 
 PAUSE = 0.2
 """Seconds between two looks at whether anything is wrong."""
+_FAREWELL = 1.0
+"""Seconds that closing waits for threads: one that hangs in a step cannot be ended, only left."""
 
 
 class InlinePool:
@@ -43,10 +47,11 @@ class ThreadPool:
 
     def __init__(self, width: int) -> None:
         self.width = width
-        self._queue: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self._owner = os.getpid()
+        self._tasks = _Tasks()
         self._threads = [
             threading.Thread(
-                target=_work, args=(self._queue,), name=f"silva-worker-{i}", daemon=True
+                target=_work, args=(self._tasks,), name=f"silva-worker-{i}", daemon=True
             )
             for i in range(width)
         ]
@@ -54,33 +59,37 @@ class ThreadPool:
             thread.start()
 
     def submit(self, task: Task) -> None:
-        self._queue.put(task)
+        check_owner(self._owner)
+        self._tasks.queue.put(task)
 
     def wait(self, task: Task, on_idle: Callable[[float], None]) -> None:
         began = time.monotonic()
         while not task.finished.wait(PAUSE):
+            check_owner(self._owner)
             on_idle(time.monotonic() - began)
 
     def stacks(self) -> str:
-        frames = sys._current_frames()
-        shown = []
-        for thread in self._threads:
-            frame = frames.get(thread.ident or -1)
-            if frame is not None:
-                shown.append(f"{thread.name}:\n{''.join(traceback.format_stack(frame))}")
-        return "\n".join(shown)
+        return thread_stacks(self._threads)
 
     def close(self) -> None:
+        self._tasks.closing = True
         for _ in self._threads:
-            self._queue.put(None)
-        for thread in self._threads:
-            thread.join(timeout=5)
+            self._tasks.queue.put(None)
+        join_all(self._threads, _FAREWELL)
 
 
-def _work(tasks: queue.SimpleQueue[Task | None]) -> None:
+class _Tasks:
+    """What threads share with their pool, and all that they hold of it: a pool can be dropped."""
+
+    def __init__(self) -> None:
+        self.queue: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self.closing = False
+
+
+def _work(tasks: _Tasks) -> None:
     worker = Worker(shares_generators=True)
-    while (task := tasks.get()) is not None:
-        if task.cancelled:
+    while (task := tasks.queue.get()) is not None:
+        if task.cancelled or tasks.closing:
             continue
         task.started = time.monotonic()
         try:
@@ -88,3 +97,35 @@ def _work(tasks: queue.SimpleQueue[Task | None]) -> None:
         except BaseException as error:  # noqa: BLE001  raised again on the consumer's thread
             task.finish(None, error)
         del task
+
+
+def check_owner(process: int) -> None:
+    """Workers belong to the process that started them; a forked child has only their names."""
+    if os.getpid() != process:
+        raise LoaderError(
+            "this iterator was started before os.fork(), and its workers stayed with the parent: "
+            "start the loop in the child, or make a loader there"
+        )
+
+
+def thread_stacks(threads: Iterable[threading.Thread]) -> str:
+    """What each thread is doing right now."""
+    frames = sys._current_frames()
+    shown = []
+    for thread in threads:
+        frame = frames.get(thread.ident or -1)
+        if frame is not None:
+            shown.append(f"{thread.name}:\n{''.join(traceback.format_stack(frame))}")
+    return "\n".join(shown)
+
+
+def join_all(threads: Iterable[threading.Thread], seconds: float) -> None:
+    """Waits for threads to end, `seconds` for all of them together. Garbage collection may call this
+    on one of the threads themselves."""
+    until = time.monotonic() + seconds
+    mine = list(threads)
+    if threading.current_thread() in mine:
+        return
+    for thread in mine:
+        if thread.ident is not None:
+            thread.join(timeout=max(0.0, until - time.monotonic()))

@@ -1,12 +1,17 @@
-"""A worker process: started from here, never by importing the user's script again.
+"""A worker process: this file is run as it is, never the user's script a second time.
 
 The parent sends stages once and then inputs; results go back through the channel. A second thread reads
 the socket, so that the process ends at once when the parent is gone, whatever the main thread does.
+
+Starting is half of what a short job costs, so the package's public face is loaded only if a step asks
+for it: a worker needs stages and columns, not readers, loaders and reports.
 """
 
 from __future__ import annotations
 
 import faulthandler
+import importlib.util
+import json
 import os
 import pickle
 import queue
@@ -14,39 +19,42 @@ import signal
 import socket
 import sys
 import threading
+import types
 from typing import Any
 
 
 def main() -> None:
-    """Serves one parent over the inherited socket whose number is the first argument."""
+    """Serves one parent. Arguments: a socket, a file for stacks (both inherited), and sys.path."""
     _die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked until it was ignored
     sock = socket.socket(fileno=int(sys.argv[1]))
     stacks = os.fdopen(int(sys.argv[2]), "w")
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
+    sys.path[:] = json.loads(sys.argv[3])
+    sys.argv[1:] = []
+    _load_package_when_asked("silva")
     from silva.physical.call import Worker
     from silva.run.channel import Channel
+    from silva.run.task import execute  # noqa: F401  now, not when the first block is there
 
     channel = Channel(sock)
     messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    sys.path[:] = channel.receive()
-    channel.send("ready")
+    try:
+        channel.send("ready")
+    except ConnectionError:
+        os._exit(0)
     threading.Thread(target=_listen, args=(channel, messages), daemon=True).start()
     worker = Worker(shares_generators=False)
     stages: dict[int, Any] = {}
     while True:
-        kind, number, *rest = messages.get()
-        if kind == "stage":
-            stages[number] = rest[0]
-        else:
-            _serve(channel, stages, worker, number, *rest)
-            del rest
+        _answer(channel, stages, worker, messages.get())
 
 
 def _listen(channel: Any, messages: queue.SimpleQueue[Any]) -> None:
     try:
         while True:
-            messages.put(channel.receive())
+            messages.put(channel.receive_pickled())
     except EOFError:
         os._exit(0)
     except BaseException:  # noqa: BLE001  a worker that cannot read its orders must not linger
@@ -54,24 +62,30 @@ def _listen(channel: Any, messages: queue.SimpleQueue[Any]) -> None:
         os._exit(1)
 
 
-def _serve(
-    channel: Any, stages: dict[int, Any], worker: Any, task: int, stage: int, payload: Any, context: Any
-) -> None:
+def _answer(channel: Any, stages: dict[int, Any], worker: Any, message: Any) -> None:
+    """Takes note of a stage, or runs one and sends what came of it."""
     from silva.run.task import execute
 
-    segment = channel.segment()
+    segment = None
     try:
-        if isinstance(stages[stage], bytes):
-            stages[stage] = pickle.loads(stages[stage])  # noqa: S301  from our own parent
-        result = execute(stages[stage], payload, context, worker, segment.allocate)
-        reply = (task, result, None)
+        kind, number, *rest = message.load()
+        if kind == "stage":
+            stages[number] = rest[0]
+            return
+        if isinstance(stages[number], bytes):
+            stages[number] = pickle.loads(stages[number])  # noqa: S301  from our own parent
+        segment = channel.segment()
+        room = () if segment is None else (segment.allocate,)
+        reply: tuple[Any, Any] = (execute(stages[number], *rest, worker, *room), None)
     except BaseException as error:  # noqa: BLE001  raised again in the parent
-        reply = (task, None, _portable(error))
+        reply = (None, _portable(error))
     try:
         channel.send(reply, segment)
-    except (pickle.PicklingError, TypeError, AttributeError) as error:
-        text = f"a result of `{stages[stage].label}` cannot be sent back to the loader: {error}"
-        channel.send((task, None, _portable(TypeError(text))))
+    except ConnectionError:
+        os._exit(0)
+    except Exception as error:  # noqa: BLE001  a result that cannot be pickled, for whatever reason
+        text = f"a result of `{stages[number].label}` cannot be sent back to the loader: {error}"
+        channel.send((None, _portable(TypeError(text))))
 
 
 def _portable(error: BaseException) -> tuple[str, str, bytes | None]:
@@ -88,6 +102,28 @@ def _die_with_parent() -> None:
 
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)
+
+
+class _Unloaded(types.ModuleType):
+    """A package whose modules can be imported, and whose own names are made when one is asked for."""
+
+    _loading = threading.RLock()
+
+    def __getattr__(self, name: str) -> Any:
+        with _Unloaded._loading:
+            if type(self) is _Unloaded:
+                self.__class__ = types.ModuleType  # type: ignore[assignment]
+                assert self.__spec__ is not None and self.__spec__.loader is not None
+                self.__spec__.loader.exec_module(self)
+        return getattr(self, name)
+
+
+def _load_package_when_asked(name: str) -> None:
+    spec = importlib.util.find_spec(name)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    module.__class__ = _Unloaded
+    sys.modules[name] = module
 
 
 if __name__ == "__main__":

@@ -26,10 +26,14 @@ class PlacesTrail:
     """The trail of a run of places in an order."""
 
     start: int
+    run_stop: int
+    """Where the run ends."""
     rest: tuple[tuple[int, int], ...]
-    """What remains after the run, where the shard owns several ranges; empty for plain shards."""
+    """What remains after this range, where the shard owns several."""
     stop: int
+    """Where the range that the run is of ends."""
     plain: bool
+    """The shard owns one range and began at its start or at a plain state."""
 
     def after(self, row: int) -> State:
         at = self.start + row + 1
@@ -72,8 +76,19 @@ class PlacesInput:
         start, end = self._ranges[0]
         stop = min(start + rows, end)
         self._ranges[0] = (stop, end)
-        trail = PlacesTrail(start, tuple(self._ranges[1:]), end, self._plain)
+        trail = PlacesTrail(start, stop, tuple(self._ranges[1:]), end, self._plain)
         return Places(start, stop), trail
+
+    def left(self) -> int:
+        """Places still to come."""
+        return sum(max(stop - start, 0) for start, stop in self._ranges)
+
+    def overtaking(self, trail: PlacesTrail, rows: int, pending: list[PlacesTrail]) -> PlacesTrail:
+        """The trail of a run that was handed out before `pending` ones: those remain, too."""
+        self._plain = False
+        others = [(t.start, t.run_stop) for t in pending]
+        rest = sorted([*others, *(run for run in self._ranges if run[1] > run[0])])
+        return PlacesTrail(trail.start, trail.start + rows, tuple(rest), trail.start + rows, False)
 
     def fetch(self, marks: list[Mark]) -> Places:
         return Places(0, 0, np.array(marks, dtype=np.int64))

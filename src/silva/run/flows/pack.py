@@ -21,7 +21,9 @@ from silva.run.session import Session
 class PackFlow:
     """Each window of rows is packed by itself, so that state is (window, lines given)."""
 
-    def __init__(self, node: physical.Pack, session: Session, open_flow: Open, state: State) -> None:
+    def __init__(
+        self, node: physical.Pack, session: Session, open_flow: Open, state: State
+    ) -> None:
         self._spec = node.spec
         self._window, self._begin, self._given = 0, None, 0
         if state is not None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from silva.columns import Block
 from silva.physical import plan as physical
-from silva.physical.stage import Places, Result
+from silva.physical.stage import Result
 from silva.run.flows.feeds import PlacesInput
 from silva.run.flows.trail import Flow, Mark, Offset, Piece, Reader, State, Trail
 from silva.run.session import Session
@@ -19,14 +19,16 @@ from silva.run.session import Session
 class BlocksInput:
     """The input of a segment over another flow: its blocks, cut to the size that is asked for."""
 
-    def __init__(self, flow: Flow) -> None:
+    def __init__(self, flow: Flow, whole: bool = False) -> None:
         self.flow = flow
+        self._whole = whole
         self._reader = Reader(flow.pieces())
 
     def next(self, rows: int) -> tuple[Block, Trail] | None:
-        if not self._reader.available():
+        ready = self._reader.available()
+        if not ready:
             return None
-        block, trail, start = self._reader.take(rows)
+        block, trail, start = self._reader.take(ready if self._whole else rows)
         return block, trail if start == 0 else Offset(trail, start)
 
     def fetch(self, marks: list[Mark]) -> Block:
@@ -35,36 +37,41 @@ class BlocksInput:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SegmentTrail:
-    """From a stage's output rows to the state of its input."""
+    """From a stage's output rows to the state of its input.
+
+    The input's state passes through unchanged, unless the stage may stop in the middle of an input row
+    (explode) or chunk, or failures are counted: then it is wrapped as {"in": state, …}, always.
+    """
 
     parent: Trail
     result: Result
-    failed_before: tuple[int, int]
-    """Rows failed and rows seen before this block, in this segment."""
-    keeps_counts: bool
+    wraps: bool
+    whole: bool
+    """The input is a fixed chunk: it is done again as a whole, and what was given is dropped."""
+    counts: tuple[int, int] | None
+    """Rows failed and rows seen before this block, where they are counted."""
 
     def after(self, row: int) -> State:
         result = self.result
-        last = len(result.block) - 1
-        if row >= last:
+        if row >= len(result.block) - 1:
             return self._state(self.parent.after(result.size_in - 1), result.size_in)
         if row < 0:
             return self._state(self.parent.after(-1), 0)
+        if self.whole:
+            return self._state(self.parent.after(-1), 0, given=row + 1)
         origin = row if result.origin is None else int(result.origin[row])
         if result.subs and int(result.origin[row + 1]) == origin:  # type: ignore[index]
             done = [int(part[row]) for part in result.subs]
-            return self._state(self.parent.after(origin - 1), origin, done)
+            return self._state(self.parent.after(origin - 1), origin, done=done)
         return self._state(self.parent.after(origin), origin + 1)
 
-    def _state(self, inner: State, seen: int, done: list[int] | None = None) -> State:
-        if done is None and not self.keeps_counts:
+    def _state(self, inner: State, seen: int, **more: Any) -> State:
+        if not self.wraps:
             return inner
-        state: dict[str, Any] = {"of": inner}
-        if done is not None:
-            state["done"] = done
-        if self.keeps_counts:
+        state = {"in": inner, **more}
+        if self.counts is not None:
             failed = sum(f.row < seen for f in self.result.failures)
-            state["failed"] = [self.failed_before[0] + failed, self.failed_before[1] + seen]
+            state["failed"] = [self.counts[0] + failed, self.counts[1] + seen]
         return state
 
     def mark(self, row: int) -> Mark:
@@ -74,25 +81,18 @@ class SegmentTrail:
 
 
 class SegmentFlow:
-    def __init__(
-        self, node: physical.Segment, session: Session, source: Any, state: State
-    ) -> None:
+    def __init__(self, node: physical.Segment, session: Session, source: Any, state: State) -> None:
         """`source` is a `PlacesInput` or `BlocksInput` already opened at the inner state."""
         self._node = node
         self._session = session
         self._input: PlacesInput | BlocksInput = source
-        self._done: list[int] | None = None
-        self._counts = (0, 0)
-        if isinstance(state, dict) and "of" in state:
-            self._done = state.get("done")
-            failed, seen = state.get("failed", (0, 0))
-            self._counts = (int(failed), int(seen))
+        self._wraps = wraps(node, session)
+        own = state if self._wraps and state is not None else {}
+        self._done: list[int] | None = own.get("done")
+        self._given = int(own.get("given", 0))
+        failed, seen = own.get("failed", (0, 0))
+        self._counts = (int(failed), int(seen))
         session.failures.resume(*self._counts)
-
-    @staticmethod
-    def inner_state(state: State) -> State:
-        """The state of a segment's input, given the segment's."""
-        return state["of"] if isinstance(state, dict) and "of" in state else state
 
     def pieces(self) -> Iterator[Piece]:
         failures = self._session.failures
@@ -100,41 +100,57 @@ class SegmentFlow:
             if self._done is not None:
                 result = _without_done(result, self._done)
                 self._done = None
-            piece_trail = SegmentTrail(trail, result, self._counts, failures.counts)
+            counts = self._counts if failures.counts else None
+            piece_trail = SegmentTrail(trail, result, self._wraps, self._node.whole, counts)
+            given, self._given = self._given, 0
             if result.failures:
-                yield from self._with_failures(result, piece_trail)
-            elif len(result.block):
-                yield Piece(result.block, piece_trail)
+                yield from self._with_failures(result, piece_trail, given)
+            elif given < len(result.block):
+                yield _from(result.block, piece_trail, given, len(result.block))
             failed, seen = self._counts
             self._counts = (failed + len(result.failures), seen + result.size_in)
             failures.saw(result.size_in)
 
-    def _with_failures(self, result: Result, trail: SegmentTrail) -> Iterator[Piece]:
+    def _with_failures(self, result: Result, trail: SegmentTrail, start: int) -> Iterator[Piece]:
         """Rows up to each failure first, so that what came before it is still handed out."""
-        start = 0
         for failure in result.failures:
             stop = _rows_before(result, failure.row, failure.part)
             if stop > start and self._session.failures.raises:
-                yield Piece(result.block.slice(start, stop), Offset(trail, start))
+                yield _from(result.block, trail, start, stop)
                 start = stop
             self._session.failures.handle(failure)
         if start < len(result.block):
-            yield Piece(result.block.slice(start, len(result.block)), Offset(trail, start))
+            yield _from(result.block, trail, start, len(result.block))
 
     def fetch(self, marks: list[Mark]) -> Block:
-        plain = [m[0] if isinstance(m, list) else m for m in marks]
-        payload = self._input.fetch(plain)
+        explodes = self._node.stage.explodes
+        payload = self._input.fetch([mark[0] if explodes else mark for mark in marks])
         result = self._session.run_here(self._node, payload)
-        if not any(isinstance(m, list) for m in marks):
+        if not explodes:
             return result.block
         wanted = []
         assert result.origin is not None
-        for i, mark in enumerate(marks):
+        for i, (_, *parts) in enumerate(marks):
             same = result.origin == i
-            for part, value in zip(result.subs, mark[1:], strict=True):
+            for part, value in zip(result.subs, parts, strict=True):
                 same = same & (part == value)
             wanted.append(int(np.flatnonzero(same)[0]))
         return result.block.take(np.array(wanted))
+
+
+def wraps(node: physical.Segment, session: Session) -> bool:
+    """Whether the segment's state holds more than its input's."""
+    return node.whole or node.stage.explodes or session.failures.counts
+
+
+def inner_state(node: physical.Segment, session: Session, state: State) -> State:
+    """The state of a segment's input, given the segment's."""
+    return state["in"] if state is not None and wraps(node, session) else state
+
+
+def _from(block: Block, trail: Trail, start: int, stop: int) -> Piece:
+    """Rows `start` to `stop` of a block, with their trail."""
+    return Piece(block.slice(start, stop), Offset(trail, start) if start else trail)
 
 
 def _rows_before(result: Result, row: int, part: int) -> int:
@@ -165,6 +181,3 @@ def _without_done(result: Result, done: list[int]) -> Result:
         subs=tuple(part[keep] for part in result.subs),
         failures=tuple(f for f in result.failures if f.row > 0 or f.part > done[0]),
     )
-
-
-__all__ = ["BlocksInput", "Places", "PlacesInput", "SegmentFlow", "SegmentTrail"]

@@ -106,7 +106,9 @@ class CountTrail:
 
 
 class TakeFlow:
-    def __init__(self, node: physical.Take, session: Session, open_flow: Open, state: State) -> None:
+    def __init__(
+        self, node: physical.Take, session: Session, open_flow: Open, state: State
+    ) -> None:
         self._limit = share(node.count, session.shards, session.shard)
         self._taken = 0 if state is None else int(state["taken"])
         self._flow = open_flow(node.input, session, None if state is None else state["of"])
@@ -127,7 +129,9 @@ class TakeFlow:
 
 
 class SkipFlow:
-    def __init__(self, node: physical.Skip, session: Session, open_flow: Open, state: State) -> None:
+    def __init__(
+        self, node: physical.Skip, session: Session, open_flow: Open, state: State
+    ) -> None:
         count = share(node.count, session.shards, session.shard)
         self._left = count if state is None else count - int(state["skipped"])
         self._count = count
@@ -231,8 +235,6 @@ class ZipFlow:
             rows += count
 
     def fetch(self, marks: list[Mark]) -> Block:
-        blocks = [
-            flow.fetch([mark[i] for mark in marks]) for i, flow in enumerate(self._flows)
-        ]
+        blocks = [flow.fetch([mark[i] for mark in marks]) for i, flow in enumerate(self._flows)]
         columns = {n: c for block in blocks for n, c in block.columns.items()}
         return Block(columns, blocks[0].ids, blocks[0].places)

@@ -1,0 +1,31 @@
+"""Benchmarks: silva beside its peers, and beside what the machine can do.
+
+    make bench                                   everything; about fifteen minutes on two cores
+    make bench QUICK=1                           small sizes, one round: does it run?
+    python -m benchmarks gil arrays              some workloads
+    python -m benchmarks --rounds 9 --json my.json
+    python -m benchmarks.plot my.json my.png
+
+**What is compared.** One file is one workload, one function in it one contestant. Contestants do
+the same work: every run counts its rows and adds up a checksum, and a run that differs is an
+error. The *limit* of a workload is what a person would write by hand for this one job, with no
+framework. Targets stand in each workload as data; the second table says which were reached.
+
+**How it is measured.** Every run is a new process, so no import, cache or warm allocator leaks
+from one contestant to the next. Contestants take turns for several rounds, each round starting
+with another one, so a slow minute of the machine hits all alike; a ratio is the median of the
+ratios within the rounds, and a rate the median of the rounds, with the lowest and highest beside
+it. A contestant prepares (imports, data) before the clock starts; making the loader, starting its
+workers and reading one whole epoch are inside. Workloads marked *warm* read one epoch before that,
+and check it instead of the measured ones, where adding up would take longer than the work itself.
+
+- *rows/s*: rows that come out, divided by the time of the whole epoch.
+- *first*: seconds until the first batch.
+- *CPU*: of all processes together, per row that comes out.
+- *peak*: resident memory summed over all processes, looked at every 20 ms from outside. Pages that
+  processes share count in each of them, which makes forked workers look larger than they are; the
+  memory workload divides them (PSS), and adds shared segments that nobody has mapped.
+
+The result is written as JSON and drawn as PNG into `benchmarks/results/`, with the machine, the
+versions and the load that others put on the machine meanwhile.
+"""

@@ -1,0 +1,82 @@
+"""Four gigabytes through 256 MiB: what silva holds while a consumer reads, or stops reading.
+
+Every page counts once. What an idle loader of the same backend takes (Python, numpy, workers) is
+taken off; what remains may exceed the budget only by what the consumer itself holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from time import sleep
+from typing import Any
+
+from benchmarks.arrays import SHAPE, make, one_number_a_page
+from benchmarks.workload import BATCH, Contestant, Open, Target, Workload, sizes
+
+_BUDGET = 256 << 20
+_CONSUMER = 64 << 20
+"""The batch in hand and the next one (19 MB each), and what malloc keeps for itself."""
+_PAUSE_AFTER = 8
+_TINY = (8,)
+Prepare = Callable[[int, float], Open]
+_BACKENDS = ("inline", "threads", "processes")
+
+
+def reads(backend: str, rows: int, shape: tuple[int, ...] = SHAPE, pause: float = 0.0) -> Open:
+    import silva as sv
+
+    numbers = sv.from_columns({"i": range(rows)}).derive(image=lambda i: make(i, shape))
+    images = numbers.select("image").batch(BATCH)
+
+    def batches() -> Iterator[dict[str, Any]]:
+        with images.loader(backend=backend, workers=2, memory=_BUDGET) as loader:
+            for number, batch in enumerate(loader):
+                yield batch
+                del batch
+                if number == _PAUSE_AFTER:
+                    sleep(pause)
+
+    return batches
+
+
+def idle(backend: str) -> Prepare:
+    return lambda rows, pause: reads(backend, 20 * BATCH, _TINY, pause)
+
+
+def full_speed(backend: str) -> Prepare:
+    return lambda rows, pause: reads(backend, rows)
+
+
+def stops(backend: str) -> Prepare:
+    return lambda rows, pause: reads(backend, rows, SHAPE, pause)
+
+
+def contestants() -> Iterator[Contestant]:
+    for backend in _BACKENDS:
+        yield Contestant(f"{backend}, idle", idle(backend), key="image", group="idle", limit=True)
+        yield Contestant(f"{backend}, full speed", full_speed(backend), key="image")
+        yield Contestant(f"{backend}, reader stops", stops(backend), key="image")
+
+
+def targets() -> Iterator[Target]:
+    for backend in _BACKENDS:
+        for reader in ("full speed", "reader stops"):
+            yield Target(
+                f"{backend}, {reader}",
+                at_most=_BUDGET + _CONSUMER,
+                minus=f"{backend}, idle",
+                metric="peak",
+            )
+
+
+WORKLOAD = Workload(
+    name="memory",
+    title='4 GB of arrays under memory="256MiB"',
+    setting=sizes({"rows": 7168, "pause": 3.0}, {"rows": 1280, "pause": 1.0}),
+    contestants=tuple(contestants()),
+    targets=tuple(targets()),
+    checksum=one_number_a_page,
+    metric="peak",
+    shared_once=True,
+    rounds=3,
+)

@@ -1,0 +1,63 @@
+"""Outcomes as plain JSON."""
+
+from __future__ import annotations
+
+import statistics
+from datetime import UTC, datetime
+from typing import Any
+
+from benchmarks.harness import Outcome
+from benchmarks.machine import describe_machine
+from benchmarks.table import amount, describe, wanted
+
+_LEFT_OUT = ("parameters",)
+"""May hold paths."""
+
+
+def as_json(outcomes: list[Outcome], *, quick: bool) -> dict[str, Any]:
+    return {
+        "quick": quick,
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": describe_machine(),
+        "workloads": [_workload(outcome) for outcome in outcomes],
+    }
+
+
+def _workload(outcome: Outcome) -> dict[str, Any]:
+    workload = outcome.workload
+    return {
+        "name": workload.name,
+        "title": workload.title,
+        "metric": workload.metric,
+        "other_load": round(outcome.other_load, 3),
+        "contestants": [
+            {"name": c.name, "limit": c.limit, "runs": [_run(r) for r in outcome.runs[c.name]]}
+            for c in workload.contestants
+        ],
+        "targets": [_target(outcome, target) for target in workload.targets],
+        "errors": [_without_trace(error) for error in outcome.errors],
+    }
+
+
+def _without_trace(error: str) -> str:
+    """Who failed and the kind of error: the rest, which the console shows, names files."""
+    first, *more = error.splitlines()
+    return f"{first.rpartition(': ')[0]}: {more[-1].split(':')[0]}" if more else first
+
+
+def _run(run: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if run is None else {k: v for k, v in run.items() if k not in _LEFT_OUT}
+
+
+def _target(outcome: Outcome, target: Any) -> dict[str, Any]:
+    values = outcome.of_target(target)
+    median = statistics.median(values) if values else None
+    return {
+        "target": describe(target, outcome),
+        "who": target.who,
+        "wanted": wanted(target),
+        "median": median,
+        "shown": None if median is None else amount(target, median),
+        "values": values,
+        "reached": median is not None and target.reached(median),
+    }

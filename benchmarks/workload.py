@@ -1,0 +1,92 @@
+"""What a workload is: contestants, what they must agree on, and the targets, all as data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+BATCH = 32
+
+Metric = Literal["rate", "first", "peak"]
+Open = Callable[[], Iterable[Any]]
+"""Makes the loader and hands out its batches; called with the clock running."""
+
+
+@dataclass(frozen=True)
+class Contestant:
+    name: str
+    prepare: Callable[..., Open]
+    """Imports and builds what is not measured; receives the workload's parameters by name."""
+    key: str | None = None
+    """Where batches are dicts: the column whose rows are counted."""
+    share: float = 1.0
+    """The part of the rows that is enough to know the rate of a slow contestant."""
+    group: str = ""
+    """Contestants of one group, with the same share, must agree on rows and checksum."""
+    limit: bool = False
+    """Written by hand for this one job: what a framework can hope for."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """`who`, less `minus`, divided by (the best of) `of`, is at least or at most so much."""
+
+    who: str
+    at_least: float | None = None
+    at_most: float | None = None
+    of: str | tuple[str, ...] | None = None
+    minus: str | None = None
+    metric: Metric = "rate"
+
+    def reached(self, value: float) -> bool:
+        if self.at_least is not None and value < self.at_least:
+            return False
+        return self.at_most is None or value <= self.at_most
+
+
+Setting = Callable[[bool], AbstractContextManager[dict[str, Any]]]
+"""Given whether to be quick: the parameters of all contestants, for as long as they are needed."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    name: str
+    title: str
+    setting: Setting
+    contestants: tuple[Contestant, ...]
+    targets: tuple[Target, ...] = ()
+    checksum: Callable[[Any], float] = float
+    """Of one batch; those of an epoch are added up and must be the same for all contestants."""
+    expected: Callable[..., tuple[int, float]] | None = None
+    """Rows and checksum, from the parameters, where they are known beforehand."""
+    tolerance: float = 0.0
+    """How far checksums may differ, relatively: only for random steps and float sums."""
+    metric: Metric = "rate"
+    """What the picture shows."""
+    warm: bool = False
+    epochs: int = 1
+    first_only: bool = False
+    """Stops after the first batch."""
+    shared_once: bool = False
+    """Counts shared memory once: slower to look at, and exact."""
+    rounds: int | None = None
+
+    def contestant(self, name: str) -> Contestant:
+        return next(c for c in self.contestants if c.name == name)
+
+
+def sizes(full: dict[str, Any], quick: dict[str, Any]) -> Setting:
+    """Parameters that need nothing to be made."""
+
+    @contextmanager
+    def setting(is_quick: bool) -> Iterator[dict[str, Any]]:
+        yield quick if is_quick else full
+
+    return setting
+
+
+def sum_of(batch: Any) -> float:
+    """The sum of a batch of whole numbers: a list, an array or a tensor."""
+    return float(sum(batch) if isinstance(batch, list) else batch.sum())

@@ -1,0 +1,180 @@
+"""Columns as bytes and back: what a cache on disk holds. Nothing is pickled.
+
+A table of contents in msgpack says of what kind each column is; the numbers and text themselves
+follow as raw buffers, so that decoding is a matter of pointing at them. Decoded arrays are
+read-only views of the bytes they came in.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from silva.columns.array import Array
+from silva.columns.column import Column
+from silva.columns.grouped import Grouped
+from silva.columns.lists import Lists
+from silva.columns.serial_items import (
+    CannotEncode,
+    decode_dtype,
+    decode_items,
+    encode_dtype,
+    encode_items,
+)
+from silva.columns.strings import Strings
+from silva.columns.values import Values
+from silva.errors import ColumnError
+
+_ALIGN = 64
+"""Buffers begin at multiples of this, where vector instructions like them."""
+
+
+def encode_columns(columns: dict[str, Column]) -> bytes:
+    """The columns, whatever their lengths, as one string of bytes."""
+    writer = _Writer()
+    contents = []
+    for name, column in columns.items():
+        try:
+            contents.append([name, writer.column(column)])
+        except CannotEncode as error:
+            raise ColumnError(
+                f"column {name!r} holds {error}, which cache(folder) cannot write: it keeps "
+                "numbers, text, bytes, arrays, and lists, tuples and dicts of these. Put "
+                "`.cache(…)` before the step that makes the column, drop the column, or keep rows "
+                "in memory with `.cache()`"
+            ) from None
+    return writer.joined(contents)
+
+
+def decode_columns(data: bytes) -> dict[str, Column]:
+    """The columns that `encode_columns` wrote, equal in kind, type and bytes."""
+    length = int.from_bytes(data[:8], "little")
+    contents, spans = msgspec.msgpack.decode(memoryview(data)[8 : 8 + length])
+    whole, base = memoryview(data), _aligned(8 + length)
+    buffers = [whole[base + start : base + start + size] for start, size in spans]
+    return {name: _column(described, buffers) for name, described in contents}
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGN) * _ALIGN
+
+
+class _Writer:
+    """Gathers buffers; columns are described by their numbers."""
+
+    def __init__(self) -> None:
+        self._buffers: list[memoryview] = []
+
+    def joined(self, contents: list[Any]) -> bytes:
+        spans, end = [], 0
+        for buffer in self._buffers:
+            spans.append((end, buffer.nbytes))
+            end += _aligned(buffer.nbytes)
+        head = msgspec.msgpack.encode([contents, spans])
+        parts: list[Any] = [len(head).to_bytes(8, "little"), head]
+        parts.append(bytes(_aligned(8 + len(head)) - 8 - len(head)))
+        for buffer in self._buffers:
+            parts += [buffer, bytes(_aligned(buffer.nbytes) - buffer.nbytes)]
+        return b"".join(parts)
+
+    def column(self, column: Column) -> list[Any]:
+        match column:
+            case Array():
+                return ["array", self._array(column.data), self._optional(column.valid)]
+            case Strings():
+                return self._strings(column)
+            case Lists():
+                first, last = int(column.offsets[0]), int(column.offsets[-1])
+                inner = self.column(column.values.slice(first, last))
+                offsets = self._array(column.offsets - first)
+                return ["lists", inner, offsets, self._optional(column.valid)]
+            case Grouped():
+                return ["grouped", self.column(column.unique), self._array(column.inverse)]
+            case Values():
+                return self._values(column)
+        raise CannotEncode(f"a column of kind {type(column).__name__}")
+
+    def _buffer(self, data: Any) -> int:
+        self._buffers.append(memoryview(data).cast("B"))
+        return len(self._buffers) - 1
+
+    def _array(self, data: np.ndarray) -> list[Any]:
+        described = encode_dtype(data.dtype)
+        flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8) if data.nbytes else b""
+        return [described, list(data.shape), self._buffer(flat)]
+
+    def _optional(self, data: np.ndarray | None) -> list[Any] | None:
+        return None if data is None else self._array(data)
+
+    def _strings(self, column: Strings) -> list[Any]:
+        data = column.data
+        large = str(data.type).startswith("large_")
+        _, offsets_buffer, text = data.buffers()
+        offsets = np.zeros(1, np.int64 if large else np.int32)
+        if len(data):
+            found = np.frombuffer(offsets_buffer, dtype=offsets.dtype)
+            offsets = found[data.offset : data.offset + len(data) + 1]
+        first, last = int(offsets[0]), int(offsets[-1])
+        valid = None
+        if data.null_count:
+            flags = data.is_valid().to_numpy(zero_copy_only=False)
+            valid = self._array(np.packbits(flags, bitorder="little"))
+        raw = memoryview(text)[first:last] if last > first else b""
+        return ["strings", str(data.type), self._array(offsets - first), self._buffer(raw), valid]
+
+    def _values(self, column: Values) -> list[Any]:
+        """Arrays of many shapes lie in one buffer; anything else is written value by value."""
+        items = column.items
+        plain = column.kinds == {np.ndarray} and not any(x.dtype.hasobject for x in items)
+        if not plain or any(not x.flags.c_contiguous for x in items):
+            return ["values", self._buffer(encode_items(items, column.kinds))]
+        each = [[encode_dtype(x.dtype), list(x.shape)] for x in items]
+        return ["arrays", each, self._buffer(b"".join([x.tobytes() for x in items]))]
+
+
+def _column(described: list[Any], buffers: list[memoryview]) -> Column:
+    match described:
+        case ["array", data, valid]:
+            return Array(_array(data, buffers), _optional(valid, buffers))
+        case ["strings", kind, offsets, text, valid]:
+            nulls = _optional(valid, buffers)
+            return _strings(kind, _array(offsets, buffers), buffers[text], nulls)
+        case ["lists", inner, offsets, valid]:
+            values = _column(inner, buffers)
+            return Lists(values, _array(offsets, buffers), _optional(valid, buffers))
+        case ["grouped", inner, inverse]:
+            return Grouped(_column(inner, buffers), _array(inverse, buffers))
+        case ["values", items]:
+            return Values(decode_items(buffers[items]))
+        case ["arrays", each, data]:
+            return _arrays(each, buffers[data])
+    raise ValueError(f"unknown kind of column {described[0]!r}")
+
+
+def _array(described: list[Any], buffers: list[memoryview]) -> np.ndarray:
+    dtype, shape, buffer = described
+    return np.ndarray(shape, decode_dtype(dtype), buffers[buffer])
+
+
+def _optional(described: list[Any] | None, buffers: list[memoryview]) -> np.ndarray | None:
+    return None if described is None else _array(described, buffers)
+
+
+def _strings(kind: str, offsets: np.ndarray, text: memoryview, valid: np.ndarray | None) -> Strings:
+    import pyarrow as pa
+
+    types = {str(t): t for t in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())}
+    parts = [None if valid is None else pa.py_buffer(valid), pa.py_buffer(offsets)]
+    parts.append(pa.py_buffer(text))
+    return Strings(pa.Array.from_buffers(types[kind], len(offsets) - 1, parts))
+
+
+def _arrays(each: list[Any], data: memoryview) -> Values:
+    items, start = [], 0
+    for described, shape in each:
+        item = np.ndarray(shape, decode_dtype(described), data[start:])
+        items.append(item)
+        start += item.nbytes
+    return Values(items)

@@ -1,0 +1,79 @@
+"""The columns of a batch as Arrow arrays, and Arrow's types for silva's short names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from silva.columns.ragged import Ragged
+from silva.errors import ColumnError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def arrow_array(name: str, value: Any) -> pa.Array:
+    """A column of a batch: rows of several dimensions become nested lists of fixed size."""
+    import pyarrow as pa
+
+    if isinstance(value, Ragged):
+        return pa.LargeListArray.from_arrays(
+            np.asarray(value.offsets, dtype=np.int64), arrow_array(name, value.values)
+        )
+    if isinstance(value, np.ma.MaskedArray):
+        missing = np.ma.getmaskarray(value).reshape(len(value), -1)
+        return _dense(value.data, np.asarray(missing.any(axis=1)))
+    if isinstance(value, np.ndarray) and value.ndim and value.dtype != object:
+        return _dense(value, None)
+    try:
+        return pa.array([_plain(item) for item in value])
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError) as error:
+        raise ColumnError(f"column {name!r} has no Arrow form: {error}") from None
+
+
+def _dense(data: np.ndarray, missing: np.ndarray | None) -> pa.Array:
+    import pyarrow as pa
+
+    if data.ndim == 1:
+        return pa.array(data, mask=missing)
+    shape = data.shape
+    flat = pa.array(np.ascontiguousarray(data).reshape(-1))
+    for axis in range(len(shape) - 1, 0, -1):
+        count = int(np.prod(shape[:axis]))
+        flat = _fixed_lists(flat, shape[axis], count, missing if axis == 1 else None)
+    return flat
+
+
+def _fixed_lists(values: pa.Array, size: int, count: int, missing: np.ndarray | None) -> pa.Array:
+    import pyarrow as pa
+
+    if size == 0:  # from_arrays cannot tell how many empty lists there are
+        return pa.array([[]] * count, type=pa.list_(values.type, 0))
+    mask = None if missing is None else pa.array(missing)
+    return pa.FixedSizeListArray.from_arrays(values, size, mask=mask)
+
+
+def _plain(item: Any) -> Any:
+    return item.tolist() if isinstance(item, np.ndarray | np.generic) else item
+
+
+def arrow_type(short: str | None) -> pa.DataType:
+    """Arrow's type for `int64`, `str`, `bytes`, `list<float32>`; null where it is not known.
+
+    >>> print(arrow_type("list<str>"))
+    large_list<item: string>
+    """
+    import pyarrow as pa
+
+    if short is None:
+        return pa.null()
+    if short.startswith("list<"):
+        return pa.large_list(arrow_type(short[5:-1]))
+    named = {"str": pa.string(), "bytes": pa.binary(), "int": pa.int64(), "float": pa.float64()}
+    if short in named:
+        return named[short]
+    try:
+        return pa.from_numpy_dtype(np.dtype(short))
+    except (TypeError, pa.ArrowNotImplementedError):
+        return pa.null()

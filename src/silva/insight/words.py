@@ -1,0 +1,90 @@
+"""Small pieces of text: places in files, numbers with units, and lines that fit the page."""
+
+from __future__ import annotations
+
+import re
+
+WIDTH = 100
+_PLACE = re.compile(r"\[[^\[\]\n]*[/\\]([^/\\\[\]\n]+:\d+)\]")
+_CALL = re.compile(r"(?<=\))(?=\.\w+\()")
+_FRACTION = re.compile(r"(\d\.\d{4})\d{4,}")
+_DRAWN = " │├└─·"
+
+
+def tidy(text: str) -> str:
+    """`[/long/path/file.py:12]` as `[file.py:12]`, and long fractions cut short.
+
+    >>> tidy("label = lambda(path)  [/home/me/train.py:12]")
+    'label = lambda(path)  [train.py:12]'
+    >>> tidy("x.scale(ratio=1.3333333333333333)")
+    'x.scale(ratio=1.3333)'
+    """
+    return _FRACTION.sub(r"\1", _PLACE.sub(r"[\1]", text))
+
+
+def wrapped(text: str, first: str = "", rest: str = "    ", width: int = WIDTH) -> list[str]:
+    """The text in lines of at most `width`; a chain that does not fit has a line for each call.
+
+    >>> print("\\n".join(wrapped("y = x.decode(mode='rgb').resize(height=8).flip()", width=30)))
+    y = x.decode(mode='rgb')
+        .resize(height=8)
+        .flip()
+    """
+    if len(first) + len(text) <= width:
+        return [first + text]
+    lines: list[str] = []
+    start = first
+    for part in _CALL.split(text):
+        line = start
+        for word in re.findall(r"\s*\S+", part):
+            if len(line) + len(word) > width and line.strip(_DRAWN):
+                lines.append(line)
+                line, word = rest + "  " * (start == rest), word.lstrip()
+            line += word
+            while len(line) > width:
+                lines.append(line[:width])
+                line = rest + line[width:]
+        lines.append(line)
+        start = rest
+    return lines
+
+
+def seconds(value: float) -> str:
+    """
+    >>> seconds(0.0042), seconds(2.5), seconds(130)
+    ('4.2 ms', '2.5 s', '130 s')
+    """
+    if value >= 100:
+        return f"{value:.0f} s"
+    if value >= 1:
+        return f"{value:.1f} s"
+    return f"{value * 1e3:.1f} ms" if value >= 1e-3 or value == 0 else f"{value * 1e6:.0f} µs"
+
+
+def size(count: float) -> str:
+    """
+    >>> size(900), size(3 << 20)
+    ('900 B', '3.0 MiB')
+    """
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError("not reached")
+
+
+def percent(share: float) -> str:
+    """
+    >>> percent(0.034), percent(0.0004)
+    ('3 %', '<1 %')
+    """
+    return "<1 %" if 0 < share < 0.005 else f"{share * 100:.0f} %"
+
+
+def plural(count: int, noun: str) -> str:
+    """
+    >>> plural(1, "row"), plural(1200, "row"), plural(3, "batch")
+    ('1 row', '1,200 rows', '3 batches')
+    """
+    ending = "" if count == 1 else "es" if noun.endswith(("ch", "s", "x")) else "s"
+    return f"{count:,} {noun}{ending}"

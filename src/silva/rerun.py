@@ -1,0 +1,143 @@
+"""One row, run alone: what `pipeline.row(key)` does with the key that an error message shows.
+
+A key is `source:row`, or `source:row:place` for a part of an exploded row. The row goes through the
+steps between its source and whatever regroups rows: `batch`, `bucket`, `pack`, or a `zip` with
+other rows. Of `mix` and `concat` only the branch of its source is run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from silva.columns import Block, Column
+from silva.errors import PlanError, SilvaError
+from silva.loader import Loader
+from silva.physical import plan as physical
+from silva.physical.call import Worker
+from silva.physical.context import Context
+from silva.physical.rows import Rows
+from silva.physical.stage import TAG_SHIFT, Places
+from silva.plan.node import Node, option
+from silva.run.flows.feeds import UNIT_SHIFT
+
+Row = dict[str, Any]
+
+_REGROUPS = (physical.Batch, physical.Bucket, physical.Pack, physical.Zip, physical.BatchSegment)
+
+
+def rerun(plan: Node, key: str, *, epoch: int = 0) -> Row | list[Row]:
+    """The columns of one row; its parts as a list, where it was exploded and the key names no part.
+
+    Raises the user's own error if a step fails on the row. Random steps draw as they do in `epoch`.
+
+    >>> import silva as sv
+    >>> rows = sv.from_columns({"x": range(9)}).derive(y=lambda x: 10 / (x - 5))
+    >>> rerun(rows.plan, "0:3")
+    {'x': 3, 'y': -5.0}
+    >>> rerun(rows.plan, "0:5")
+    Traceback (most recent call last):
+    ...
+    ZeroDivisionError: division by zero
+    row 0:5, in `y = lambda(x)...`
+    """
+    tag, number, place = _parse(key)
+    with Loader(plan, backend="inline") as loader:
+        path = _path(loader._lowered(), tag)
+    if path is None:
+        raise PlanError(f"row {key!r}: this pipeline has no source number {tag}")
+    context = Context(int(option(plan, "seed", 0)), epoch, "skip")
+    rows = _read(path[0], number, context, key)
+    _check(rows, key, place)
+    for node in path[1:]:
+        if isinstance(node, _REGROUPS):
+            break
+        if isinstance(node, physical.Segment):
+            rows = _run(node, rows, key, place)
+    return _found(rows, key, place)
+
+
+def _parse(key: str) -> tuple[int, int, int | None]:
+    parts = key.split(":") if isinstance(key, str) else []
+    if len(parts) not in (2, 3) or not all(p.isdecimal() for p in parts):
+        raise PlanError(
+            f"a row's key is `source:row` or `source:row:place`, e.g. '0:17', not {key!r}"
+        )
+    return int(parts[0]), int(parts[1]), int(parts[2]) if len(parts) == 3 else None
+
+
+def _path(node: Any, tag: int) -> list[Any] | None:
+    """The physical nodes from the feed of source `tag` up to `node`."""
+    if isinstance(node, physical.IndexedFeed | physical.ChunkedFeed):
+        own = node.read.tag if isinstance(node, physical.IndexedFeed) else node.tag
+        return [node] if own == tag else None
+    for child in physical.inputs(node):
+        found = _path(child, tag)
+        if found is not None:
+            return [*found, node]
+    return None
+
+
+def _read(feed: Any, number: int, context: Context, key: str) -> Rows:
+    if isinstance(feed, physical.IndexedFeed):
+        read = feed.read
+        size = feed.size if read.identity_by_place else read.source.length()
+        if number >= size:
+            raise PlanError(f"there is no row {key!r}: the source has {size} rows")
+        # Draws with replacement are known by their place in the order, others by their own row.
+        order = read.maps if read.identity_by_place else ()
+        return replace(read, maps=order).rows(
+            Places(number, number + 1), context, Worker(shares_generators=False)
+        )
+    columns = _chunked_row(feed, number >> UNIT_SHIFT, number & ((1 << UNIT_SHIFT) - 1), key)
+    ids = np.array([number | (feed.tag << int(TAG_SHIFT))], dtype=np.uint64)
+    return Rows(context, columns, ids, None, 1)
+
+
+def _chunked_row(feed: Any, unit: int, row: int, key: str) -> dict[str, Column]:
+    if unit < feed.source.units():
+        for run in feed.source.open(unit, row, feed.columns):
+            return {name: column.slice(0, 1) for name, column in run.items() if name}
+    raise PlanError(f"there is no row {key!r}: chunk {unit} does not exist or is shorter")
+
+
+def _run(node: physical.Segment, rows: Rows, key: str, place: int | None) -> Rows:
+    worker = Worker(shares_generators=False)
+    rows = Rows(rows.context, rows.columns, rows.ids, rows.places, len(rows))
+    for step in node.stage.steps:
+        step.apply(rows, worker)
+        _check(rows, key, place)
+        if not len(rows):
+            raise SilvaError(f"row {key} does not come out: `{step.label}` leaves it out")
+    return rows
+
+
+def _check(rows: Rows, key: str, place: int | None) -> None:
+    """Raises the user's error if a step failed on the row, or on the part that is asked for."""
+    for failure in rows.failures:
+        whole = failure.key.count(":") == 1  # it failed before it was exploded
+        if place is None or whole or failure.key == key:
+            error = failure.cause or SilvaError(failure.error)
+            error.add_note(f"row {failure.key}, in `{failure.step}`")
+            raise error
+
+
+def _found(rows: Rows, key: str, place: int | None) -> Row | list[Row]:
+    block = rows.block()
+    if place is not None:
+        if block.places is None:
+            raise PlanError(f"row {key!r} names a part, but nothing explodes this row")
+        picked = np.flatnonzero(block.places == np.uint64(place))
+        if not len(picked):
+            raise SilvaError(f"row {key} does not come out: a filter or failure leaves it out")
+        return _dicts(block.take(picked[:1]))[0]
+    found = _dicts(block)
+    return found[0] if block.places is None else found
+
+
+def _dicts(block: Block) -> list[Row]:
+    names = list(block.columns)
+    columns = [column.rows() for column in block.columns.values()]
+    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]

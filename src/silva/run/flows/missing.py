@@ -1,0 +1,121 @@
+"""The rows of a segment's input that a store lacks: the only ones worth computing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from silva.columns import Block
+from silva.physical import plan as physical
+from silva.physical.context import Context
+from silva.physical.stage import TAG_SHIFT, Places
+from silva.run.flows.trail import Offset, Trail
+from silva.run.rowstore import RowStore
+
+_RUN_BYTES = 4 << 20
+_RUN_ROWS = 4096
+"""A run of rows is at most this long, and this large where it is all kept."""
+_ROW = (np.uint64(1) << TAG_SHIFT) - np.uint64(1)
+"""The part of an identity that is the row. Which number its source has in the plan is of no
+account: another plan with the same fingerprint below its cache may number its sources otherwise."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Run:
+    """Consecutive input rows, and which of them must be computed."""
+
+    payload: Places | Block
+    keys: np.ndarray
+    ids: np.ndarray
+    missing: np.ndarray
+    trail: Any
+
+    def todo(self) -> Places | Block:
+        """The input for the stage."""
+        if len(self.missing) == len(self.keys):
+            return self.payload
+        return pick(self.payload, self.missing)
+
+
+class MissingRows:
+    """A segment's input as the executor sees it: only what is missing.
+
+    A run that is kept as a whole ends the executor's input for the moment (`kept`): it has no work
+    for a stage, and nothing that comes after it may be handed out before.
+    """
+
+    def __init__(
+        self, source: Any, node: physical.Segment, context: Context, store: RowStore
+    ) -> None:
+        self._source, self._node, self._context, self._store = source, node, context, store
+        self._ahead: Run | None = None
+        self.kept: Run | None = None
+        self.ended = False
+
+    def next(self, rows: int) -> tuple[Places | Block, Run] | None:
+        """The next run with at most `rows` missing rows."""
+        ahead = self._ahead or self._read(rows)
+        if ahead is None:
+            self.ended = True
+            return None
+        stop = len(ahead.keys)
+        if len(ahead.missing) > rows:
+            stop = int(ahead.missing[rows])
+        run = _cut(ahead, 0, stop)
+        self._ahead = _cut(ahead, stop, len(ahead.keys)) if stop < len(ahead.keys) else None
+        if len(run.missing):
+            return run.todo(), run
+        self.kept = run
+        return None
+
+    def _read(self, rows: int) -> Run | None:
+        """Rows of the input: more of them where many are kept, since those cost no computing."""
+        kept = len(self._store)
+        if kept:
+            rows = max(rows, min(_RUN_ROWS, _RUN_BYTES * kept // max(self._store.nbytes, 1)))
+        found = self._source.next(rows)
+        if found is None:
+            return None
+        payload, trail = found
+        keys, ids = identities(self._node, payload, self._context)
+        return Run(payload, keys, ids, np.flatnonzero(~self._store.has(keys)), trail)
+
+
+def _cut(run: Run, start: int, stop: int) -> Run:
+    if stop - start == len(run.keys):
+        return run
+    missing = run.missing[(run.missing >= start) & (run.missing < stop)] - start
+    trail: Trail = run.trail if start == 0 else Offset(run.trail, start)
+    return Run(
+        _slice(run.payload, start, stop), run.keys[start:stop], run.ids[start:stop], missing, trail
+    )
+
+
+def _slice(payload: Places | Block, start: int, stop: int) -> Places | Block:
+    if isinstance(payload, Block):
+        return payload.slice(start, stop)
+    picked = None if payload.picked is None else payload.picked[start:stop]
+    return Places(payload.start + start, payload.start + stop, picked)
+
+
+def pick(payload: Places | Block, rows: np.ndarray) -> Places | Block:
+    if isinstance(payload, Block):
+        return payload.take(rows)
+    return replace(payload, picked=payload.positions()[rows])
+
+
+def identities(
+    node: physical.Segment, payload: Places | Block, context: Context
+) -> tuple[np.ndarray, np.ndarray]:
+    """Of each row, the key under which it is kept and its identity in the plan.
+
+    They differ for rows drawn by `sample`: told apart by their place, but computed alike.
+    """
+    if isinstance(payload, Block):
+        return payload.ids & _ROW, payload.ids
+    read = node.stage.read
+    assert read is not None
+    index = read.index(payload, context)
+    return index.astype(np.uint64), read.ids(payload, index)

@@ -1,0 +1,62 @@
+"""Which store a cache gets: on disk only where a later run can tell whose rows they are."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+from silva.physical import plan as physical
+from silva.plan.fingerprint import opaque_parts
+from silva.run.diskstore import DiskStore
+from silva.run.rowstore import MemoryStore, Room, RowStore
+
+
+def open_store(node: physical.CacheRows, room: Room) -> RowStore:
+    """The store of a cache: in its folder, if it has one and its rows can be told from others."""
+    if node.folder is None:
+        return MemoryStore(room)
+    source = cached_source(node)
+    culprit = _unstable(node, source)
+    if culprit is not None:
+        warnings.warn(
+            f"cache({node.folder!r}) keeps rows in memory, for this loader only: {culprit}, so a "
+            "later run could not tell whether rows on disk are still its own",
+            stacklevel=2,
+        )
+        return MemoryStore(room)
+    return DiskStore(Path(node.folder).absolute(), node.fingerprint + _modified(source), room)
+
+
+def cached_source(node: physical.CacheRows) -> Any:
+    """The one source that a cache's rows come from."""
+    feed: Any = node.input
+    while not isinstance(feed, physical.IndexedFeed | physical.ChunkedFeed):
+        feed = feed.input
+    return feed.read.source if isinstance(feed, physical.IndexedFeed) else feed.source
+
+
+def _unstable(node: physical.CacheRows, source: Any) -> str | None:
+    """Why the fingerprint does not hold beyond this process, if it does not."""
+    opaque = opaque_parts(node.input.stage.steps)
+    if opaque:
+        return f"a step below it uses {opaque[0]!r}, which has no stable fingerprint"
+    if type(source).__module__ == "silva.io.torch":
+        return f"the {source.describe()} is known by its type and length only"
+    return None
+
+
+def _modified(source: Any) -> str:
+    """When the source's files were last written. The fingerprint leaves this out, so that states
+    move between machines; rows on disk must not outlive the files they were made of."""
+    units = getattr(source, "ranges", source)
+    files = getattr(units, "files", None)
+    folder, listing = getattr(files, "folder", None), getattr(files, "listing", None)
+    if folder is None or listing is None:
+        return ""
+    digest = hashlib.blake2b(digest_size=8)
+    for path in listing.paths:
+        digest.update(b"%d\n" % os.stat(os.path.join(folder, path)).st_mtime_ns)
+    return f"-{digest.hexdigest()}"

@@ -1,0 +1,218 @@
+"""One assertion for the promise that everything rests on: the stream never depends on how it is run.
+
+`assert_same_stream(pipeline)` runs a pipeline inline, on threads and in processes, with several numbers
+of workers, as written and optimised, with blocks cut in other places, and restored after every batch (at
+some points in a fresh process). All of it must be byte-identical. Use it on pipelines of your own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from silva.columns import Ragged
+from silva.loader import Loader
+from silva.pipeline import Pipeline
+
+Digest = str
+
+
+def digest(batch: Any) -> Digest:
+    """A hash of a batch or row: names, types, shapes and bytes."""
+    seen = hashlib.blake2b(digest_size=12)
+    _feed(seen, batch)
+    return seen.hexdigest()
+
+
+def _feed(seen: Any, value: Any) -> None:
+    seen.update(type(value).__name__.encode())
+    if isinstance(value, dict):
+        for name, item in value.items():
+            seen.update(str(name).encode())
+            _feed(seen, item)
+    elif isinstance(value, np.ma.MaskedArray):
+        _feed(seen, value.filled(0))
+        _feed(seen, np.ma.getmaskarray(value))
+    elif isinstance(value, np.ndarray) and value.dtype != object:
+        seen.update(f"{value.dtype.str}{value.shape}".encode())
+        seen.update(np.ascontiguousarray(value).tobytes())
+    elif isinstance(value, np.ndarray | list | tuple):
+        for item in value:
+            _feed(seen, item)
+    elif isinstance(value, Ragged):
+        _feed(seen, value.values)
+        _feed(seen, value.offsets)
+    else:
+        seen.update(repr(value).encode())
+
+
+def stream(loader: Loader) -> list[Digest]:
+    """The digests of one epoch."""
+    return [digest(batch) for batch in loader]
+
+
+def cut_blocks(loader: Loader, sizes: Iterable[int]) -> Loader:
+    """The loader with blocks of these sizes (repeated for ever) instead of sizes of its choice."""
+    loader._executor.sizes = itertools.cycle(sizes)
+    return loader
+
+
+def assert_same_stream(
+    pipeline: Pipeline,
+    *,
+    backends: Sequence[str] = ("inline", "threads", "processes"),
+    workers: Sequence[int] = (1, 2, 5),
+    restore: bool = True,
+    fresh_process: bool = True,
+    epochs: int = 2,
+    **options: Any,
+) -> None:
+    """Raises AssertionError at the first way of running `pipeline` that gives another stream.
+
+    >>> import silva as sv
+    >>> numbers = sv.from_columns({"x": range(20)}).derive(y=lambda x, rng: x + rng.random())
+    >>> assert_same_stream(numbers.batch(4), backends=("inline", "threads"), fresh_process=False)
+    """
+    reference = _Reference(pipeline, epochs, options)
+    for optimized in (True, False):
+        plan = pipeline if optimized else pipeline.options(optimize=False)
+        how = "optimised" if optimized else "as written"
+        _compare(reference, _loader(plan, "inline", 0, options), f"inline, {how}")
+    for sizes in ((1,), (3, 1, 7), (1000,)):
+        cut = cut_blocks(_loader(pipeline, "inline", 0, options), sizes)
+        _compare(reference, cut, f"inline, blocks of {sizes}")
+    for backend in backends:
+        for count in workers if backend != "inline" else ():
+            with _loader(pipeline, backend, count, options) as loader:
+                _compare(reference, loader, f"{backend}, {count} workers")
+    if restore:
+        _restore_everywhere(reference, pipeline, backends, options)
+    if fresh_process and reference.states:
+        _restore_in_fresh_process(reference, pipeline, options)
+
+
+class _Reference:
+    """The stream inline, and the state after each batch."""
+
+    def __init__(self, pipeline: Pipeline, epochs: int, options: dict[str, Any]) -> None:
+        loader = _loader(pipeline, "inline", 0, options)
+        self.epochs: list[list[Digest]] = []
+        self.states: list[tuple[int, int, str]] = []
+        for epoch in range(epochs):
+            found: list[Digest] = []
+            for batch in loader:
+                found.append(digest(batch))
+                self.states.append((epoch, len(found), json.dumps(loader.state_dict())))
+            self.epochs.append(found)
+            self.states.append((epoch + 1, 0, json.dumps(loader.state_dict())))
+
+    def rest(self, epoch: int, given: int) -> list[list[Digest]]:
+        """What must come after `given` batches of an epoch."""
+        if epoch >= len(self.epochs):
+            return []
+        return [self.epochs[epoch][given:], *self.epochs[epoch + 1 :]]
+
+
+def _loader(pipeline: Pipeline, backend: str, workers: int, options: dict[str, Any]) -> Loader:
+    return pipeline.loader(backend=backend, workers=workers, **options)
+
+
+def _compare(reference: _Reference, loader: Loader, how: str) -> None:
+    for epoch, expected in enumerate(reference.epochs):
+        _assert_equal(stream(loader), expected, f"{how}, epoch {epoch}")
+
+
+def _assert_equal(found: list[Digest], expected: list[Digest], how: str) -> None:
+    if found == expected:
+        return
+    same = next(
+        (i for i, (a, b) in enumerate(zip(found, expected, strict=False)) if a != b),
+        min(len(found), len(expected)),
+    )
+    raise AssertionError(
+        f"another stream: {how}: {len(found)} batches instead of {len(expected)}, the first "
+        f"difference at batch {same}"
+    )
+
+
+def _restore_everywhere(
+    reference: _Reference, pipeline: Pipeline, backends: Sequence[str], options: dict[str, Any]
+) -> None:
+    for epoch, given, state in reference.states:
+        loader = cut_blocks(_loader(pipeline, "inline", 0, options), (2, 5))
+        loader.load_state_dict(json.loads(state))
+        again = loader.state_dict()
+        assert again["cursors"] == json.loads(state)["cursors"], "a loaded state is another state"
+        for i, expected in enumerate(reference.rest(epoch, given)):
+            how = f"restored after batch {given} of epoch {epoch}, epoch {epoch + i}"
+            _assert_equal(stream(loader), expected, how)
+    chosen = random.Random(0).sample(reference.states, min(3, len(reference.states)))
+    for backend in (b for b in backends if b != "inline"):
+        for epoch, given, state in chosen:
+            with _loader(pipeline, backend, 2, options) as loader:
+                loader.load_state_dict(json.loads(state))
+                for i, expected in enumerate(reference.rest(epoch, given)):
+                    how = f"{backend}, restored after batch {given} of epoch {epoch} (+{i})"
+                    _assert_equal(stream(loader), expected, how)
+
+
+_CHILD = """
+import json, sys, cloudpickle
+sys.path[:] = json.loads(sys.argv[2])
+from silva.testing import stream
+with open(sys.argv[1], "rb") as file:
+    pipeline, state, options, epochs = cloudpickle.load(file)
+loader = pipeline.loader(backend="inline", **options)
+loader.load_state_dict(json.loads(state))
+print(json.dumps([stream(loader) for _ in range(epochs)]))
+"""
+
+
+def _restore_in_fresh_process(
+    reference: _Reference, pipeline: Pipeline, options: dict[str, Any]
+) -> None:
+    epoch, given, state = reference.states[len(reference.states) // 3]
+    expected = reference.rest(epoch, given)
+    found = run_in_fresh_process(pipeline, state, options, len(expected))
+    for i, (ours, theirs) in enumerate(zip(expected, found, strict=True)):
+        _assert_equal(theirs, ours, f"fresh process, after batch {given} of epoch {epoch} (+{i})")
+
+
+def run_in_fresh_process(
+    pipeline: Pipeline, state: str, options: dict[str, Any], epochs: int
+) -> list[list[Digest]]:
+    """The epochs that a new Python process reads from `state`."""
+    import cloudpickle
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "pipeline"
+        file.write_bytes(cloudpickle.dumps((pipeline, state, options, epochs)))
+        child = subprocess.run(
+            [sys.executable, "-c", _CHILD, str(file), json.dumps(sys.path)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    if child.returncode:
+        raise AssertionError(f"the fresh process failed:\n{child.stderr}")
+    found: list[list[Digest]] = json.loads(child.stdout)
+    return found
+
+
+def batches_of(loader: Loader, count: int) -> Iterator[Any]:
+    """The first `count` batches; the loop is then left as by `break`."""
+    for i, batch in enumerate(loader):
+        yield batch
+        if i + 1 == count:
+            break

@@ -1,0 +1,107 @@
+"""The report: one file, complete, and safe to open whatever the rows say."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import silva as sv
+
+
+def broken(x):
+    if x == 3:
+        raise ValueError("<script>alert(1)</script>")
+    return x
+
+
+class Balanced(HTMLParser):
+    """Checks that every tag is closed in order."""
+
+    EMPTY = frozenset({"meta", "line"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.texts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag not in self.EMPTY:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: object) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def report(loader, folder: Path) -> str:
+    path = loader.report(folder / "report.html")
+    assert path == folder / "report.html"
+    return path.read_text(encoding="utf-8")
+
+
+def test_a_report_is_one_sound_file_that_loads_nothing(tmp_path, capfd) -> None:
+    rows = sv.from_columns({"x": range(60)}).derive(y=broken, reads="x").batch(4)
+    loader = rows.loader(workers=0, progress=True, on_error=sv.Skip())
+    list(loader)
+    html = report(loader, tmp_path)
+    page = Balanced()
+    page.feed(html)
+    assert page.open == []
+    assert not re.search(r"(src|href)=|url\(|@import|https?://", html)
+    assert "<script" not in html
+    text = " ".join(page.texts)
+    for expected in (
+        "The trainer waited",
+        "As written",
+        "As run",
+        "Failures",
+        "ValueError",
+        "State",
+    ):
+        assert expected in text
+
+
+def test_a_report_says_when_waiting_was_not_measured(tmp_path) -> None:
+    loader = sv.from_columns({"x": range(8)}).batch(4).loader(workers=0)
+    assert "Nothing has been run yet." in report(loader, tmp_path)
+    list(loader)
+    html = report(loader, tmp_path)
+    assert "Waiting was not measured" in html
+    assert "<svg" not in html
+
+
+def test_a_report_in_the_middle_of_an_epoch_shows_where_it_stands(tmp_path) -> None:
+    loader = sv.from_columns({"x": range(8)}).batch(2).loader(workers=0)
+    batches = iter(loader)
+    next(batches)
+    assert "epoch 0, step 1" in report(loader, tmp_path)
+    assert len(list(batches)) == 3
+
+
+def test_speed_over_time_is_drawn_once_there_are_samples(tmp_path) -> None:
+    from silva.insight.watch import Sample
+
+    loader = sv.from_columns({"x": range(8)}).batch(2).loader(workers=0)
+    list(loader)
+    loader._watch.samples += [Sample(i, 1.0, 100 * i, 0.1) for i in range(5)]
+    loader._watch.seconds = 5.0
+    html = report(loader, tmp_path)
+    assert html.count("<svg") == 2
+    assert "<polyline" in html
+
+
+def test_a_pipeline_in_a_notebook_shows_its_plan_and_runs_nothing() -> None:
+    ran = []
+    rows = (
+        sv.from_columns({"x": range(3)}).derive(y=lambda x: ran.append(x)).filter(sv.col("x") < 2)
+    )
+    html = rows._repr_html_()
+    assert "x &lt; 2" in html
+    assert "x: int64" in html
+    assert not ran
