@@ -155,8 +155,8 @@ class Loader:
             batch = next(batches, None)
             if batch is None:
                 raise SilvaError(
-                    f"rank {self._rank} ran out of rows after {step} of the {self._steps} steps that "
-                    "were asked for: lower steps="
+                    f"rank {self._rank} ran out of rows after {step} of the {self._steps} steps "
+                    "that were asked for: lower steps="
                 )
             yield batch
 
@@ -237,8 +237,8 @@ class Loader:
                 )
         elif not batch.drop_last and rows % batch.size:
             raise PlanError(
-                f"with world={self._world}, {rows} rows do not fill batches of {batch.size}, and the "
-                "last would be uneven: use batch(n, drop_last=True), or eval=True to pad with a mask"
+                f"with world={self._world}, {rows} rows do not fill batches of {batch.size}, and "
+                "the last would be uneven: use batch(n, drop_last=True), or eval=True to pad it"
             )
 
     def _needs_agreement(self) -> bool:
@@ -302,8 +302,8 @@ class Loader:
         missing = [s for s in mine if str(s) not in cursors]
         if cursors and missing and found["step"]:
             raise StateError(
-                f"the state lacks shard {missing[0]}, which rank {self._rank} of {self._world} needs: "
-                "merge the states of all ranks with sv.merge_states([…])"
+                f"the state lacks shard {missing[0]}, which rank {self._rank} of {self._world} "
+                "needs: merge the states of all ranks with sv.merge_states([…])"
             )
         extra = {k: v for k, v in cursors.items() if not k.isdigit()}
         self._forget_ahead()
@@ -350,7 +350,8 @@ class Loader:
         return list(self._failures.kept)
 
     def stats(self) -> dict[str, dict[str, Any]]:
-        """Counters of each stage: rows, bytes, busy, starved, blocked, queue fill, backend and why."""
+        """Counters of each stage: rows, bytes, busy, starved, blocked, queue fill, backend and
+        why."""
         from silva.insight.stats import lane_stats
 
         return {lane.name: lane_stats(lane) for lane in self._executor.lanes.values()}

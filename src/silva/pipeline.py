@@ -1,16 +1,19 @@
-"""The fluent builder: every verb makes a plan node and returns a new pipeline. No logic lives here."""
+"""The fluent builder: every verb makes a plan node and returns a new pipeline. No logic lives
+here."""
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from silva.errors import PlanError
 from silva.order.length import plan_rows
 from silva.order.mixing import check_schedule
 from silva.plan import node as logical
-from silva.plan.expr import Call, Col, Expr, Literal as Constant, RowId
+from silva.plan.expr import Call, Col, Expr, RowId
+from silva.plan.expr import Literal as Constant
 from silva.plan.function import Function, Marks, Stateful, describe, locate, read_function
 from silva.plan.schema import columns, types
 from silva.plan.show import show_plan
@@ -196,7 +199,7 @@ class Pipeline:
         size: int | None = None,
         seed: int = 0,
     ) -> Pipeline:
-        """Rows drawn with replacement: by weight, or so that each value of `balance` is as frequent.
+        """Rows drawn with replacement: by weight, or each value of `balance` equally often.
 
         >>> import silva as sv
         >>> rows = sv.from_columns({"x": [0, 1]}).sample(weights=[0, 1], size=3)
@@ -236,7 +239,7 @@ class Pipeline:
             inside = (place >= low) & (place < low + share)
             low += share
             made.append(self.filter(inside))
-        return NamedTuple("Split", [(name, Pipeline) for name in parts])(*made)  # type: ignore[misc]
+        return namedtuple("Split", list(parts))(*made)
 
     # Groups of rows.
 
@@ -367,7 +370,7 @@ class Pipeline:
     def head(self, count: int = 5) -> list[dict[str, Any]]:
         """The first rows (or batches), run here and now."""
         with self.loader(backend="inline") as loader:
-            found = []
+            found: list[dict[str, Any]] = []
             for row in loader:
                 if len(found) >= count:
                     break
@@ -501,8 +504,8 @@ def _names_of_first(pipeline: Pipeline, function: Any) -> tuple[str, ...]:
     made = build(first[0])
     if not isinstance(made, dict):
         raise PlanError(
-            f"map_rows: {describe(function)} ({locate(function)}) must return a dict of columns, not "
-            f"{type(made).__name__}"
+            f"map_rows: {describe(function)} ({locate(function)}) must return a dict of columns, "
+            f"not {type(made).__name__}"
         )
     return tuple(made)
 

@@ -1,8 +1,10 @@
-"""One assertion for the promise that everything rests on: the stream never depends on how it is run.
+"""One assertion for the promise that everything rests on: the stream never depends on how it is
+run.
 
-`assert_same_stream(pipeline)` runs a pipeline inline, on threads and in processes, with several numbers
-of workers, as written and optimised, with blocks cut in other places, and restored after every batch (at
-some points in a fresh process). All of it must be byte-identical. Use it on pipelines of your own.
+`assert_same_stream(pipeline)` runs a pipeline inline, on threads and in processes, with several
+numbers of workers, as written and optimised, with blocks cut in other places, and restored after
+every batch (at some points in a fresh process). All of it must be byte-identical. Use it on
+pipelines of your own.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Array:
 
     def rows(self) -> list[Any]:
         if self.data.ndim == 1 and self.data.dtype.kind in "biufc":
-            items = self.data.tolist()
+            items: list[Any] = self.data.tolist()
         elif self.data.ndim == 1:
             items = list(self.data)  # dates stay numpy scalars: tolist() would lose their unit
         else:
@@ -53,4 +53,4 @@ class Array:
 
 
 def _broadcast(mask: np.ndarray, data: np.ndarray) -> np.ndarray:
-    return np.broadcast_to(mask.reshape(-1, *[1] * (data.ndim - 1)), data.shape)
+    return np.broadcast_to(mask.reshape(-1, *[1] * (data.ndim - 1)), data.shape).copy()

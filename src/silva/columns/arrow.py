@@ -84,10 +84,7 @@ def from_arrow(data: pa.Array | pa.ChunkedArray) -> Column:
         offsets = data.offsets.to_numpy().astype(np.int64)
         return Lists(from_arrow(data.values), offsets, _validity(data))
     if types.is_fixed_size_list(kind):
-        inner = from_arrow(data.flatten())
-        if isinstance(inner, Array) and inner.valid is None and data.null_count == 0:
-            return Array(inner.data.reshape(len(data), kind.list_size, *inner.data.shape[1:]))
-        return Values(data.to_pylist())
+        return _from_fixed_lists(data)
     if (
         types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
         or types.is_timestamp(kind) or types.is_duration(kind) or types.is_date(kind)
@@ -96,25 +93,43 @@ def from_arrow(data: pa.Array | pa.ChunkedArray) -> Column:
     return Values(data.to_pylist())
 
 
+def _from_fixed_lists(data: pa.FixedSizeListArray) -> Column:
+    size = data.type.list_size
+    inner = from_arrow(data.values.slice(data.offset * size, len(data) * size))
+    if isinstance(inner, Array) and inner.valid is None:
+        shaped = inner.data.reshape(len(data), size, *inner.data.shape[1:])
+        return Array(shaped, _validity(data))
+    offsets = np.arange(len(data) + 1, dtype=np.int64) * size
+    return Values(Lists(inner, offsets, _validity(data)).rows())
+
+
 def _from_numbers(data: pa.Array) -> Array:
     import pyarrow as pa
 
     valid = _validity(data)
+    if pa.types.is_boolean(data.type):
+        return Array(_flags(data.fill_null(False) if valid is not None else data), valid)
+    if pa.types.is_date(data.type):
+        unit = "D" if pa.types.is_date32(data.type) else "ms"
+        days = data.cast(pa.int32() if unit == "D" else pa.int64())
+        filled = days.fill_null(0) if valid is not None else days
+        return Array(filled.to_numpy().astype(f"datetime64[{unit}]"), valid)
     if valid is not None:
-        zero = (
-            pa.scalar(0, pa.int64()).cast(data.type)
-            if not pa.types.is_boolean(data.type)
-            else False
-        )
+        zero = pa.scalar(0, pa.int64()).cast(data.type)
         data = data.fill_null(zero)
-    return Array(data.to_numpy(zero_copy_only=False), valid)
+    return Array(data.to_numpy(), valid)
+
+
+def _flags(data: pa.BooleanArray) -> np.ndarray:
+    """Arrow's bits as numpy's bytes (`to_numpy` would import pandas for this)."""
+    import pyarrow as pa
+
+    flags: np.ndarray = data.cast(pa.uint8()).to_numpy().astype(bool)
+    return flags
 
 
 def _validity(data: pa.Array) -> np.ndarray | None:
-    if data.null_count == 0:
-        return None
-    valid: np.ndarray = data.is_valid().to_numpy(zero_copy_only=False)
-    return valid
+    return None if data.null_count == 0 else _flags(data.is_valid())
 
 
 def to_arrow(column: Column) -> pa.Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -48,12 +49,14 @@ class Lists:
         bounds = (self.offsets - first).tolist()
         inner = self.values.slice(first, last)
         items: Any
-        if isinstance(inner, Array) and inner.valid is None:
+        if isinstance(inner, Array):
             items = inner.data.view()
             items.flags.writeable = False
         else:
             items = inner.rows()
-        out = [items[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+        out = [items[a:b] for a, b in pairwise(bounds)]
+        if isinstance(inner, Array) and inner.valid is not None:
+            out = _with_nulls(out, inner, bounds)
         if self.valid is not None:
             out = [x if ok else None for x, ok in zip(out, self.valid.tolist(), strict=True)]
         return out
@@ -68,3 +71,13 @@ class Lists:
 
     def settled(self, allocate: Allocate = np.empty) -> Lists:
         return self
+
+
+def _with_nulls(rows: list[Any], inner: Array, bounds: list[int]) -> list[Any]:
+    """Rows that hold a null as lists with None in them; the others stay arrays, as everywhere."""
+    assert inner.valid is not None
+    whole = inner.rows()
+    return [
+        row if inner.valid[a:b].all() else whole[a:b]
+        for row, (a, b) in zip(rows, pairwise(bounds), strict=True)
+    ]

@@ -44,7 +44,7 @@ def settle(values: Values, allocate: Allocate = np.empty) -> Column:
 def _settle_arrays(values: Values, allocate: Allocate) -> Column:
     items: list[np.ndarray] = values.items
     shape, dtype = items[0].shape, items[0].dtype
-    if dtype == object or any(x.shape != shape or x.dtype != dtype for x in items):
+    if dtype.hasobject or any(x.shape != shape or x.dtype != dtype for x in items):
         return values
     out = allocate((len(items), *shape), dtype)
     np.stack(items, out=out)

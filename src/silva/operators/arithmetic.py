@@ -1,7 +1,7 @@
 """Arithmetic, comparisons and logic on any column: numpy's meaning, nulls carried along.
 
-A null on either side gives a null; a filter keeps only rows that are true, so nulls are dropped there.
-Python numbers in an expression are weak, as in numpy: `uint8 + 1` stays uint8.
+A null on either side gives a null; a filter keeps only rows that are true, so nulls are dropped
+there. Python numbers in an expression are weak, as in numpy: `uint8 + 1` stays uint8.
 """
 
 from __future__ import annotations

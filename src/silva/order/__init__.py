@@ -1,7 +1,7 @@
 """Which row comes when: a pure function of (pipeline, seed, epoch, position).
 
-`draws` gives every row its random numbers, keyed by (seed, epoch, row identity, step), never by a worker.
-`positions` maps places in the order to rows of an indexed source (a permutation computed on the fly, a
-range, a weighted draw); `shards` cuts an order into equal parts; `mixing` says which pipeline gives the
-next row and `packing` which sequences share a line. Nothing here reads data.
+`draws` gives every row its random numbers, keyed by (seed, epoch, row identity, step), never by a
+worker. `positions` maps places in the order to rows of an indexed source (a permutation computed
+on the fly, a range, a weighted draw); `shards` cuts an order into equal parts; `mixing` says which
+pipeline gives the next row and `packing` which sequences share a line. Nothing here reads data.
 """

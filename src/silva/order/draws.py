@@ -1,8 +1,8 @@
 """Random numbers as a function of (seed, epoch, step, row): Philox, counted by the row's identity.
 
 Built-in operators take theirs for a whole block at once (`Draw.uniform`: Philox 4x32-10 in numpy).
-Functions that ask for `rng` get one numpy generator that is re-keyed for each row, which costs about
-1.5 µs where making a new one costs 10-25 µs.
+Functions that ask for `rng` get one numpy generator that is re-keyed for each row, which costs
+about 1.5 µs where making a new one costs 10-25 µs.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Draw:
     def seeds(self) -> np.ndarray:
         """One uint64 a row, to seed generators that are not ours."""
         a, b, _, _ = _philox(self.key[1], 0, self.ids, self.places)
-        return (a << _32) | b
+        words: np.ndarray = (a << _32) | b
+        return words
 
     def slice(self, start: int, stop: int) -> Draw:
         places = None if self.places is None else self.places[start:stop]
@@ -70,7 +71,7 @@ class Draw:
         for row, place in zip(ids, places, strict=True):
             counter[2] = row
             counter[3] = place
-            bits.state = state
+            bits.state = state  # type: ignore[assignment]
             yield generator
 
 

@@ -1,8 +1,8 @@
 """Which pipeline gives the next row of a mix: a pure function of how many each has given.
 
-The pipeline that is furthest behind its share comes next, with a keyed jitter so that the pattern does
-not repeat. Ratios are thus honoured at any length (the counts stay within two of their shares), and
-the state is one count a pipeline.
+The pipeline that is furthest behind its share comes next, with a keyed jitter so that the pattern
+does not repeat. Ratios are thus honoured at any length (the counts stay within two of their
+shares), and the state is one count a pipeline.
 """
 
 from __future__ import annotations

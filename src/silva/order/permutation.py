@@ -1,7 +1,7 @@
 """A keyed permutation of 0..n-1, computed on the fly: no list of n numbers, O(1) to start.
 
-A Feistel network over the smallest power of two that holds n; a result beyond n is fed through again
-until it falls inside (at most two times on average).
+A Feistel network over the smallest power of two that holds n; a result beyond n is fed through
+again until it falls inside (at most two times on average).
 """
 
 from __future__ import annotations

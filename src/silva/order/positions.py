@@ -80,7 +80,8 @@ class DrawRows:
         key = stream_key("sample", self.seed, seed, epoch)
         u = Draw(key, positions.astype(np.uint64)).uniform(1)[:, 0]
         rows = np.searchsorted(self.cumulative, u * self.cumulative[-1], side="right")
-        return np.minimum(rows, n - 1).astype(np.int64)
+        found: np.ndarray = np.minimum(rows, n - 1).astype(np.int64)
+        return found
 
 
 Map = Range | Permute | PermuteWindows | DrawRows

@@ -1,8 +1,8 @@
 """States of loaders: small, readable JSON, tied to the logical plan.
 
-A state holds one cursor for each shard that has started. It loads under another plan, backend, number of
-workers and (with the same shards) of ranks. `merge` joins the states of all ranks; `reshard` deals what
-remains out to another number of shards, so that no row is lost or repeated.
+A state holds one cursor for each shard that has started. It loads under another plan, backend,
+number of workers and (with the same shards) of ranks. `merge` joins the states of all ranks;
+`reshard` deals what remains out to another number of shards, so that no row is lost or repeated.
 """
 
 from __future__ import annotations
@@ -66,8 +66,9 @@ def check_state(state: Any, identity: Identity, allow_changed: bool) -> State:
         )
     if state["pipeline"] != identity.fingerprint and not allow_changed:
         raise StateError(
-            f"the pipeline is not the one this state was saved for: {_difference(state, identity)}. "
-            "Pass allow_changed=True to load_state_dict if the rows and their order are the same"
+            f"the pipeline is not the one this state was saved for: "
+            f"{_difference(state, identity)}. Pass allow_changed=True to load_state_dict if the "
+            "rows and their order are the same"
         )
     return state
 

@@ -56,9 +56,10 @@ def column_batch(name: str, column: Column, pad: Any) -> Any:
         raise ColumnError(f"column {name!r}: {error}") from None
     if isinstance(value, np.ndarray):
         return value if value.flags.writeable else value.copy()
-    if isinstance(value, Ragged) and isinstance(value.values, np.ndarray):
-        if not value.values.flags.writeable:
-            return Ragged(value.values.copy(), value.offsets)
+    if isinstance(value, Ragged):
+        inner = value.values
+        if isinstance(inner, np.ndarray) and not inner.flags.writeable:
+            return Ragged(inner.copy(), value.offsets)
     return value
 
 
@@ -109,23 +110,32 @@ class BatchStage:
         started, cpu = time.perf_counter(), time.thread_time()
         failures: tuple[Failure, ...] = ()
         worker.moved = False
+        spent = [0.0]
         batch: BatchValue | None = payload
         for node in self.nodes:
+            assert batch is not None
+            before = time.perf_counter()
             try:
                 batch = _apply(node, batch, context, worker)
-            except (Exception, SystemExit) as error:
-                if context.on_error == "substitute" and isinstance(node, logical.Derive):
-                    values = dict.fromkeys(node.into, context.substitute)
-                    batch = replace(batch, values={**batch.values, **values})
-                    failures += (_failure(payload, node, error),)
-                    continue
+            except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it is, it is a failure
                 failures += (_failure(payload, node, error),)
-                batch = None
+                batch = _substituted(node, batch, context)
+            spent.append(time.perf_counter() - before)
             if batch is None:
                 break
         kept = [] if batch is None else [batch]
         functions = [getattr(n, "step", None) for n in self.nodes]
-        return _result(kept, failures, started, cpu, worker, functions, self.label)
+        spent += [0.0] * (len(self.nodes) + 1 - len(spent))
+        made = _result(kept, failures, started, cpu, worker, functions, self.label)
+        return replace(made, step_seconds=tuple(spent))
+
+
+def _substituted(node: logical.Node, batch: BatchValue, context: Context) -> BatchValue | None:
+    """The batch with substitutes for what `node` should have derived; None where it is dropped."""
+    if context.on_error != "substitute" or not isinstance(node, logical.Derive):
+        return None
+    values = dict.fromkeys(node.into, context.substitute)
+    return replace(batch, values={**batch.values, **values})
 
 
 def _result(

@@ -19,7 +19,7 @@ def evaluate(
     places: np.ndarray | None,
     key: tuple[int | str, ...],
 ) -> Column:
-    """The column that `term` derives; random operators draw by `key` and their place in the term."""
+    """The column that `term` derives; random operators draw by `key` and their place in it."""
     made: dict[int, Column] = {}
     for index, part in enumerate(expr.walk(term)):
         match part:

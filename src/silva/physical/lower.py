@@ -1,7 +1,7 @@
 """From the logical plan to the physical one: a table from node type to function.
 
-Row steps are gathered into one stage as long as rows stay in place. Over an indexed source, take, skip and
-shuffle are not work but a map on positions (`order.positions`), so they go into the feed.
+Row steps are gathered into one stage as long as rows stay in place. Over an indexed source, take,
+skip and shuffle are not work but a map on positions (`order.positions`), so they go into the feed.
 """
 
 from __future__ import annotations

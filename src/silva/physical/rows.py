@@ -1,8 +1,8 @@
 """The rows of a stage while its steps run, with what is needed to find the way back.
 
 Each step replaces the columns; filters, explodes and failures also change which rows there are.
-`origin` and `subs` then say which input row each row came of, and as which of its parts: together they
-are the cursor from which a stream resumes.
+`origin` and `subs` then say which input row each row came of, and as which of its parts: together
+they are the cursor from which a stream resumes.
 """
 
 from __future__ import annotations

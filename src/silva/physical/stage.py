@@ -1,4 +1,5 @@
-"""A stage: a fused chain of steps that turns a block, or a run of places in an order, into a block."""
+"""A stage: a fused chain of steps that turns a block, or a run of places in an order, into a
+block."""
 
 from __future__ import annotations
 
@@ -80,7 +81,7 @@ class Read:
                 return rows
             try:
                 rows.columns = dict(self.source.read(index, self.columns))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  any error is the row's failure
                 self._read_one_by_one(rows, index, error, None)
             return rows
 
@@ -101,7 +102,7 @@ class Read:
                 next(seeds)
             try:
                 parts.append(self.source.read(index[i : i + 1], self.columns))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  any error is the row's failure
                 rows.fail(i, self.label, error)
                 if substitute:
                     parts.append({n: Values([rows.context.substitute]) for n in self.columns})

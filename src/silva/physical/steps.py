@@ -44,7 +44,8 @@ class Call:
         if len(self.into) == 1:
             rows.columns = {**rows.columns, self.into[0]: Values(results)}
         else:
-            rows.columns = {**rows.columns, **_spread(results, self.into, rows, self.label)}
+            made = _spread(results, self.into, rows, self.label)  # may drop rows
+            rows.columns = {**rows.columns, **made}
 
 
 def _spread(
@@ -303,8 +304,8 @@ def _try(
     run: Callable[[int, int], dict[str, Column]],
     each: bool = False,
 ) -> _Made:
-    """`run` on all rows at once or, where that fails or `each` is true, on each alone. The rows stay
-    as they are; failures are noted."""
+    """`run` on all rows at once or, where that fails or `each` is true, on each alone. The rows
+    stay as they are; failures are noted."""
     from silva.columns import concat
 
     if not len(rows):

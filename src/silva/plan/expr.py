@@ -1,7 +1,7 @@
 """Column expressions: plain data, and the fluent form in which people write them.
 
-`Col`, `Literal`, `RowId` and `Call` are the data that plans hold and compare by value. `Expr` is what
-`sv.col("x")` returns: it overloads Python's operators and builds that data. A kind of column
+`Col`, `Literal`, `RowId` and `Call` are the data that plans hold and compare by value. `Expr` is
+what `sv.col("x")` returns: it overloads Python's operators and builds that data. A kind of column
 (`sv.image`, `sv.text`, …) is a subclass of `Expr` whose methods append a `Call`.
 """
 

@@ -1,8 +1,8 @@
 """Stable identities: equal meaning, equal hash, in every process.
 
-A function's fingerprint covers its code, defaults, closure, and the globals and helper functions that
-it reaches; of libraries, the name and version. What cannot be hashed stably makes the function
-*opaque*: it is identified within this process only, and `opaque_parts` names the culprit.
+A function's fingerprint covers its code, defaults, closure, and the globals and helper functions
+that it reaches; of libraries, the name and version. What cannot be hashed stably makes the
+function *opaque*: it is identified within this process only, and `opaque_parts` names the culprit.
 """
 
 from __future__ import annotations

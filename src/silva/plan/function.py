@@ -98,7 +98,8 @@ def impure(fn: F) -> F:
     ...     print(x)
     ...     return x
     """
-    return _mark(fn, impure=True)
+    marked: F = _mark(fn, impure=True)
+    return marked
 
 
 def stateful(cls: type) -> Any:
@@ -169,6 +170,8 @@ def _parameters(
         ) from None
     if isinstance(fn, Stateful):
         parameters = parameters[1:]
+    if isinstance(fn, functools.partial):
+        parameters = [p for p in parameters if p.name not in fn.keywords]
     positional: list[str] = []
     keywords: list[str] = []
     takes_rng = False
@@ -225,9 +228,8 @@ def locate(fn: Any) -> str:
     if isinstance(fn, functools.partial):
         return locate(fn.func)
     target = inspect.unwrap(fn) if callable(fn) else fn
-    code = getattr(target, "__code__", None) or getattr(
-        getattr(target, "__call__", None), "__code__", None
-    )
+    caller = vars(type(target)).get("__call__")  # of an object that is called like a function
+    code = getattr(target, "__code__", None) or getattr(caller, "__code__", None)
     if code is not None:
         return f"{code.co_filename}:{code.co_firstlineno}"
     try:

@@ -13,8 +13,8 @@ from typing import Any
 from silva.errors import PlanError
 
 Kernel = Callable[..., Any]
-"""`kernel(columns, params, draw) -> Column`: whole columns in, one column of as many rows out. `draw`
-gives the rows' random numbers; kernels that draw nothing ignore it."""
+"""`kernel(columns, params, draw) -> Column`: whole columns in, one column of as many rows out.
+`draw` gives the rows' random numbers; kernels that draw nothing ignore it."""
 
 
 @dataclass(frozen=True)

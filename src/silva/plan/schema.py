@@ -100,6 +100,6 @@ def _term_type(term: expr.Term, known: dict[str, str | None]) -> str | None:
         case expr.Call() if term.op in _COMPARISONS:
             return "bool"
         case expr.Call() if term.op == "cast":
-            return np.dtype(dict(term.params)["dtype"]).name
+            return str(np.dtype(dict(term.params)["dtype"]).name)
         case _:
             return None

@@ -20,7 +20,6 @@ from silva.plan.node import (
     Select,
     Shuffle,
     Skip,
-    Take,
     Zip,
     walk,
 )
@@ -32,7 +31,8 @@ _ROWS_ONLY = (Explode, Shuffle, Sample, Skip, Batch, Pack, Bucket, Cache)
 
 
 def verify(plan: Node) -> None:
-    """Raises `PlanError` at the first node that reads what is not there or stands where it may not."""
+    """Raises `PlanError` at the first node that reads what is not there or stands where it may
+    not."""
     for node in walk(plan):
         if missing := _missing(node):
             names = [n for child in node.inputs for n in columns(child)]

@@ -1,8 +1,9 @@
 """How much of a piece of work holds Python's lock, measured while it runs.
 
-A second thread asks for the lock every half millisecond. If the work releases it, the thread is back in
-time; if the work holds it, the thread must wait for Python's switch interval (5 ms), or until the work is
-done. The share of its time that it spent waiting is the share that the lock was held.
+A second thread asks for the lock every half millisecond. If the work releases it, the thread is
+back in time; if the work holds it, the thread must wait for Python's switch interval (5 ms), or
+until the work is done. The share of its time that it spent waiting is the share that the lock was
+held.
 """
 
 from __future__ import annotations

@@ -235,7 +235,8 @@ class Channel:
         if segment is not None:
             segment.announced = segment.size
         inline = [] if segment is not None else [v for v in views if v.nbytes]
-        for part in (header[sent:], table, body, *inline):
+        parts: tuple[bytes | memoryview, ...] = (header[sent:], table, body, *inline)
+        for part in parts:
             self._socket.sendall(part)
 
     def receive(self) -> Any:

@@ -58,9 +58,11 @@ class Failures:
         self._seen = 0
         self.kept: list[Failure] = []
 
-    @property
-    def raises(self) -> bool:
-        return self._policy == "raise"
+    def forgives(self, seen: int) -> bool:
+        """Whether one more failure, `seen` rows further on, is within the policy."""
+        if isinstance(self._policy, Skip):
+            return not self._over(self._policy, self._failed + 1, self._seen + seen)
+        return self._policy != "raise"
 
     @property
     def counts(self) -> bool:
@@ -83,8 +85,8 @@ class Failures:
     def saw(self, rows: int) -> None:
         self._seen += rows
 
-    def handle(self, failure: Failure) -> None:
-        """Notes a failure; raises if the policy says so."""
+    def handle(self, failure: Failure, seen: int = 0) -> None:
+        """Notes a failure, `seen` rows further on; raises if the policy says so."""
         self._failed += 1
         if len(self.kept) < KEPT:
             self.kept.append(failure)
@@ -93,16 +95,19 @@ class Failures:
         if self._policy == "raise":
             raise row_error(failure)
         if isinstance(self._policy, Skip):
-            self._check_budget(self._policy, failure)
+            self._check_budget(self._policy, failure, self._seen + seen)
 
-    def _check_budget(self, policy: Skip, failure: Failure) -> None:
-        over = policy.at_most is not None and self._failed > policy.at_most
-        if policy.rate is not None and self._seen * policy.rate >= 1:
-            over = over or self._failed > policy.rate * self._seen + 1
-        if over:
+    def _over(self, policy: Skip, failed: int, seen: int) -> bool:
+        over = policy.at_most is not None and failed > policy.at_most
+        if policy.rate is not None and seen * policy.rate >= 1:
+            over = over or failed > policy.rate * seen + 1
+        return over
+
+    def _check_budget(self, policy: Skip, failure: Failure, seen: int) -> None:
+        if self._over(policy, self._failed, seen):
             raise FailureBudgetExceeded(
-                f"{self._failed} of {max(self._seen, self._failed)} rows failed, more than {policy} "
-                f"allows; the last:\n{describe(failure)}"
+                f"{self._failed} of {max(seen, self._failed)} rows failed, more than "
+                f"{policy} allows; the last:\n{describe(failure)}"
             ) from failure.cause
 
     def _write(self, failure: Failure) -> None:

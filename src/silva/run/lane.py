@@ -66,7 +66,8 @@ class Lane:
         self.need_rows = 0
         """Rows that the consumer takes at once; a window should hold two such helpings."""
         self.consumer_seconds = 0.0
-        """Time that the consumer spent between two blocks: work that a worker could overlap with."""
+        """Time that the consumer spent between two blocks: work that a worker could overlap with.
+        """
         self._seconds_per_row = 0.0
         self._bytes_per_row = 0.0
         self._rows = _FIRST_ROWS
@@ -124,7 +125,8 @@ class Lane:
         self._rows = max(1, int(min(by_time, by_bytes, self._most_rows, self._rows * 4)))
 
     def decide(self) -> None:
-        """Chooses the backend once enough was seen, by what the stage costs and who holds the lock."""
+        """Chooses the backend once enough was seen, by what the stage costs and who holds the
+        lock."""
         if self.decided or self.probe.seconds < _ENOUGH_SECONDS:
             return
         self.decided = True

@@ -31,7 +31,7 @@ def pickle_stage(stage: Runs) -> bytes:
 
 def _culprit(stage: Any) -> str | None:
     """Which variable of which function, or which part of the source, cannot be pickled."""
-    for function in _functions(stage):
+    for function in functions_of(stage):
         if not _pickles(function.fn):
             return _name(function.fn, _DEEP) or f"the function at {function.where}"
     read = getattr(stage, "read", None)
@@ -40,9 +40,10 @@ def _culprit(stage: Any) -> str | None:
     return None
 
 
-def _functions(stage: Any) -> Iterator[Function]:
-    steps = (stage, *(getattr(stage, "steps", None) or getattr(stage, "nodes", ())))
-    for step in steps:
+def functions_of(stage: Any) -> Iterator[Function]:
+    """The functions that a stage calls."""
+    steps: tuple[Any, ...] = getattr(stage, "steps", ()) or getattr(stage, "nodes", ())
+    for step in (stage, *steps):
         function = getattr(step, "function", None) or getattr(step, "step", None)
         if isinstance(function, Function):
             yield function

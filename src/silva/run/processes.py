@@ -28,7 +28,7 @@ import psutil
 from silva.errors import SilvaError, WorkerError
 from silva.physical.stage import Runs
 from silva.run.channel import Channel
-from silva.run.pickling import pickle_stage
+from silva.run.pickling import functions_of, pickle_stage
 from silva.run.task import Task
 from silva.run.threads import PAUSE, check_owner, join_all
 
@@ -38,14 +38,14 @@ _AHEAD = 2
 _FAREWELL = 5.0
 """Seconds that a killed process may take to be gone."""
 _ENTRY = str(Path(__file__).with_name("worker.py"))
-_ONE_THREAD = {
-    name: "1"
-    for name in (
+_ONE_THREAD = dict.fromkeys(
+    (
         "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "BLIS_NUM_THREADS",
         "NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
         "OPENCV_FOR_THREADS_NUM", "RAYON_NUM_THREADS", "POLARS_MAX_THREADS",
-    )
-}  # fmt: skip
+    ),
+    "1",
+)  # fmt: skip
 
 
 class ProcessPool:
@@ -57,6 +57,8 @@ class ProcessPool:
         self._closing = False
         self._broken: Exception | None = None
         """Why no worker can be had any more."""
+        self._false_starts = 0
+        """Workers that ended before they were ready, since the last that did not."""
         self._stages: dict[int, tuple[Runs, bytes]] = {}
         self._keepers = [_Keeper(self, i) for i in range(width)]
         for keeper in self._keepers:
@@ -69,7 +71,8 @@ class ProcessPool:
 
     def processes(self) -> list[int]:
         """The workers' process numbers."""
-        return [k.process.pid for k in self._keepers if k.process is not None]
+        found = [k.process for k in self._keepers]
+        return [p.pid for p in found if p is not None and p.poll() is None]
 
     def submit(self, task: Task) -> None:
         check_owner(self._owner)
@@ -137,7 +140,6 @@ class _Keeper:
         self._stacks_fd = -1
         self._known: set[int] = set()
         self._outstanding: deque[Task] = deque()
-        self._starts = 0
         self.thread = threading.Thread(target=self._run, name=f"silva-keeper-{number}", daemon=True)
 
     def _run(self) -> None:
@@ -181,7 +183,7 @@ class _Keeper:
             self.kill()
         self._channel.receive()
         self.ready = True
-        self._starts = 0
+        self._pool._false_starts = 0
 
     def _serve(self) -> None:
         while True:
@@ -252,8 +254,8 @@ class _Keeper:
         if pool._closing:
             return
         if not was_ready:
-            self._starts += 1
-            if self._starts >= ATTEMPTS:
+            pool._false_starts += 1
+            if pool._false_starts >= ATTEMPTS * pool.width:
                 raise WorkerError(
                     f"a worker process could not be started ({_meaning(status)}); see its messages "
                     "above, or use loader(backend='threads')"
@@ -351,9 +353,7 @@ def _is_stopped(pid: int) -> bool:
 
 def _may_repeat(stage: Any) -> bool:
     """No step of the stage is marked as impure. (A dead worker's work is repeated all the same.)"""
-    steps = (stage, *(getattr(stage, "steps", None) or getattr(stage, "nodes", ())))
-    functions = [getattr(s, "function", None) or getattr(s, "step", None) for s in steps]
-    return not any(getattr(getattr(f, "marks", None), "impure", False) for f in functions)
+    return not any(function.marks.impure for function in functions_of(stage))
 
 
 def _died_on(task: Task, status: int | None) -> WorkerError:

@@ -81,12 +81,7 @@ class Stream:
         plan = self._plan
         if isinstance(plan, physical.Batch) and self._is_simple(plan.spec):
             return self._plain_batches(plan)
-        if isinstance(
-            plan, physical.Batch | physical.Bucket | physical.BatchSegment | physical.Take
-        ):
-            if _is_batched(plan):
-                return self._batch_values(plan)
-        return self._rows(plan)
+        return self._batch_values(plan) if _is_batched(plan) else self._rows(plan)
 
     def _is_simple(self, spec: logical.Batch) -> bool:
         return len(self._part.mine) == 1 and spec.tokens is None and not self._part.pads
@@ -209,7 +204,7 @@ class Stream:
             return
         for value, state in self._values(plan.input):
             taken += 1
-            yield value, _with_taken(state, taken)
+            yield value, _with(state, "taken", taken)
             if taken >= plan.count:
                 return
 
@@ -263,21 +258,23 @@ class Stream:
             states = {str(s): reader.state() for s, reader in readers.items()}
             if len(readers) > 1:
                 states["turn"] = turn
-            yield batch_value(block, plan.spec.pad), (lambda found=states: found)
+            yield batch_value(block, plan.spec.pad), _constant(states)
 
     def _mapped(
         self, plan: physical.BatchSegment
     ) -> Iterator[tuple[BatchValue, Callable[[], States]]]:
         """Batches through a stage of batch steps, in order."""
         collates = isinstance(plan.input, physical.Batch) and plan.input.spec.collate is not None
-        source = _BatchInput(
-            self._blocks(plan.input) if collates else self._values(plan.input)  # type: ignore[arg-type]
-        )
+        source = _BatchInput(self._blocks(plan.input) if collates else self._values(plan.input))
+        key = f"failed in {plan.name}"
+        failed = int(self._states.get(key, 0))  # type: ignore[call-overload]
+        self._failures.resume(failed, 0)
         for state, result in self._executor.run(plan, source, self._context):
             for failure in result.failures:
                 self._failures.handle(failure)
+                failed += 1
             for value in result.block.columns["batch"].rows():
-                yield value, state
+                yield value, _with(state, key, failed) if failed else state
 
     # Rows, where nothing batches them.
 
@@ -318,10 +315,14 @@ def _is_batched(plan: Any) -> bool:
     return isinstance(plan, physical.Batch | physical.Bucket | physical.BatchSegment)
 
 
+def _constant(states: States) -> Callable[[], States]:
+    return lambda: states
+
+
 def _snapshot(readers: list[ShardReader]) -> Callable[[], States]:
     taken = {str(r.shard): r.snapshot() for r in readers}
     return lambda: {shard: state() for shard, state in taken.items()}
 
 
-def _with_taken(state: Callable[[], States], taken: int) -> Callable[[], States]:
-    return lambda: {**state(), "taken": taken}
+def _with(state: Callable[[], States], key: str, count: int) -> Callable[[], States]:
+    return lambda: {**state(), key: count}

@@ -64,6 +64,8 @@ def _listen(channel: Any, messages: queue.SimpleQueue[Any]) -> None:
 
 def _answer(channel: Any, stages: dict[int, Any], worker: Any, message: Any) -> None:
     """Takes note of a stage, or runs one and sends what came of it."""
+    import numpy as np
+
     from silva.run.task import execute
 
     segment = None
@@ -75,8 +77,10 @@ def _answer(channel: Any, stages: dict[int, Any], worker: Any, message: Any) -> 
         if isinstance(stages[number], bytes):
             stages[number] = pickle.loads(stages[number])  # noqa: S301  from our own parent
         segment = channel.segment()
-        room = () if segment is None else (segment.allocate,)
-        reply: tuple[Any, Any] = (execute(stages[number], *rest, worker, *room), None)
+        payload, context = rest
+        allocate = np.empty if segment is None else segment.allocate
+        result = execute(stages[number], payload, context, worker, allocate)
+        reply: tuple[Any, Any] = (result, None)
     except BaseException as error:  # noqa: BLE001  raised again in the parent
         reply = (None, _portable(error))
     try:
@@ -113,8 +117,8 @@ class _Unloaded(types.ModuleType):
         with _Unloaded._loading:
             if type(self) is _Unloaded:
                 self.__class__ = types.ModuleType  # type: ignore[assignment]
-                assert self.__spec__ is not None and self.__spec__.loader is not None
-                self.__spec__.loader.exec_module(self)
+                loader: Any = self.__spec__.loader  # type: ignore[union-attr]
+                loader.exec_module(self)
         return getattr(self, name)
 
 

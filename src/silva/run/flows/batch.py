@@ -69,7 +69,8 @@ def batches(
 
 def token_batches(spec: logical.Batch, shard: ShardReader) -> Iterator[Block]:
     """Batches in which rows × the longest `by` stay within `tokens`; a longer row stands alone."""
-    assert spec.tokens is not None and spec.by is not None
+    assert spec.tokens is not None
+    assert spec.by is not None
     held: list[Block] = []
     longest, count = 0, 0
     while shard.reader.available():

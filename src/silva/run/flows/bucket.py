@@ -1,7 +1,7 @@
 """Rows gathered by length into batches of like lengths.
 
-Rows wait in their bucket until it is full. The state names each waiting row by its mark (at most a few
-bytes), and a restored stream reads those rows again, wherever they are.
+Rows wait in their bucket until it is full. The state names each waiting row by its mark (at most a
+few bytes), and a restored stream reads those rows again, wherever they are.
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ class PlacesInput:
             at = int(state["at"])
             if not start <= at <= stop:
                 raise StateError(
-                    f"the state stands at row {at}, but this shard has rows {start} to {stop}: it was "
-                    "saved for other data or another number of shards"
+                    f"the state stands at row {at}, but this shard has rows {start} to {stop}: it "
+                    "was saved for other data or another number of shards"
                 )
             self._ranges = [(at, stop)]
 
@@ -118,8 +118,8 @@ class UnitTrail:
 class UnitsFlow:
     """The rows of a chunked source, unit after unit.
 
-    With known row counts a shard owns a contiguous run of rows; with unknown ones, a run of units; and
-    where there are fewer units than shards, every S-th row.
+    With known row counts a shard owns a contiguous run of rows; with unknown ones, a run of units;
+    and where there are fewer units than shards, every S-th row.
     """
 
     def __init__(self, feed: physical.ChunkedFeed, session: Session, state: State) -> None:

@@ -39,8 +39,9 @@ class BlocksInput:
 class SegmentTrail:
     """From a stage's output rows to the state of its input.
 
-    The input's state passes through unchanged, unless the stage may stop in the middle of an input row
-    (explode) or chunk, or failures are counted: then it is wrapped as {"in": state, …}, always.
+    The input's state passes through unchanged, unless the stage may stop in the middle of an input
+    row (explode) or chunk, or failures are counted: then it is wrapped as {"in": state, …},
+    always.
     """
 
     parent: Trail
@@ -112,13 +113,14 @@ class SegmentFlow:
             failures.saw(result.size_in)
 
     def _with_failures(self, result: Result, trail: SegmentTrail, start: int) -> Iterator[Piece]:
-        """Rows up to each failure first, so that what came before it is still handed out."""
+        """Rows up to a failure that ends the stream first: what came before it is handed out."""
+        failures = self._session.failures
         for failure in result.failures:
             stop = _rows_before(result, failure.row, failure.part)
-            if stop > start and self._session.failures.raises:
+            if stop > start and not failures.forgives(failure.row + 1):
                 yield _from(result.block, trail, start, stop)
                 start = stop
-            self._session.failures.handle(failure)
+            failures.handle(failure, failure.row + 1)
         if start < len(result.block):
             yield _from(result.block, trail, start, len(result.block))
 

@@ -1,4 +1,4 @@
-"""Flows that see rows in order and change only which come when: windows, take, skip, concat, zip."""
+"""Flows that see rows in order and change only which come when: windows, take, concat, zip."""
 
 from __future__ import annotations
 

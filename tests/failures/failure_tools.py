@@ -1,0 +1,80 @@
+"""What the failure tests share: ways to run, bounded waits, scripts in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import silva as sv
+from silva.testing import digest
+
+WAYS = [("inline", 0), ("threads", 2), ("processes", 2)]
+every_way = pytest.mark.parametrize(
+    ("backend", "workers"), WAYS, ids=[backend for backend, _ in WAYS]
+)
+
+
+def until(holds: Callable[[], Any], seconds: float = 20.0) -> Any:
+    """Waits for something to become true; fails the test if it does not."""
+    deadline = time.monotonic() + seconds
+    while not (found := holds()):
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.005)
+    return found
+
+
+def inline(pipeline: sv.Pipeline, **options: Any) -> list[str]:
+    return [digest(batch) for batch in pipeline.loader(backend="inline", **options)]
+
+
+def workers_of(loader: Any) -> list[int]:
+    """The live worker processes of a loader that are really this process's children."""
+    mine = {p.pid for p in psutil.Process().children()}
+    return [pid for pid in loader._executor.processes() if pid in mine]
+
+
+def taken(batches: Iterator[Any] | Any) -> tuple[list[str], BaseException | None]:
+    """The digests of what came before an error, and the error."""
+    found: list[str] = []
+    try:
+        for batch in batches:
+            found.append(digest(batch))
+    except Exception as error:
+        return found, error
+    return found, None
+
+
+def start_script(folder: Path, text: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+    """Starts a script as a user would: a file, no test machinery."""
+    file = folder / "script.py"
+    file.write_text(text)
+    return subprocess.Popen(
+        [sys.executable, str(file), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        **options,
+    )
+
+
+def run_script(folder: Path, text: str, *arguments: str, seconds: float = 60) -> str:
+    """What a script printed; fails the test if it failed."""
+    process = start_script(folder, text, *arguments)
+    try:
+        out, err = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+        raise AssertionError(f"the script hung:\n{out}\n{err}") from None
+    assert process.returncode == 0, f"exit status {process.returncode}\n{out}\n{err}"
+    return out

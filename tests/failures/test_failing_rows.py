@@ -1,0 +1,327 @@
+"""A row on which a step fails follows the policy, the same on every backend, and is written down."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import simplejpeg
+from failure_tools import WAYS, every_way, inline, taken
+
+import silva as sv
+from silva.testing import cut_blocks, digest
+
+BAD = 37
+
+
+def numbers(n: int = 100) -> sv.Pipeline:
+    return sv.from_columns({"x": range(n)})
+
+
+def fails(x):
+    if x == BAD:
+        raise KeyError("no such thing")
+    return x * 2
+
+
+def fails_after_drawing(x, rng):
+    drawn = rng.random()
+    if x == BAD:
+        raise KeyError("no such thing")
+    return drawn
+
+
+@sv.batched
+def fails_on_columns(x):
+    if (x == BAD).any():
+        raise ZeroDivisionError("a bad row among these")
+    return x * 2
+
+
+def fails_on_row(row):
+    if row["x"] == BAD:
+        raise LookupError("no such thing")
+    return {"y": row["x"]}
+
+
+def returns_two(x):
+    return (x,) if x == BAD else (x, -x)
+
+
+def leaves(x):
+    if x == BAD:
+        sys.exit(4)
+    return x
+
+
+class FailsOnCall:
+    def __call__(self, x):
+        return fails(x)
+
+
+JPEG = simplejpeg.encode_jpeg(np.zeros((8, 8, 3), np.uint8))
+BYTES = [b"x" if i == BAD else JPEG for i in range(100)]
+
+STEPS = {
+    "derive": (lambda: numbers().derive(y=fails), KeyError),
+    "derive with rng": (lambda: numbers().derive(y=fails_after_drawing), KeyError),
+    "derive a lambda": (lambda: numbers().derive(y=lambda x: 1 // (x - BAD)), ZeroDivisionError),
+    "derive several": (lambda: numbers().derive(returns_two, into=("y", "z")), ValueError),
+    "stateful": (lambda: numbers().derive(y=sv.stateful(FailsOnCall)()), KeyError),
+    "expression": (
+        lambda: sv.from_columns({"x": range(100), "bytes": BYTES}).derive(
+            y=sv.image("bytes").decode().resize(2, 2)
+        ),
+        Exception,
+    ),
+    "filter": (lambda: numbers().filter(lambda x: fails(x) >= 0), KeyError),
+    "batched": (lambda: numbers().derive(y=fails_on_columns), ZeroDivisionError),
+    "explode": (
+        lambda: numbers().derive(y=lambda x: 5 if x == BAD else [x]).explode("y"),
+        TypeError,
+    ),
+    "map_rows": (lambda: numbers().map_rows(fails_on_row, into=("y",)), LookupError),
+    "sys.exit": (lambda: numbers().derive(y=leaves), SystemExit),
+}
+every_step = pytest.mark.parametrize("step", STEPS)
+
+
+@every_step
+@pytest.mark.timeout(60)
+def test_an_error_names_row_step_and_cause_and_what_came_before_is_handed_out(step):
+    build, kind = STEPS[step]
+    pipeline = build().batch(4)
+    expected = None
+    for backend, workers in WAYS:
+        with pipeline.loader(backend=backend, workers=workers) as loader:
+            cut_blocks(loader, [7, 16])
+            found, error = taken(loader)
+        assert isinstance(error, sv.RowError), (backend, error)
+        assert error.key.split(":")[:2] == ["0", str(BAD)]
+        assert isinstance(error.__cause__, kind), backend
+        if step not in ("expression", "explode"):
+            assert "test_failing_rows.py:" in error.step, "the function's file and line"
+        assert f"pipeline.row({error.key!r})" in str(error)
+        assert len(found) == BAD // 4, backend
+        expected = expected or found
+        assert found == expected, backend
+        assert loader.failures[0].key == error.key
+        if step not in ("expression", "explode", "derive several"):
+            assert "test_failing_rows.py" in loader.failures[0].traceback
+
+
+@every_step
+@pytest.mark.timeout(60)
+def test_skipped_and_substituted_rows_give_one_stream_with_full_batches(step):
+    pipeline = STEPS[step][0]().batch(4)
+    for policy in (sv.Skip(at_most=5), sv.Substitute(None)):
+        expected = inline(pipeline, on_error=policy)
+        for backend, workers in WAYS:
+            for sizes in ([1], [7, 16], [100]):
+                if backend != "inline" and sizes != [7, 16]:
+                    continue
+                with pipeline.loader(backend=backend, workers=workers, on_error=policy) as loader:
+                    cut_blocks(loader, sizes)
+                    batches = list(loader)
+                    assert [digest(b) for b in batches] == expected, (policy, backend, sizes)
+                    assert [f.key.split(":")[1] for f in loader.failures] == [str(BAD)]
+        counts = [len(next(iter(b.values()))) for b in batches]
+        assert set(counts[:-1]) == {4}, "batches stay full"
+        kept = step not in ("filter", "explode") and isinstance(policy, sv.Substitute)
+        assert sum(counts) == (100 if kept else 99)
+
+
+def two_batches_fail(x):
+    if x[0] in (20, 60):
+        raise KeyError("no such thing")
+    return x * 2
+
+
+def failing_collate(rows):
+    if rows[0]["x"] in (20, 60):
+        raise KeyError("no such thing")
+    return {"x": np.array([row["x"] for row in rows])}
+
+
+BATCH_STEPS = {
+    "after batch": lambda: numbers().batch(10).derive(y=two_batches_fail),
+    "filter after batch": lambda: numbers().batch(10).filter(
+        lambda x: two_batches_fail(x) is not None
+    ),
+    "collate": lambda: numbers().batch(10, collate=failing_collate),
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("step", BATCH_STEPS)
+def test_a_batch_on_which_a_step_fails_follows_the_policy(step):
+    pipeline = BATCH_STEPS[step]()
+    skipped = inline(pipeline, on_error=sv.Skip(at_most=2))
+    assert len(skipped) == 8
+    before = None
+    for backend, workers in WAYS:
+        with pipeline.loader(backend=backend, workers=workers) as loader:
+            found, error = taken(loader)
+        assert isinstance(error, sv.RowError), (backend, error)
+        assert error.key == "0:20"
+        assert isinstance(error.__cause__, KeyError)
+        assert "test_failing_rows.py:" in error.step
+        assert len(found) == 2
+        before = before or found
+        assert found == before
+        options = {"backend": backend, "workers": workers}
+        with pipeline.loader(**options, on_error=sv.Skip(at_most=2)) as loader:
+            assert [digest(b) for b in loader] == skipped
+        with pipeline.loader(**options, on_error=sv.Skip(at_most=1)) as loader:
+            with pytest.raises(sv.FailureBudgetExceeded):
+                list(loader)
+
+
+def every_tenth_fails(x):
+    if x % 10 == 3:
+        raise ValueError(x)
+    return x
+
+
+@every_way
+@pytest.mark.timeout(60)
+def test_skip_ends_where_its_budget_does(backend, workers):
+    pipeline = numbers().derive(y=every_tenth_fails).batch(4)
+    options = {"backend": backend, "workers": workers}
+    expected = None
+    for policy, enough in (
+        (sv.Skip(at_most=10), True),
+        (sv.Skip(at_most=9), False),
+        (sv.Skip(rate=0.2), True),
+        (sv.Skip(rate=0.02), False),
+    ):
+        with pipeline.loader(**options, on_error=policy) as loader:
+            cut_blocks(loader, [5])
+            found, error = taken(loader)
+        if enough:
+            assert error is None
+            expected = expected or found
+            assert found == expected
+            assert len(found) == 23
+        else:
+            assert isinstance(error, sv.FailureBudgetExceeded)
+            assert isinstance(error.__cause__, ValueError)
+            assert found == expected[: len(found)]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("policy", [sv.Skip(at_most=9), sv.Skip(rate=0.02)])
+def test_a_budget_ends_at_the_same_row_whatever_runs_it(policy):
+    pipeline = numbers(400).derive(y=every_tenth_fails).batch(4)
+    ends = set()
+    for backend, workers in WAYS:
+        for sizes in ([1], [13], [400]):
+            with pipeline.loader(backend=backend, workers=workers, on_error=policy) as loader:
+                cut_blocks(loader, sizes)
+                found, error = taken(loader)
+            assert isinstance(error, sv.FailureBudgetExceeded)
+            ends.add((len(found), str(error).partition("rows failed")[0]))
+    assert len(ends) == 1, ends
+
+
+@every_way
+@pytest.mark.timeout(60)
+def test_failures_are_written_with_key_and_traceback(backend, workers, tmp_path: Path):
+    file = tmp_path / "failures.jsonl"
+    pipeline = numbers().derive(y=every_tenth_fails).batch(4)
+    options = {"backend": backend, "workers": workers, "on_error": sv.Skip(at_most=10)}
+    with pipeline.loader(**options, failures=file) as loader:
+        list(loader)
+    records = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [r["key"] for r in records] == [f"0:{i}" for i in range(3, 100, 10)]
+    assert all("every_tenth_fails" in r["step"] for r in records)
+    assert all("raise ValueError(x)" in r["traceback"] for r in records)
+    assert [f.key for f in loader.failures] == [r["key"] for r in records]
+
+
+@every_way
+@pytest.mark.timeout(60)
+def test_budget_counters_survive_a_resume(backend, workers):
+    pipeline = numbers().derive(y=every_tenth_fails).batch(4)
+    options = {"backend": backend, "workers": workers, "on_error": sv.Skip(at_most=9)}
+    with pipeline.loader(**options) as loader:
+        whole, error = taken(loader)
+    assert isinstance(error, sv.FailureBudgetExceeded)
+    for stop in (1, 7, len(whole) - 1):
+        with pipeline.loader(**options) as loader:
+            batches = iter(loader)
+            found = [digest(next(batches)) for _ in range(stop)]
+            state = json.loads(json.dumps(loader.state_dict()))
+            batches.close()
+        with pipeline.loader(**options) as loader:
+            loader.load_state_dict(state)
+            rest, error = taken(loader)
+        assert isinstance(error, sv.FailureBudgetExceeded), stop
+        assert found + rest == whole
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("step", BATCH_STEPS)
+def test_counters_of_failed_batches_survive_a_resume(step):
+    loader = BATCH_STEPS[step]().loader(backend="inline", on_error=sv.Skip(at_most=1))
+    found = 0
+    for batch in loader:
+        found += 1
+        if found == 4:
+            break
+    again = BATCH_STEPS[step]().loader(backend="inline", on_error=sv.Skip(at_most=1))
+    again.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+    with pytest.raises(sv.FailureBudgetExceeded):
+        list(again)
+
+
+@every_way
+@pytest.mark.timeout(60)
+def test_a_file_that_is_gone_fails_its_row_alone(backend, workers, tmp_path: Path):
+    for i in range(30):
+        (tmp_path / f"{i:02}.bin").write_bytes(bytes([i]))
+    files = sv.read_files(str(tmp_path / "*.bin"))
+    assert files.count() == 30
+    pipeline = files.derive(v=lambda bytes: bytes[0]).select("v").batch(4)
+    (tmp_path / "17.bin").unlink()
+    options = {"backend": backend, "workers": workers}
+    with pipeline.loader(**options) as loader:
+        found, error = taken(loader)
+    assert isinstance(error, sv.RowError)
+    assert error.key == "0:17"
+    assert isinstance(error.__cause__, OSError)
+    assert "17.bin" in str(error)
+    assert len(found) == 4
+    with pipeline.loader(**options, on_error=sv.Skip(at_most=1)) as loader:
+        assert np.concatenate([b["v"] for b in loader]).tolist() == [
+            i for i in range(30) if i != 17
+        ]
+
+
+class Unpicklable(Exception):
+    def __init__(self, x, lock):
+        super().__init__(f"row {x}")
+        self.lock = lock
+
+
+def fails_strangely(x):
+    if x == BAD:
+        import threading
+
+        raise Unpicklable(x, threading.Lock())
+    return x
+
+
+@every_way
+@pytest.mark.timeout(60)
+def test_an_exception_that_cannot_travel_is_told_in_words(backend, workers):
+    with numbers().derive(y=fails_strangely).batch(4).loader(
+        backend=backend, workers=workers
+    ) as loader:
+        _, error = taken(loader)
+    assert isinstance(error, sv.RowError)
+    assert error.key == f"0:{BAD}"
+    assert "Unpicklable: row 37" in str(error)

@@ -1,0 +1,184 @@
+"""Promise 1 over every source: shuffled or not, with one shard and with several."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+import silva as sv
+from silva.testing import assert_same_stream
+
+ROWS = 37
+
+
+def files(folder: Path) -> sv.Pipeline:
+    for i in range(ROWS):
+        (folder / f"{i:02}.bin").write_bytes(bytes([i]) * (i % 5))
+    return sv.read_files(folder / "*.bin").derive(path=lambda path: Path(path).name)
+
+
+def lines(folder: Path) -> sv.Pipeline:
+    for part in range(3):
+        text = "\n".join(f"line {part} {i} {'x' * (i * 37 % 400)}" for i in range(ROWS))
+        (folder / f"{part}.txt").write_text(text)
+    return sv.read_lines(folder / "*.txt")
+
+
+def zipped_lines(folder: Path) -> sv.Pipeline:
+    with gzip.open(folder / "a.txt.gz", "wt") as out:
+        out.write("\n".join(f"line {i}" for i in range(ROWS)))
+    return sv.read_lines(folder / "a.txt.gz")
+
+
+def json_lines(folder: Path) -> sv.Pipeline:
+    rows = [{"id": i, "user": {"name": f"u{i}"}, "tags": ["a"] * (i % 3)} for i in range(ROWS)]
+    (folder / "a.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    return sv.read_json(folder / "a.jsonl")
+
+
+def csv(folder: Path) -> sv.Pipeline:
+    table = pa.table({"a": range(ROWS), "b": [f"t{i}" for i in range(ROWS)]})
+    pyarrow.csv.write_csv(table, folder / "a.csv")
+    return sv.read_csv(folder / "a.csv")
+
+
+def arrow_file(folder: Path) -> sv.Pipeline:
+    with pa.OSFile(str(folder / "a.arrow"), "wb") as out:
+        table = _table()
+        with pa.ipc.new_file(out, table.schema) as writer:
+            writer.write_table(table, max_chunksize=10)
+    return sv.read_arrow(folder / "a.arrow")
+
+
+def npy(folder: Path) -> sv.Pipeline:
+    np.save(folder / "a.npy", np.arange(ROWS * 3, dtype=np.float32).reshape(ROWS, 3))
+    return sv.read_npy(folder / "a.npy")
+
+
+def parquet(folder: Path) -> sv.Pipeline:
+    pq.write_table(_table(), folder / "a.parquet", row_group_size=10)
+    pq.write_table(_table().slice(0, 15), folder / "b.parquet", row_group_size=4)
+    return sv.read_parquet(folder / "*.parquet")
+
+
+def tar(folder: Path) -> sv.Pipeline:
+    for shard in range(3):
+        with tarfile.open(folder / f"{shard}.tar", "w") as out:
+            for i in range(12):
+                for kind, data in (("txt", b"t" * i), ("cls", str(i).encode())):
+                    info = tarfile.TarInfo(f"{shard}_{i:03}.{kind}")
+                    info.size = len(data)
+                    out.addfile(info, io.BytesIO(data))
+    return sv.read_tar(folder / "*.tar")
+
+
+def items(folder: Path) -> sv.Pipeline:
+    return sv.from_items([{"x": i, "s": "a" * i, "l": [1] * (i % 3)} for i in range(ROWS)])
+
+
+def columns(folder: Path) -> sv.Pipeline:
+    return sv.from_columns({"x": np.arange(ROWS), "y": np.ones((ROWS, 2, 2), dtype=np.int8)})
+
+
+def arrow(folder: Path) -> sv.Pipeline:
+    return sv.from_arrow(_table())
+
+
+class Squares:
+    def __len__(self) -> int:
+        return ROWS
+
+    def __getitem__(self, i: int) -> tuple[int, np.ndarray]:
+        return i * i, np.full(3, i)
+
+
+class Stream:
+    def __iter__(self):
+        return ({"x": i, "y": float(i)} for i in range(ROWS))
+
+
+def torch_map(folder: Path) -> sv.Pipeline:
+    return sv.from_torch(Squares(), columns=("square", "row"))
+
+
+def torch_stream(folder: Path) -> sv.Pipeline:
+    return sv.from_torch(Stream())
+
+
+def huggingface(folder: Path) -> sv.Pipeline:
+    datasets = pytest.importorskip("datasets")
+    return sv.from_huggingface(
+        datasets.Dataset.from_dict({"x": list(range(ROWS)), "s": [f"s{i}" for i in range(ROWS)]})
+    )
+
+
+def _table() -> pa.Table:
+    return pa.table(
+        {
+            "x": pa.array(range(ROWS), pa.int32()),
+            "n": pa.array([None if i % 4 == 0 else i for i in range(ROWS)]),
+            "s": [f"text {i}" for i in range(ROWS)],
+            "l": [list(range(i % 4)) for i in range(ROWS)],
+            "f": pa.array([[i, i + 1] for i in range(ROWS)], pa.list_(pa.float32(), 2)),
+            "meta": [{"a": i, "b": str(i)} for i in range(ROWS)],
+        }
+    )
+
+
+SOURCES = [
+    files, lines, zipped_lines, json_lines, csv, arrow_file, npy, parquet, tar, items, columns,
+    arrow, torch_map, torch_stream, huggingface,
+]  # fmt: skip
+
+every_source = pytest.mark.parametrize("source", SOURCES, ids=lambda f: f.__name__)
+
+
+@every_source
+def test_a_source_gives_one_stream(source, tmp_path):
+    rows = source(tmp_path)
+    assert_same_stream(rows.batch(5), workers=(2,), backends=("inline", "threads"))
+
+
+@every_source
+def test_a_shuffled_source_gives_one_stream(source, tmp_path):
+    rows = source(tmp_path).shuffle(seed=1, window=8).derive(u=lambda rng: rng.random())
+    assert_same_stream(rows.batch(4), workers=(2,), backends=("inline", "processes"))
+
+
+@every_source
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_shards_of_a_source_hold_every_row_once(source, shuffled, tmp_path):
+    rows = source(tmp_path)
+    rows = rows.shuffle(seed=1, window=8) if shuffled else rows
+    whole = Counter(_texts(rows, shards=1))
+    assert sum(whole.values()) == rows.count()
+    for shards in (2, 5):
+        assert Counter(_texts(rows, shards=shards)) == whole
+    assert_same_stream(
+        rows.options(shards=5).batch(10), backends=("inline",), fresh_process=False, epochs=1
+    )
+
+
+def _texts(rows: sv.Pipeline, shards: int) -> list[str]:
+    name = rows.columns[-1]
+    loader = rows.options(shards=shards).batch(10).loader(backend="inline")
+    out: list[str] = []
+    for batch in loader:
+        found = batch[name]
+        out += [str(x.tolist() if hasattr(x, "tolist") else x) for x in found]
+    return out
+
+
+def test_shuffle_kinds_follow_from_the_source(tmp_path):
+    assert "two-level" in parquet(tmp_path).shuffle().batch(4).explain()
+    assert "global" in columns(tmp_path).shuffle().batch(4).explain()

@@ -1,0 +1,82 @@
+"""Fingerprints: equal meaning, equal hash, also in another process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+
+import silva as sv
+from silva.plan.fingerprint import fingerprint, opaque_parts
+
+SCRIPT = """
+import numpy as np, silva as sv
+K = 3
+def helper(v): return v * K
+def make(c):
+    table = {"a": np.arange(3), "b": (1, "x", frozenset({2, 1}))}
+    return sv.from_columns({"x": range(5)}).derive(y=lambda x, d=2: helper(x) + c + d + len(table)).batch(2)
+print(make(%s).fingerprint)
+"""
+
+
+def in_new_process(script: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def test_fingerprints_are_the_same_in_every_process():
+    assert in_new_process(SCRIPT % 1) == in_new_process(SCRIPT % 1)
+
+
+def test_a_closure_constant_and_a_global_helper_count():
+    one = in_new_process(SCRIPT % 1)
+    assert in_new_process(SCRIPT % 2) != one
+    assert in_new_process((SCRIPT % 1).replace("K = 3", "K = 4")) != one
+    assert in_new_process((SCRIPT % 1).replace("v * K", "v + K")) != one
+    assert in_new_process((SCRIPT % 1).replace("d=2", "d=3")) != one
+    assert in_new_process((SCRIPT % 1).replace("range(5)", "range(6)")) != one
+
+
+def test_comments_names_of_variables_elsewhere_and_line_numbers_do_not_count():
+    one = in_new_process(SCRIPT % 1)
+    assert in_new_process("\n\n# moved\nunused = 7\n" + SCRIPT % 1) == one
+
+
+def test_options_that_say_how_do_not_count():
+    rows = sv.from_columns({"x": range(5)})
+    plain = rows.batch(2)
+    assert rows.options(optimize=False).batch(2).fingerprint != ""
+    assert fingerprint(rows.options(optimize=False).plan) == fingerprint(
+        rows.options(optimize=True).plan
+    )
+    assert rows.options(shards=2).fingerprint == rows.options(shards=4).fingerprint
+    assert plain.fingerprint != rows.batch(3).fingerprint
+
+
+def test_what_cannot_be_hashed_is_named():
+    import threading
+
+    lock = threading.Lock()
+    assert opaque_parts(lambda x: lock) == ["lock"]
+    assert opaque_parts(lambda x: np.sin(x)) == []
+
+
+def test_a_changed_pipeline_refuses_a_state_and_says_what_changed():
+    import pytest
+
+    def pipeline(k: int, size: int = 2) -> sv.Pipeline:
+        return sv.from_columns({"x": range(9)}).derive(y=lambda x: x + k).batch(size)
+
+    loader = pipeline(1).loader(backend="inline")
+    next(iter(loader))
+    state = loader.state_dict()
+    pipeline(1).loader(backend="inline").load_state_dict(state)
+    with pytest.raises(sv.StateError, match="derive y.*other code, constants"):
+        pipeline(2).loader(backend="inline").load_state_dict(state)
+    with pytest.raises(sv.StateError, match="batch 2.*batch 3"):
+        pipeline(1, 3).loader(backend="inline").load_state_dict(state)
+    pipeline(2).loader(backend="inline").load_state_dict(state, allow_changed=True)

@@ -1,0 +1,129 @@
+"""The documentation is run: what a page shows is what happens.
+
+A page's Python blocks run one after another in one namespace, in an empty folder. A `text` block
+that follows one shows what it prints. `python no-run` and `text no-check` are shown only; a comment
+`<!-- setup … -->` is run but not shown. Functions are located as if the reader had pasted the blocks
+of `resume.md` into `resume.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import io
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+_BLOCK = re.compile(
+    r"^```(?P<info>[^\n`]*)\n(?P<code>.*?)^```[ ]*$|^<!-- setup\n(?P<setup>.*?)^-->[ ]*$",
+    re.MULTILINE | re.DOTALL,
+)
+_LINK = re.compile(r"!?\[[^\]]*\]\((?!https?:|mailto:)([^)\s#]*)(?:#([^)\s]+))?\)")
+_LOOSELY = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block, or a hidden one."""
+
+    info: str
+    """`python`, `text`, `setup`, …, and what follows it on the line."""
+    code: str
+    line: int
+    """Where it starts in the page."""
+
+
+def blocks(page: str) -> list[Block]:
+    """All blocks of a page, in order."""
+    found = []
+    for match in _BLOCK.finditer(page):
+        line = page.count("\n", 0, match.start()) + 2
+        hidden = match["setup"]
+        if hidden is None:
+            found.append(Block(match["info"].strip(), match["code"], line))
+        else:
+            found.append(Block("setup", hidden, line))
+    return found
+
+
+def run(page: str, name: str) -> list[str]:
+    """Runs a page; gives a sentence for each block that does not do what the page says."""
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    wrong: list[str] = []
+    shown = 0
+    printed: str | None = None
+    for block in blocks(page):
+        if block.info in ("python", "setup"):
+            before = 0 if block.info == "setup" else shown
+            printed = _execute(block, f"{name}.py", before, namespace)
+            shown += block.code.count("\n") if block.info == "python" else 0
+        elif block.info == "text" and printed is not None:
+            if not doctest.OutputChecker().check_output(block.code, printed, _LOOSELY):
+                wrong.append(f"line {block.line} shows\n{block.code}\nbut this is printed:\n{printed}")
+            printed = None
+    return wrong
+
+
+def _execute(block: Block, file: str, before: int, namespace: dict[str, Any]) -> str:
+    """What the block prints. Its lines are numbered after those that the page has shown before."""
+    out = io.StringIO()
+    code = compile("\n" * before + block.code, file, "exec")
+    with contextlib.redirect_stdout(out):
+        try:
+            exec(code, namespace)  # noqa: S102  our own pages
+        except Exception as error:
+            error.add_note(f"in the block at line {block.line} of the page")
+            raise
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_code_on_a_page_runs_and_prints_what_it_shows(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    wrong = run(page.read_text(encoding="utf-8"), page.stem.lower())
+    assert not wrong, f"{page.name}: " + "\n".join(wrong)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target, anchor in _LINK.findall(text):
+        file = page if not target else page.parent / target
+        assert file.exists(), f"{page.name} links to {target}, which does not exist"
+        if anchor:
+            assert anchor in _anchors(file.read_text(encoding="utf-8")), f"{target}#{anchor}"
+
+
+def _anchors(page: str) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
+def test_tests_that_the_promises_name_exist() -> None:
+    text = (ROOT / "docs" / "promises.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(test_\w+)`", text))
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
+    defined = {name for source in sources for name in re.findall(r"def (test_\w+)", source)}
+    assert named, "the page names no tests"
+    assert not named - defined
+
+
+def test_pages_name_no_machine_and_leave_nothing_to_be_filled_in() -> None:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert not re.search(r"/(home|root|work|tmp)/|TODO|TBD", text), page.name
+
+
+def test_a_block_that_prints_something_else_is_found() -> None:
+    page = "```python\nprint(1)\n```\n\n```text\n2\n```\n"
+    assert run(page, "page") != []
+    assert run(page.replace("2", "1"), "page") == []
