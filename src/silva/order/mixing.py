@@ -35,58 +35,75 @@ def check_schedule(schedule: Schedule, pipelines: int) -> None:
         raise PlanError(f"mix: a schedule's rows begin at 0 and go up, not {starts}")
 
 
-@dataclass
 class Chooser:
     """Says who is next; `given` is all the state there is."""
 
-    schedule: Schedule
-    given: list[int]
-    """Rows given so far, by each pipeline."""
-    key: tuple[int | str, ...]
-
-    def __post_init__(self) -> None:
-        self._jitter_at = -1
-        self._jitter = np.empty((0, 0))
+    def __init__(self, schedule: Schedule, given: list[int], key: tuple[int | str, ...]) -> None:
+        self.given = given
+        """Rows given so far, by each pipeline."""
+        self._key = key
+        self._row = sum(given)
+        self._phases = _phases(schedule)
+        self._phase = -1
+        self._jitter_window = -1
+        self._jitter: list[list[float]] = []
 
     def next(self, live: list[bool]) -> int:
         """The pipeline that gives the next row, among those that still have rows."""
-        row = sum(self.given)
-        weights = self.weights(row)
-        if not any(w for w, ok in zip(weights, live, strict=True) if ok):
-            weights = tuple(1.0 for _ in weights)  # only pipelines of weight 0 are left
-        owed = self._owed(row + 1)
-        jitter = self._jitters(row)
-        best, choice = -np.inf, -1
-        for i, ok in enumerate(live):
-            if ok and weights[i] > 0:
-                lag = owed[i] - self.given[i] + jitter[i] * _JITTER
+        row = self._row
+        if not self._phase_holds(row):
+            self._phase = max(i for i, phase in enumerate(self._phases) if row >= phase.at)
+        phase = self._phases[self._phase]
+        window, offset = divmod(row, _AHEAD)
+        if window != self._jitter_window:
+            self._draw_jitters(window)
+        jitter = self._jitter[offset]
+        span = row + 1 - phase.at
+        best, choice = -1e300, -1
+        for i, weight in enumerate(phase.shares):
+            if weight and live[i]:
+                lag = phase.owed[i] + span * weight - self.given[i] + jitter[i]
                 if lag > best:
                     best, choice = lag, i
-        return choice
+        return choice if choice >= 0 else live.index(True)  # only pipelines of weight 0 are left
 
-    def weights(self, row: int) -> tuple[float, ...]:
-        for at, weights in reversed(self.schedule):
-            if row >= at:
-                return weights
-        return self.schedule[0][1]
+    def take(self, choice: int) -> None:
+        """Notes that a pipeline gave a row."""
+        self.given[choice] += 1
+        self._row += 1
 
-    def _owed(self, rows: int) -> list[float]:
-        """Each pipeline's share of the first `rows` rows."""
-        owed = [0.0] * len(self.given)
-        for i, (at, weights) in enumerate(self.schedule):
-            end = self.schedule[i + 1][0] if i + 1 < len(self.schedule) else rows
-            span = min(end, rows) - at
-            if span <= 0:
-                break
-            total = sum(weights)
-            owed = [o + span * w / total for o, w in zip(owed, weights, strict=True)]
-        return owed
+    def _phase_holds(self, row: int) -> bool:
+        if self._phase < 0 or row < self._phases[self._phase].at:
+            return False
+        following = self._phase + 1
+        return following == len(self._phases) or row < self._phases[following].at
 
-    def _jitters(self, row: int) -> list[float]:
-        window, offset = divmod(row, _AHEAD)
-        if window != self._jitter_at:
-            ids = np.arange(window * _AHEAD, (window + 1) * _AHEAD, dtype=np.uint64)
-            self._jitter = Draw(stream_key("mix", *self.key), ids).uniform(len(self.given))
-            self._jitter_at = window
-        row_jitter: list[float] = self._jitter[offset].tolist()
-        return row_jitter
+    def _draw_jitters(self, window: int) -> None:
+        ids = np.arange(window * _AHEAD, (window + 1) * _AHEAD, dtype=np.uint64)
+        drawn = Draw(stream_key("mix", *self._key), ids).uniform(len(self.given))
+        self._jitter = (drawn * _JITTER).tolist()
+        self._jitter_window = window
+
+
+@dataclass(frozen=True)
+class _Phase:
+    """A part of the schedule with the same weights throughout."""
+
+    at: int
+    """Its first row."""
+    shares: tuple[float, ...]
+    owed: tuple[float, ...]
+    """Each pipeline's share of all rows before it."""
+
+
+def _phases(schedule: Schedule) -> list[_Phase]:
+    found: list[_Phase] = []
+    owed = tuple(0.0 for _ in schedule[0][1])
+    for at, weights in schedule:
+        if found:
+            before = found[-1]
+            span = at - before.at
+            owed = tuple(o + span * s for o, s in zip(before.owed, before.shares, strict=True))
+        total = sum(weights)
+        found.append(_Phase(at, tuple(w / total for w in weights), owed))
+    return found

@@ -124,7 +124,7 @@ def _reshard(node: logical.Node, cursors: list[Any], old: int, new: int) -> list
             return _reshard_mix(node, cursors, old, new)
         case logical.Zip() | logical.Concat() | logical.Explode() | logical.Pack():
             raise StateError(f"a state in the middle of `{node.verb}` cannot be resharded")
-        case logical.Bucket() | logical.Take() | logical.Skip():
+        case logical.Bucket() | logical.Take() | logical.Skip() | logical.Sample():
             raise StateError(f"a state in the middle of `{node.verb}` cannot be resharded")
         case logical.Source():
             return _reshard_source(node, cursors, old, new)

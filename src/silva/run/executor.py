@@ -62,7 +62,8 @@ class Executor:
         """What is known of a stage; it outlives the physical plan that the stage was made for."""
         lane = self.lanes.get(node.name)
         if lane is None:
-            budget = max(self._memory // max(self.segments, 1), 1 << 16)
+            memory = self._memory // 2 if self._stores else self._memory  # caches hold the rest
+            budget = max(memory // max(self.segments, 1), 1 << 16)
             lane = Lane(node.stage, node.name, self.backend, self.workers, budget)
             self.lanes[node.name] = lane
         lane.stage = node.stage

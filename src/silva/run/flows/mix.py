@@ -119,7 +119,7 @@ class MixFlow:
                 return picks, (child if not picks else None)
             picks.append(child)
             wanted[child] += 1
-            self._chooser.given[child] += 1
+            self._chooser.take(child)
         return picks, None
 
     def _restart(self, child: int, readers: list[Reader], live: list[bool]) -> bool:
