@@ -12,62 +12,95 @@ A pipeline is rows with named columns and the functions that derive them:
 ... )
 >>> sum(len(batch["y"]) for batch in train.loader(workers=0))
 50
+
+Public names are imported when they are first used: a worker process, which needs few of them, starts
+in half the time.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from silva.columns.ragged import Ragged
-from silva.errors import (
-    ColumnError,
-    DeadlineError,
-    FailureBudgetExceeded,
-    LoaderError,
-    PicklingError,
-    PlanError,
-    RowError,
-    SilvaError,
-    SourceError,
-    StateError,
-    WorkerError,
-)
-from silva.operators.image_expr import image
-from silva.order.state import merge as merge_states
-from silva.order.state import reshard
-from silva.pipeline import Pipeline, concat, mix, zip
-from silva.plan.expr import Expr, col
-from silva.plan.function import batched, impure, owns, stateful
-from silva.plan.operator import Operator, register_operator
-from silva.run.failures import Skip, Substitute
-from silva.sources import (
-    from_arrow,
-    from_columns,
-    from_huggingface,
-    from_items,
-    from_torch,
-    read_arrow,
-    read_csv,
-    read_files,
-    read_json,
-    read_lines,
-    read_npy,
-    read_parquet,
-    read_tar,
-)
-
 if TYPE_CHECKING:
+    from silva.columns.ragged import Ragged
+    from silva.errors import (
+        ColumnError,
+        DeadlineError,
+        FailureBudgetExceeded,
+        LoaderError,
+        PicklingError,
+        PlanError,
+        RowError,
+        SilvaError,
+        SourceError,
+        StateError,
+        WorkerError,
+    )
     from silva.loader import Loader
+    from silva.operators.image_expr import image
+    from silva.order.state import merge_states, reshard
+    from silva.pipeline import Pipeline, concat, mix, zip
+    from silva.plan.expr import Expr, col
+    from silva.plan.function import batched, impure, owns, stateful
+    from silva.plan.operator import Operator, register_operator
+    from silva.run.failures import Skip, Substitute
+    from silva.sources import (
+        from_arrow,
+        from_columns,
+        from_huggingface,
+        from_items,
+        from_torch,
+        read_arrow,
+        read_csv,
+        read_files,
+        read_json,
+        read_lines,
+        read_npy,
+        read_parquet,
+        read_tar,
+    )
 
 __version__ = "0.1.0"
 
-
-def __getattr__(name: str) -> Any:
-    """`sv.Loader`: the engine is imported with the first loader, not with the package."""
-    if name == "Loader":
-        from silva.loader import Loader
-
-        return Loader
-    raise AttributeError(f"module 'silva' has no attribute {name!r}")
-
+_HOMES = {
+    "silva.columns.ragged": ("Ragged",),
+    "silva.errors": (
+        "ColumnError",
+        "DeadlineError",
+        "FailureBudgetExceeded",
+        "LoaderError",
+        "PicklingError",
+        "PlanError",
+        "RowError",
+        "SilvaError",
+        "SourceError",
+        "StateError",
+        "WorkerError",
+    ),
+    "silva.loader": ("Loader",),
+    "silva.operators.image_expr": ("image",),
+    "silva.order.state": ("merge_states", "reshard"),
+    "silva.pipeline": ("Pipeline", "concat", "mix", "zip"),
+    "silva.plan.expr": ("Expr", "col"),
+    "silva.plan.function": ("batched", "impure", "owns", "stateful"),
+    "silva.plan.operator": ("Operator", "register_operator"),
+    "silva.run.failures": ("Skip", "Substitute"),
+    "silva.sources": (
+        "from_arrow",
+        "from_columns",
+        "from_huggingface",
+        "from_items",
+        "from_torch",
+        "read_arrow",
+        "read_csv",
+        "read_files",
+        "read_json",
+        "read_lines",
+        "read_npy",
+        "read_parquet",
+        "read_tar",
+    ),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "ColumnError",
@@ -114,3 +147,17 @@ __all__ = [
     "stateful",
     "zip",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        home = _HOME[name]
+    except KeyError:
+        raise AttributeError(f"module 'silva' has no attribute {name!r}") from None
+    value = getattr(import_module(home), name)
+    globals()[name] = value  # found here the next time
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

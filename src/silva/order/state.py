@@ -1,7 +1,7 @@
 """States of loaders: small, readable JSON, tied to the logical plan.
 
 A state holds one cursor for each shard that has started. It loads under another plan, backend,
-number of workers and (with the same shards) of ranks. `merge` joins the states of all ranks;
+number of workers and (with the same shards) of ranks. `merge_states` joins the states of all ranks;
 `reshard` deals what remains out to another number of shards, so that no row is lost or repeated.
 """
 
@@ -88,10 +88,10 @@ def _difference(state: State, identity: Identity) -> str:
     return "its data has changed"
 
 
-def merge(states: Sequence[State]) -> State:
+def merge_states(states: Sequence[State]) -> State:
     """The states of all ranks as one, which any rank can load."""
     if not states:
-        raise StateError("merge needs the states of all ranks")
+        raise StateError("merge_states needs the states of all ranks")
     first = states[0]
     cursors: dict[str, Any] = {}
     for state in states:

@@ -75,7 +75,10 @@ class Stream:
 
     def state(self) -> States:
         """The state after what was handed out last."""
-        return self._state()
+        # No closure over self: a cycle would keep the last block until the garbage is collected.
+        if self._trail is None:
+            return self._state()
+        return {str(self._part.mine[0]): self._trail.after(self._row)}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         plan = self._plan
@@ -125,10 +128,6 @@ class Stream:
         state = self._states.get(str(shard))
         self._hint(plan.input, size)
         flow = open_flow(plan.input, self._session(shard), state)
-        key = str(shard)
-        self._state = lambda: (
-            self._states if self._trail is None else {key: self._trail.after(self._row)}
-        )
         held: list[Block] = []
         count = 0
         for piece in flow.pieces():
@@ -284,10 +283,6 @@ class Stream:
         shard = self._part.mine[0]
         state = self._states.get(str(shard))
         flow = open_flow(plan, self._session(shard), state)
-        key = str(shard)
-        self._state = lambda: (
-            self._states if self._trail is None else {key: self._trail.after(self._row)}
-        )
         for piece in flow.pieces():
             names = list(piece.block.columns)
             columns = [c.rows() for c in piece.block.columns.values()]
