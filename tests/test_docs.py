@@ -3,7 +3,7 @@
 A page's Python blocks run one after another in one namespace, in an empty folder. A `text` block
 that follows one shows what it prints. `python no-run` and `text no-check` are shown only; a comment
 `<!-- setup … -->` is run but not shown. Functions are located as if the reader had pasted the blocks
-of `resume.md` into `resume.py`.
+of a page into `train.py`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ _BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _LINK = re.compile(r"!?\[[^\]]*\]\((?!https?:|mailto:)([^)\s#]*)(?:#([^)\s]+))?\)")
+_FILE = "train.py"
 _LOOSELY = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -53,7 +54,7 @@ def blocks(page: str) -> list[Block]:
     return found
 
 
-def run(page: str, name: str) -> list[str]:
+def run(page: str) -> list[str]:
     """Runs a page; gives a sentence for each block that does not do what the page says."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
     wrong: list[str] = []
@@ -62,7 +63,7 @@ def run(page: str, name: str) -> list[str]:
     for block in blocks(page):
         if block.info in ("python", "setup"):
             before = 0 if block.info == "setup" else shown
-            printed = _execute(block, f"{name}.py", before, namespace)
+            printed = _execute(block, _FILE, before, namespace)
             shown += block.code.count("\n") if block.info == "python" else 0
         elif block.info == "text" and printed is not None:
             if not doctest.OutputChecker().check_output(block.code, printed, _LOOSELY):
@@ -89,7 +90,7 @@ def test_the_code_on_a_page_runs_and_prints_what_it_shows(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    wrong = run(page.read_text(encoding="utf-8"), page.stem.lower())
+    wrong = run(page.read_text(encoding="utf-8"))
     assert not wrong, f"{page.name}: " + "\n".join(wrong)
 
 
@@ -125,5 +126,5 @@ def test_pages_name_no_machine_and_leave_nothing_to_be_filled_in() -> None:
 
 def test_a_block_that_prints_something_else_is_found() -> None:
     page = "```python\nprint(1)\n```\n\n```text\n2\n```\n"
-    assert run(page, "page") != []
-    assert run(page.replace("2", "1"), "page") == []
+    assert run(page) != []
+    assert run(page.replace("2", "1")) == []

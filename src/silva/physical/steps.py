@@ -18,7 +18,7 @@ from silva.physical.globals import seeding
 from silva.physical.rows import Rows
 from silva.plan import expr
 from silva.plan.function import Function
-from silva.plan.show import show_step
+from silva.plan.show_steps import show_step
 
 Key = tuple[int | str, ...]
 _NEVER = object()

@@ -78,7 +78,7 @@ class Expr:
         return Expr(Call(op, (_term(left), self.term)))
 
     def __repr__(self) -> str:
-        from silva.plan.show import show_term
+        from silva.plan.show_steps import show_term
 
         return show_term(self.term)
 

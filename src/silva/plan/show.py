@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from silva.plan import expr
-from silva.plan.function import Function
 from silva.plan.node import (
     Batch,
     Bucket,
@@ -24,17 +20,10 @@ from silva.plan.node import (
     Shuffle,
     Skip,
     Source,
-    Step,
     Take,
     Zip,
 )
-
-_INFIX = {
-    "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "floor_divide": "//",
-    "remainder": "%", "power": "**", "equal": "==", "not_equal": "!=", "less": "<",
-    "less_equal": "<=", "greater": ">", "greater_equal": ">=", "and": "&", "or": "|", "xor": "^",
-}  # fmt: skip
-_PREFIX = {"negative": "-", "not": "~"}
+from silva.plan.show_steps import show_step
 
 
 def show_plan(node: Node) -> str:
@@ -117,41 +106,3 @@ def _batch_details(node: Batch) -> str:
     if node.collate is not None:
         parts.append(f"collate={show_step(node.collate)}")
     return ", ".join(parts)
-
-
-def show_step(step: Step) -> str:
-    if isinstance(step, Function):
-        names = [*step.reads, *(["rng"] if step.takes_rng else [])]
-        return f"{step.name}({', '.join(names)})  [{step.where}]"
-    return show_term(step)
-
-
-def show_term(term: expr.Term) -> str:
-    match term:
-        case expr.Col():
-            return term.name
-        case expr.Literal():
-            return _short(term.value)
-        case expr.RowId():
-            return "row id"
-        case expr.Call():
-            return _show_call(term)
-
-
-def _show_call(call: expr.Call) -> str:
-    args = [
-        f"({show_term(a)})" if isinstance(a, expr.Call) and a.op in _INFIX else show_term(a)
-        for a in call.args
-    ]
-    if call.op in _INFIX:
-        return f"{args[0]} {_INFIX[call.op]} {args[1]}"
-    if call.op in _PREFIX:
-        return f"{_PREFIX[call.op]}{args[0]}"
-    name = call.op.rpartition(".")[2]
-    shown = [*args[1:], *(f"{k}={_short(v)}" for k, v in call.params if v is not None)]
-    return f"{args[0]}.{name}({', '.join(shown)})"
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else text[:37] + "…"
