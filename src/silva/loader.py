@@ -286,7 +286,7 @@ class Loader:
         """Continues from `state`: the next loop hands out what came after it."""
         if self._live:
             raise LoaderError("a loader cannot be moved while it is being iterated")
-        found = check_state(dict(state), self._identity, allow_changed)
+        found = check_state(state, self._identity, allow_changed)
         if int(found["seed"]) != self._seed:
             raise StateError(
                 f"the state was saved with seed={found['seed']}, this loader has seed={self._seed}"

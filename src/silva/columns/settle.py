@@ -105,6 +105,8 @@ def _numbers(items: list[Any]) -> np.ndarray:
 def _arrays(items: list[np.ndarray]) -> Any:
     dtype = np.result_type(*sorted({x.dtype for x in items}, key=str))
     shapes = {x.shape for x in items}
+    if any(isinstance(x, np.ma.MaskedArray) for x in items):
+        return np.ma.stack(items) if len(shapes) == 1 else _objects(items)
     if len(shapes) == 1:
         return np.stack(items).astype(dtype, copy=False)
     if all(len(shape) == 1 for shape in shapes):

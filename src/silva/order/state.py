@@ -7,7 +7,7 @@ number of workers and (with the same shards) of ranks. `merge_states` joins the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from silva.plan.fingerprint import fingerprint
 from silva.plan.show import show_node
 
 VERSION = 1
+_FIELDS = {"silva", "pipeline", "seed", "epoch", "step", "shards", "cursors"}
 
 State = dict[str, Any]
 
@@ -58,7 +59,7 @@ def new_state(
 
 def check_state(state: Any, identity: Identity, allow_changed: bool) -> State:
     """The state, if it can be loaded for this pipeline."""
-    if not isinstance(state, dict) or "silva" not in state:
+    if not isinstance(state, Mapping) or not _FIELDS <= set(state):
         raise StateError("this is not a state of a silva loader")
     if state["silva"] != VERSION:
         raise StateError(
@@ -70,7 +71,7 @@ def check_state(state: Any, identity: Identity, allow_changed: bool) -> State:
             f"{_difference(state, identity)}. Pass allow_changed=True to load_state_dict if the "
             "rows and their order are the same"
         )
-    return state
+    return dict(state)
 
 
 def _difference(state: State, identity: Identity) -> str:

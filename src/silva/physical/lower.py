@@ -174,22 +174,23 @@ class Lowering:
         chain = self._rows(node.input, wanted)
         feed = _feed(chain.input)
         movable = chain.at_most_one and _cached(chain.input).at_most_one
+        chunked = isinstance(feed, physical.ChunkedFeed)
+        if node.kind == "two-level" and not (movable and chunked):
+            raise PlanError("shuffle(kind='two-level') needs a chunked source (Parquet, tar, text)")
         if movable and isinstance(feed, physical.IndexedFeed):
-            if node.kind in (None, "global"):
-                return self._reorder(chain, Permute(node.seed))
-            return self._reorder(chain, PermuteWindows(node.seed, node.window))
+            if node.kind == "window":
+                return self._reorder(chain, PermuteWindows(node.seed, node.window))
+            return self._reorder(chain, Permute(node.seed))
         if node.kind == "global":
             raise PlanError(
                 "shuffle(kind='global') needs an indexed source (files, arrays, tables) with only "
                 "steps of one row to one row between; here rows can be shuffled in windows"
             )
-        if movable and isinstance(feed, physical.ChunkedFeed) and feed.seed is None:
+        if movable and chunked and feed.seed is None:
             units = node.seed if node.kind in (None, "two-level") else None
             windows = physical.Windows(replace(feed, seed=units), node.window, node.seed)
             chain.input = _over(chain.input, windows)
             return chain
-        if node.kind == "two-level":
-            raise PlanError("shuffle(kind='two-level') needs a chunked source (Parquet, tar, text)")
         return _Chain(physical.Windows(self._segment(chain), node.window, node.seed))
 
     def _reorder(self, chain: _Chain, step: Map, by_place: bool = False) -> _Chain:

@@ -158,7 +158,7 @@ class Keep:
             if good is not None:
                 rows.keep(good)
                 results = list(compress(results, good.tolist()))
-            rows.keep_true(results)
+            _keep_true(rows, results, self.label)
             return
         if isinstance(self.step, Function):
             derived = CallColumns(self.step, ("",), self.id)
@@ -169,12 +169,30 @@ class Keep:
             column = _settle(rows, _try(rows, self.label, ("",), run))[""]
         column = column.settled()
         if not isinstance(column, Array) or column.data.ndim != 1:
-            flags = np.array([bool(x) for x in column.rows()], dtype=bool)
+            _keep_true(rows, column.rows(), self.label)
         else:
             flags = column.data.astype(bool)
-            if column.valid is not None:
-                flags = flags & column.valid
-        rows.keep(flags)
+            rows.keep(flags if column.valid is None else flags & column.valid)
+
+
+def _keep_true(rows: Rows, results: list[Any], label: str) -> None:
+    """Keeps rows whose result is true; a result without a truth value fails its row."""
+    try:
+        rows.keep_true(results)
+        return
+    except (ValueError, TypeError):
+        good = np.ones(len(results), dtype=bool)
+    for i, result in enumerate(results):
+        try:
+            bool(result)
+        except (ValueError, TypeError) as error:
+            rows.fail(i, label, error)
+            good[i] = False
+            if rows.context.on_error == "raise":
+                good[i:] = False
+                break
+    rows.keep(good)
+    rows.keep_true(list(compress(results, good.tolist())))
 
 
 @dataclass(frozen=True)

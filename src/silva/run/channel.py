@@ -256,6 +256,13 @@ class Channel:
 
     def _receive(self) -> Message:
         header, fds, _, _ = socket.recv_fds(self._socket, _HEADER.size, 1)
+        try:
+            return self._rest(header, fds)
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _rest(self, header: bytes, fds: list[int]) -> Message:
         if not header:
             raise EOFError
         header += bytes(self._exactly(_HEADER.size - len(header)))
@@ -275,10 +282,7 @@ class Channel:
     def _attach(self, number: int, size: int, fds: list[int]) -> None:
         if not fds:  # the kernel drops a descriptor for which the table has no place
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-        try:
-            self._mapped[number] = np.frombuffer(mmap.mmap(fds[0], size), dtype=np.uint8)
-        finally:
-            os.close(fds[0])
+        self._mapped[number] = np.frombuffer(mmap.mmap(fds[0], size), dtype=np.uint8)
 
     def _views(self, number: int, sizes: list[int], offsets: list[int]) -> list[Any]:
         whole = self._mapped[number]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from silva.columns import Array, Block
-from silva.errors import PlanError, SilvaError
+from silva.errors import PlanError, SilvaError, StateError
 from silva.physical import plan as physical
 from silva.physical.batches import BatchValue, batch_value
 from silva.physical.context import Context
@@ -19,7 +19,7 @@ from silva.run.failures import Failures
 from silva.run.flows.batch import ShardReader, batches, fast_arrays, token_batches
 from silva.run.flows.bucket import BucketReader
 from silva.run.flows.open import open_flow
-from silva.run.flows.trail import State
+from silva.run.flows.trail import Flow, State
 from silva.run.session import Session
 
 MASK = "mask"
@@ -94,10 +94,20 @@ class Stream:
     def _session(self, shard: int) -> Session:
         return Session(self._context, self._part.shards, shard, self._executor, self._failures)
 
+    def _flow(self, plan: Any, shard: int, state: State) -> Flow:
+        try:
+            return open_flow(plan, self._session(shard), state)
+        except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+            if state is None or isinstance(error, SilvaError):
+                raise
+            raise StateError(
+                f"the state of shard {shard} does not fit this pipeline ({error!r}): {state!r:.200}"
+            ) from error
+
     def _reader(self, plan: Any, shard: int, share: int) -> ShardReader:
         state = self._states.get(str(shard))
         self._hint(plan, share)
-        return ShardReader(shard, open_flow(plan, self._session(shard), state), state)
+        return ShardReader(shard, self._flow(plan, shard, state), state)
 
     def _hint(self, plan: Any, share: int) -> None:
         """Tells the stage below how many rows a batch takes of it."""
@@ -127,7 +137,7 @@ class Stream:
         shard = self._part.mine[0]
         state = self._states.get(str(shard))
         self._hint(plan.input, size)
-        flow = open_flow(plan.input, self._session(shard), state)
+        flow = self._flow(plan.input, shard, state)
         held: list[Block] = []
         count = 0
         for piece in flow.pieces():
@@ -242,7 +252,7 @@ class Stream:
         for shard in self._part.mine:
             state = self._states.get(str(shard))
             inner = None if state is None else state["of"]
-            flow = open_flow(plan.input, self._session(shard), inner)
+            flow = self._flow(plan.input, shard, inner)
             readers[shard] = BucketReader(plan.spec, flow, self._part.shards, state)
         live = {shard: reader.batches() for shard, reader in readers.items()}
         turn = int(self._states.get("turn", 0))
@@ -282,7 +292,7 @@ class Stream:
             raise SilvaError("several shards need batch(n): a row alone belongs to one shard")
         shard = self._part.mine[0]
         state = self._states.get(str(shard))
-        flow = open_flow(plan, self._session(shard), state)
+        flow = self._flow(plan, shard, state)
         for piece in flow.pieces():
             names = list(piece.block.columns)
             columns = [c.rows() for c in piece.block.columns.values()]
