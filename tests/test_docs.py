@@ -2,8 +2,8 @@
 
 A page's Python blocks run one after another in one namespace, in an empty folder. A `text` block
 that follows one shows what it prints. `python no-run` and `text no-check` are shown only; a comment
-`<!-- setup … -->` is run but not shown. Functions are located as if the reader had pasted the blocks
-of a page into `train.py`.
+`<!-- setup … -->` is run but not shown. Functions are located as if the reader had pasted the
+blocks of a page into `train.py`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import doctest
 import io
 import re
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 _BLOCK = re.compile(
-    r"^```(?P<info>[^\n`]*)\n(?P<code>.*?)^```[ ]*$|^<!-- setup\n(?P<setup>.*?)^-->[ ]*$",
+    r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<code>.*?)^(?P=indent)``` *$"
+    r"|^<!-- setup\n(?P<setup>.*?)^--> *$",
     re.MULTILINE | re.DOTALL,
 )
 _LINK = re.compile(r"!?\[[^\]]*\]\((?!https?:|mailto:)([^)\s#]*)(?:#([^)\s]+))?\)")
@@ -48,7 +50,7 @@ def blocks(page: str) -> list[Block]:
         line = page.count("\n", 0, match.start()) + 2
         hidden = match["setup"]
         if hidden is None:
-            found.append(Block(match["info"].strip(), match["code"], line))
+            found.append(Block(match["info"].strip(), textwrap.dedent(match["code"]), line))
         else:
             found.append(Block("setup", hidden, line))
     return found
@@ -67,8 +69,11 @@ def run(page: str) -> list[str]:
             shown += block.code.count("\n") if block.info == "python" else 0
         elif block.info == "text" and printed is not None:
             if not doctest.OutputChecker().check_output(block.code, printed, _LOOSELY):
-                wrong.append(f"line {block.line} shows\n{block.code}\nbut this is printed:\n{printed}")
+                wrong.append(
+                    f"line {block.line} shows\n{block.code}\nbut this is printed:\n{printed}"
+                )
             printed = None
+    namespace.clear()  # drops the page's loaders, which their own steps may refer to
     return wrong
 
 

@@ -64,7 +64,7 @@ ENDINGS = [break_out, fail_in_the_body, drop_the_iterator, drop_everything, read
 
 
 @pytest.mark.timeout(100)
-@pytest.mark.parametrize(("backend", "repeats"), [("threads", 20), ("processes", 4)])
+@pytest.mark.parametrize(("backend", "repeats"), [("threads", 6), ("processes", 3)])
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_a_loop_that_ends_leaves_no_process_thread_or_descriptor(ending, backend, repeats):
     pipeline = ROWS.take(200).derive(y=wide).batch(8)

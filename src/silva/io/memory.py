@@ -62,9 +62,10 @@ def _hashable(column: Column) -> Any:
 def as_run(rows: np.ndarray) -> tuple[int, int] | None:
     """(start, stop) where the rows are consecutive: then no copy is needed."""
     count = len(rows)
-    if count and int(rows[-1]) - int(rows[0]) == count - 1 and (np.diff(rows) == 1).all():
-        return int(rows[0]), int(rows[0]) + count
-    return None
+    if not count or int(rows[-1]) - int(rows[0]) != count - 1:
+        return None
+    start = int(rows[0])
+    return (start, start + count) if np.array_equal(rows, np.arange(start, start + count)) else None
 
 
 def from_items(items: Sequence[Mapping[str, Any]]) -> Memory:

@@ -16,6 +16,7 @@ import numpy as np
 
 from silva.order.draws import Draw
 from silva.physical.globals import ALL, GATE, GlobalStates, seeding
+from silva.physical.marks import Snapshot
 from silva.physical.rows import Rows, call_arguments
 from silva.plan.function import Function, Stateful
 
@@ -34,6 +35,13 @@ class Worker:
         self._built: dict[int, Callable[..., Any]] = {}
         self._keep: list[Any] = []
         self._seeded: dict[int, frozenset[str]] = {}
+        self._snapshot: Snapshot | None = None
+
+    def snapshot(self) -> Snapshot:
+        """The global generators now; the last copy serves as long as none has moved."""
+        if self._snapshot is None or not self._snapshot.holds():
+            self._snapshot = Snapshot.take()
+        return self._snapshot
 
     def callable(self, function: Function) -> Callable[..., Any]:
         if not isinstance(function.fn, Stateful):
@@ -92,26 +100,26 @@ def watched(owner: Any, worker: Worker, attempt: Callable[[frozenset[str]], T]) 
     each row; it is called again when it turns out to draw from more of them."""
     if not worker.seeds_for(owner):
         with GATE.together():
-            before = GlobalStates.now()
+            before = worker.snapshot()
             outcome = attempt(frozenset())
-            moved = before.moved_to(GlobalStates.now())
+            moved = before.moved()
         if not moved:
             return outcome
         if worker.shares_generators:
             worker.moved = True
             return outcome
         with GATE.alone():
-            before.restore()
+            before.states.restore()
         worker.note_seeded(owner, moved)
     while True:
         names = worker.seeds_for(owner)
         with GATE.alone():
-            before = GlobalStates.now()
+            states = GlobalStates.now()
             try:
                 outcome = attempt(names)
-                moved = before.moved_to(GlobalStates.now())
+                moved = states.moved_to(GlobalStates.now())
             finally:
-                before.restore()
+                states.restore()
         if moved <= names:
             return outcome
         worker.note_seeded(owner, moved)

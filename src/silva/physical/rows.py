@@ -40,7 +40,8 @@ class Rows:
     def keep(self, mask: np.ndarray) -> None:
         """Drops the rows where `mask` is False."""
         if not mask.all():
-            self._pick(np.flatnonzero(mask), mask.tolist())
+            lists = any(isinstance(column, Values) for column in self.columns.values())
+            self._pick(np.flatnonzero(mask), mask.tolist() if lists else [])
 
     def keep_true(self, results: list[Any]) -> None:
         """Drops the rows whose result is false, as Python sees it."""
@@ -49,7 +50,7 @@ class Rows:
             self._pick(np.flatnonzero(mask), results)
 
     def _pick(self, picked: np.ndarray, flags: list[Any]) -> None:
-        """Keeps the rows at `picked`, which are those where `flags` are true."""
+        """Keeps the rows at `picked`, which are those where `flags` are true (for lists)."""
         self.columns = {
             name: column.keep(flags) if isinstance(column, Values) else column.take(picked)
             for name, column in self.columns.items()

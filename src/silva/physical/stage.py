@@ -63,7 +63,8 @@ class Read:
     def ids(self, places: Places, index: np.ndarray) -> np.ndarray:
         """The identities of the rows at these places."""
         identity = places.positions() if self.identity_by_place else index
-        return identity.astype(np.uint64) | (np.uint64(self.tag) << TAG_SHIFT)
+        words = identity.view(np.uint64)  # rows are not negative: the same bits
+        return words | (np.uint64(self.tag) << TAG_SHIFT) if self.tag else words
 
     def rows(self, places: Places, context: Context, worker: Worker) -> Rows:
         """The rows at these places. A source may call code that draws from global generators (a

@@ -24,7 +24,7 @@ class GilProbe:
         self.seconds = 0.0
         self._waited = 0.0
         self._watched = 0.0
-        self._running = False
+        self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     @property
@@ -33,7 +33,7 @@ class GilProbe:
         return min(self._waited / self._watched, 1.0) if self._watched else 1.0
 
     def __enter__(self) -> GilProbe:
-        self._running = True
+        self._stop.clear()
         self._began = time.perf_counter()
         self._thread = threading.Thread(target=self._watch, name="silva-gil-probe", daemon=True)
         self._thread.start()
@@ -45,15 +45,16 @@ class GilProbe:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._running = False
+        self._stop.set()
         self.seconds += time.perf_counter() - self._began
         assert self._thread is not None
         self._thread.join()
 
     def _watch(self) -> None:
-        while self._running:
+        while not self._stop.is_set():
             before = time.perf_counter()
-            time.sleep(_NAP)
+            self._stop.wait(_NAP)
             late = time.perf_counter() - before - _NAP
-            self._watched += _NAP + late
-            self._waited += late if late > _SLACK else 0.0
+            if late > 0 or not self._stop.is_set():
+                self._watched += _NAP + late
+                self._waited += late if late > _SLACK else 0.0

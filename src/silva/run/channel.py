@@ -293,7 +293,8 @@ class Channel:
         lease = whole[:]  # views of it keep it alive; when it goes, the segment is free again
         self._leased.add(number)
         weakref.finalize(lease, self._release, number).atexit = False
-        return [memoryview(lease)[o : o + n] for o, n in zip(offsets, sizes, strict=True)]
+        view = memoryview(lease)  # type: ignore[arg-type]
+        return [view[o : o + n] for o, n in zip(offsets, sizes, strict=True)]
 
     def _release(self, number: int) -> None:
         """Runs on whatever thread drops the last array."""

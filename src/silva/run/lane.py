@@ -23,6 +23,8 @@ _ENOUGH_SECONDS = 0.04
 """Time to watch a stage before deciding where it runs."""
 _COPY_SECONDS = 1 / 2e9
 """Seconds a byte costs to bring over from another process."""
+_OPERATORS_SHARE = 0.1
+"""Of a built-in operator's time, what is spent holding Python's lock."""
 _PROCESS_START = 0.3
 """Seconds until a worker process earns its keep."""
 
@@ -42,6 +44,8 @@ class LaneStats:
     """Seconds that the consumer waited for the stage."""
     blocked: int = 0
     """Times that the stage could not go ahead because its share of memory was full."""
+    most_bytes: int = 0
+    """The most bytes of finished blocks that were ever waiting for the consumer."""
     queue_fill: float = 0.0
     """Blocks done and waiting when the consumer came, on average."""
     step_seconds: list[float] = field(default_factory=list)
@@ -62,7 +66,8 @@ class Lane:
         self.align = 1
         self.rows_left: int | None = None
         self.stats = LaneStats()
-        self.probe = GilProbe()
+        self.probe = GilProbe() if _has_functions(stage) else None
+        """Watches the lock while functions run; of built-in operators it is known."""
         self.need_rows = 0
         """Rows that the consumer takes at once; a window should hold two such helpings."""
         self.consumer_seconds = 0.0
@@ -70,7 +75,9 @@ class Lane:
         """
         self._seconds_per_row = 0.0
         self._bytes_per_row = 0.0
-        self._rows = _FIRST_ROWS
+        # several blocks go ahead at once on workers, before anything is known of a row's size
+        self._rows = 1 if self.backend != "inline" else _FIRST_ROWS
+        self._seeded = False
         self._most_rows = _MOST_PYTHON_ROWS if _calls_python(stage) else _MOST_ROWS
 
     def next_rows(self) -> int:
@@ -84,6 +91,7 @@ class Lane:
 
     def admits(self, blocks: int, rows: int, done_bytes: int, running_rows: int) -> bool:
         """Whether one more block may go ahead, with so many in flight or waiting."""
+        self.stats.most_bytes = max(self.stats.most_bytes, done_bytes)
         if blocks == 0:
             return True  # the head of the order always may
         if self.backend == "inline":
@@ -106,6 +114,7 @@ class Lane:
         stats.bytes_out += nbytes
         stats.busy += result.seconds
         stats.cpu += result.cpu
+        self._seeded = self._seeded or result.seeded is not None
         if result.step_seconds:
             if len(stats.step_seconds) != len(result.step_seconds):
                 stats.step_seconds = [0.0] * len(result.step_seconds)
@@ -127,14 +136,17 @@ class Lane:
     def decide(self) -> None:
         """Chooses the backend once enough was seen, by what the stage costs and who holds the
         lock."""
-        if self.decided or self.probe.seconds < _ENOUGH_SECONDS:
+        if self.decided or self.stats.busy < _ENOUGH_SECONDS:
             return
         self.decided = True
-        share, per_row = self.probe.share, self._seconds_per_row
+        share = _OPERATORS_SHARE if self.probe is None else self.probe.share
+        per_row = self._seconds_per_row
         left = float("inf") if self.rows_left is None else self.rows_left * per_row
         meanwhile = self.consumer_seconds / max(self.stats.busy, 1e-9)
         # Amdahl: the lock is one lane; and beside a worker, the consumer's own time is free
         by_threads = _overlapped(1 / (share + (1 - share) / self.workers), meanwhile)
+        if self._seeded:
+            by_threads = 1.0  # it draws from global generators, which threads would share
         moved = per_row + self._bytes_per_row * _COPY_SECONDS
         by_processes = _overlapped(self.workers * per_row / moved, meanwhile)
         seen = f"{_duration(per_row)} a row, the lock is held {share:.0%} of the time"
@@ -162,9 +174,27 @@ def _duration(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
+def _has_functions(stage: Runs) -> bool:
+    """Whether the stage calls functions of the user's, or reads a source that may hold the lock."""
+    steps = getattr(stage, "steps", None)
+    if steps is None or getattr(stage, "read", None) is not None and _reads_python(stage):
+        return True
+    return any(
+        isinstance(getattr(step, "function", None) or getattr(step, "step", None), Function)
+        for step in steps
+    )
+
+
+def _reads_python(stage: Runs) -> bool:
+    """Whether reading runs the user's code: a torch dataset's."""
+    return type(stage.read.source).__module__.endswith((".torch", ".huggingface"))  # type: ignore[attr-defined]
+
+
 def _calls_python(stage: Runs) -> bool:
     """Whether a function is called for every row."""
     return any(isinstance(step, Call | MapWhole) for step in getattr(stage, "steps", ())) or any(
-        isinstance(step, Keep) and isinstance(step.step, Function)
+        isinstance(step, Keep)
+        and isinstance(step.step, Function)
+        and not step.step.marks.batched
         for step in getattr(stage, "steps", ())
     )

@@ -58,7 +58,7 @@ class ProcessPool:
         self._broken: Exception | None = None
         """Why no worker can be had any more."""
         self._false_starts = 0
-        """Workers that ended before they were ready, since the last that did not."""
+        """Workers that ended before they were ready, since anything went well."""
         self._stages: dict[int, tuple[Runs, bytes]] = {}
         self._keepers = [_Keeper(self, i) for i in range(width)]
         for keeper in self._keepers:
@@ -236,6 +236,7 @@ class _Keeper:
         with self._pool._changed:
             task = self._outstanding.popleft()
             task.runs -= 1
+            self._pool._false_starts = 0
             if self._outstanding:
                 self._outstanding[0].started = time.monotonic()
         try:
@@ -254,12 +255,7 @@ class _Keeper:
         if pool._closing:
             return
         if not was_ready:
-            pool._false_starts += 1
-            if pool._false_starts >= ATTEMPTS * pool.width:
-                raise WorkerError(
-                    f"a worker process could not be started ({_meaning(status)}); see its messages "
-                    "above, or use loader(backend='threads')"
-                )
+            self._after_false_start(status)
         with pool._changed:
             mine = list(self._outstanding)
             self._outstanding.clear()
@@ -273,6 +269,19 @@ class _Keeper:
             back = [t for t in mine if not t.finished.is_set() and not t.runs]
             pool._tasks.extendleft(t for t in reversed(back) if t not in pool._tasks)
             pool._changed.notify_all()
+
+    def _after_false_start(self, status: int | None) -> None:
+        """Gives up where no worker can be had; where others work, it tries again, but not in haste."""
+        pool = self._pool
+        with pool._changed:
+            pool._false_starts += 1
+            if pool._false_starts >= ATTEMPTS * pool.width and not pool.ready:
+                raise WorkerError(
+                    f"a worker process could not be started ({_meaning(status)}); see its messages "
+                    "above, or use loader(backend='threads')"
+                )
+            pause = 0.0 if pool._false_starts < ATTEMPTS else PAUSE
+            pool._changed.wait_for(lambda: pool._closing, pause)
 
     def _end(self) -> int | None:
         """Makes sure that the worker is gone, and closes the line to it. Its exit status."""

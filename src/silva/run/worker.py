@@ -2,15 +2,11 @@
 
 The parent sends stages once and then inputs; results go back through the channel. A second thread reads
 the socket, so that the process ends at once when the parent is gone, whatever the main thread does.
-
-Starting is half of what a short job costs, so the package's public face is loaded only if a step asks
-for it: a worker needs stages and columns, not readers, loaders and reports.
 """
 
 from __future__ import annotations
 
 import faulthandler
-import importlib.util
 import json
 import os
 import pickle
@@ -19,7 +15,6 @@ import signal
 import socket
 import sys
 import threading
-import types
 from typing import Any
 
 
@@ -33,7 +28,6 @@ def main() -> None:
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
     sys.path[:] = json.loads(sys.argv[3])
     sys.argv[1:] = []
-    _load_package_when_asked("silva")
     from silva.physical.call import Worker
     from silva.run.channel import Channel
     from silva.run.task import execute  # noqa: F401  now, not when the first block is there
@@ -106,28 +100,6 @@ def _die_with_parent() -> None:
 
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)
-
-
-class _Unloaded(types.ModuleType):
-    """A package whose modules can be imported, and whose own names are made when one is asked for."""
-
-    _loading = threading.RLock()
-
-    def __getattr__(self, name: str) -> Any:
-        with _Unloaded._loading:
-            if type(self) is _Unloaded:
-                self.__class__ = types.ModuleType  # type: ignore[assignment]
-                loader: Any = self.__spec__.loader  # type: ignore[union-attr]
-                loader.exec_module(self)
-        return getattr(self, name)
-
-
-def _load_package_when_asked(name: str) -> None:
-    spec = importlib.util.find_spec(name)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    module.__class__ = _Unloaded
-    sys.modules[name] = module
 
 
 if __name__ == "__main__":
