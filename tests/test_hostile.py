@@ -42,7 +42,10 @@ def test_a_masked_array_keeps_its_mask():
     ("run", "error"),
     [
         (lambda: rows.filter(lambda x: np.array([True, False])).head(1), sv.RowError),
-        (lambda: sv.from_columns({"m": np.zeros((4, 2))}).filter(sv.col("m") > 0).head(1), sv.RowError),
+        (
+            lambda: sv.from_columns({"m": np.zeros((4, 2))}).filter(sv.col("m") > 0).head(1),
+            sv.RowError,
+        ),
         (lambda: rows.explode("x").head(1), sv.RowError),
         (lambda: rows.derive(lambda x: (1, 2, 3), into=("a", "b")).head(1), sv.RowError),
         (lambda: rows.derive(lambda x: 1, into=("a", "b")).head(1), sv.RowError),

@@ -24,7 +24,9 @@ def test_every_public_name_is_there():
 def test_type_checkers_see_the_same_names_from_the_same_places():
     tree = ast.parse(Path(sv.__file__).read_text())
     block = next(
-        n for n in tree.body if isinstance(n, ast.If) and getattr(n.test, "id", "") == "TYPE_CHECKING"
+        n
+        for n in tree.body
+        if isinstance(n, ast.If) and getattr(n.test, "id", "") == "TYPE_CHECKING"
     )
     seen = {
         alias.name: node.module
@@ -41,5 +43,7 @@ def test_importing_silva_and_writing_a_pipeline_loads_no_heavy_library():
         "sv.read_files('*.jpg').derive(i=sv.image('bytes').decode().resize(8, 8)).batch(4)\n"
         "print([m for m in ('torch', 'cv2', 'pyarrow', 'jax', 'pandas', 'rich') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"

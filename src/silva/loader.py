@@ -73,7 +73,6 @@ class Loader:
         self._progress = progress
         self._policy: Policy = on_error
         self._shards = int(option(plan, "shards", world))
-        shards_of_rank(self._shards, rank, world)
         machine = Machine.here()
         self._memory = (
             min(_DEFAULT_MEMORY, machine.memory // 4) if memory == "auto" else parse_bytes(memory)
@@ -86,6 +85,7 @@ class Loader:
             deadline=deadline,
             ordered=ordered,
         )
+        self._executor.epochs = epochs
         self._closer = weakref.finalize(self, self._executor.close)
         self._failures = Failures(on_error, None if failures is None else Path(failures))
         self._optimized, self.applied = optimize(self._logical)
@@ -339,8 +339,8 @@ class Loader:
         rows = plan_rows(self._logical)
         if rows is None:
             raise TypeError(
-                "the length of this loader is not known before it has run: filters, explodes or "
-                "token budgets decide; use steps=… to fix it"
+                "the length of this loader is not known before it has run: filters, explodes, "
+                "token budgets or the source's own length decide; use steps=… to fix it"
             )
         return rows
 

@@ -1,12 +1,13 @@
 """One row, run alone: what `pipeline.row(key)` does with the key that an error message shows.
 
-A key is `source:row`, or `source:row:place` for a part of an exploded row. The row goes through the
+A key is `source:row` (of a chunked source `source:unit/row`), with `:place` for a part of an exploded row. The row goes through the
 steps between its source and whatever regroups rows: `batch`, `bucket`, `pack`, or a `zip` with
 other rows. Of `mix` and `concat` only the branch of its source is run.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,7 @@ from silva.run.flows.feeds import UNIT_SHIFT
 
 Row = dict[str, Any]
 
+_KEY = re.compile(r"(?P<source>\d+):((?P<unit>\d+)/)?(?P<row>\d+)(:(?P<place>\d+))?", re.ASCII)
 _REGROUPS = (physical.Batch, physical.Bucket, physical.Pack, physical.Zip, physical.BatchSegment)
 
 
@@ -60,12 +62,14 @@ def rerun(plan: Node, key: str, *, epoch: int = 0) -> Row | list[Row]:
 
 
 def _parse(key: str) -> tuple[int, int, int | None]:
-    parts = key.split(":") if isinstance(key, str) else []
-    if len(parts) not in (2, 3) or not all(p.isdecimal() for p in parts):
+    found = _KEY.fullmatch(key) if isinstance(key, str) else None
+    if found is None:
         raise PlanError(
-            f"a row's key is `source:row` or `source:row:place`, e.g. '0:17', not {key!r}"
+            f"a row's key is `source:row`, `source:unit/row` or one of these and `:place`, e.g. "
+            f"'0:17', not {key!r}"
         )
-    return int(parts[0]), int(parts[1]), int(parts[2]) if len(parts) == 3 else None
+    number = (int(found["unit"] or 0) << UNIT_SHIFT) | int(found["row"])
+    return int(found["source"]), number, int(found["place"]) if found["place"] else None
 
 
 def _path(node: Any, tag: int) -> list[Any] | None:

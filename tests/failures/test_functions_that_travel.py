@@ -1,5 +1,5 @@
-"""Functions reach workers from anywhere: lambdas, closures, scripts without a guard, notebooks. Those
-that cannot travel give an error that names the variable."""
+"""Functions reach workers from anywhere: lambdas, closures, scripts without a guard, notebooks.
+Those that cannot travel give an error that names the variable."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ def lock_after_batch():
 )  # fmt: skip
 def test_a_function_that_cannot_travel_is_an_error_that_names_the_variable(build, tmp_path):
     pipeline, name = build(tmp_path) if build is file_in_closure else build()
-    with pipeline.loader(backend="processes", workers=2) as loader:
-        with pytest.raises(sv.PicklingError) as raised:
-            list(loader)
+    loader = pipeline.loader(backend="processes", workers=2)
+    with pytest.raises(sv.PicklingError) as raised:
+        list(loader)
     assert name in str(raised.value)
     assert "test_functions_that_travel.py:" in str(raised.value)
     with pipeline.loader(backend="threads", workers=2) as loader:
@@ -91,9 +91,9 @@ def unreturnable(x):
 
 @pytest.mark.timeout(60)
 def test_a_result_that_cannot_travel_is_an_error_that_names_the_step():
-    with numbers().derive(y=unreturnable).batch(4).loader(backend="processes", workers=1) as loader:
-        with pytest.raises(sv.SilvaError, match="unreturnable.*cannot be sent back"):
-            list(loader)
+    loader = numbers().derive(y=unreturnable).batch(4).loader(backend="processes", workers=1)
+    with pytest.raises(sv.SilvaError, match=r"unreturnable.*cannot be sent back"):
+        list(loader)
 
 
 class Unreadable:
@@ -106,17 +106,17 @@ class Unreadable:
 @pytest.mark.timeout(60)
 def test_a_result_that_cannot_be_rebuilt_is_an_error_that_names_the_step():
     pipeline = numbers().derive(y=lambda x: Unreadable()).batch(4)
-    with pipeline.loader(backend="processes", workers=1) as loader:
-        with pytest.raises(sv.SilvaError, match="cannot be read by the loader"):
-            list(loader)
+    loader = pipeline.loader(backend="processes", workers=1)
+    with pytest.raises(sv.SilvaError, match="cannot be read by the loader"):
+        list(loader)
 
 
 @pytest.mark.timeout(60)
 def test_rows_that_cannot_be_rebuilt_in_a_worker_are_an_error_not_a_dead_worker():
     pipeline = sv.from_items([{"x": Unreadable()} for _ in range(4)]).derive(y=lambda x: 1).batch(2)
-    with pipeline.loader(backend="processes", workers=1) as loader:
-        with pytest.raises(sv.SilvaError, match="not a number"):
-            list(loader)
+    loader = pipeline.loader(backend="processes", workers=1)
+    with pytest.raises(sv.SilvaError, match="not a number"):
+        list(loader)
 
 
 UNGUARDED = """
@@ -272,7 +272,7 @@ import os, sys
 import torch, cv2, rich, pandas  # in the parent: workers must not follow
 import silva as sv
 
-HEAVY = ("torch", "pyarrow", "cv2", "simplejpeg", "rich", "pandas", "jax", "psutil", "multiprocessing")
+HEAVY = ("torch", "pyarrow", "cv2", "simplejpeg", "rich", "pandas", "jax", "psutil", "asyncio")
 NAMES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
 
 def threads_of_libraries(x):
@@ -286,7 +286,8 @@ steps = dict(
 )
 numbers = sv.from_columns({"x": range(8)})
 for derive in (steps, dict(threads=threads_of_libraries)):
-    with numbers.derive(**derive).drop("x").batch(8).loader(backend="processes", workers=1) as loader:
+    pipeline = numbers.derive(**derive).drop("x").batch(8)
+    with pipeline.loader(backend="processes", workers=1) as loader:
         (batch,) = loader
     print(*[f"{name}={values[0]}" for name, values in batch.items()])
 """

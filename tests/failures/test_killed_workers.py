@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from failure_tools import inline, until, workers_of
+from failure_tools import inline, taken, until, workers_of
 
 import silva as sv
 from silva.testing import cut_blocks, digest
@@ -160,9 +160,7 @@ def test_a_task_that_hangs_in_one_worker_is_done_by_another(tmp_path: Path):
 def test_an_impure_step_is_never_raced(tmp_path: Path):
     mark = str(tmp_path / "mark")
     step = sv.impure(lambda x, mark: hangs_once(x, mark))
-    pipeline = (
-        sv.from_columns({"x": range(60)}).derive(mark=lambda x: mark).derive(y=step).batch(4)
-    )
+    pipeline = sv.from_columns({"x": range(60)}).derive(mark=lambda x: mark).derive(y=step).batch(4)
     with pipeline.loader(backend="processes", workers=2, deadline=1.5) as loader:
         cut_blocks(loader, [2])
         loader._executor.slow_seconds = 0.1
@@ -189,12 +187,10 @@ def test_rows_on_which_three_workers_died_are_an_error_that_names_them(step, say
     pipeline = sv.from_columns({"x": range(40)}).derive(y=step).batch(4)
     with pipeline.loader(backend="processes", workers=2) as loader:
         cut_blocks(loader, [4])
-        found = []
-        with pytest.raises(sv.WorkerError) as raised:
-            for batch in loader:
-                found += batch["y"].tolist()
-        assert found == list(range(12))
-        message = str(raised.value)
+        found, error = taken(loader)
+        assert isinstance(error, sv.WorkerError)
+        assert len(found) == 3
+        message = str(error)
         assert "rows 12 to 15" in message
         assert says in message
         assert step.__name__ in message
@@ -204,8 +200,11 @@ def test_rows_on_which_three_workers_died_are_an_error_that_names_them(step, say
 @pytest.mark.timeout(60)
 def test_a_worker_that_cannot_start_is_an_error_within_seconds(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("silva.run.processes._ENTRY", "/nowhere/worker.py")
-    loader = sv.from_columns({"x": range(40)}).derive(y=busy).batch(4).loader(
-        backend="processes", workers=2
+    loader = (
+        sv.from_columns({"x": range(40)})
+        .derive(y=busy)
+        .batch(4)
+        .loader(backend="processes", workers=2)
     )
     with pytest.raises(sv.WorkerError, match="could not be started"):
         list(loader)

@@ -76,9 +76,9 @@ def test_inputs_are_read_only_everywhere(backend, workers):
         .derive(z=changes_its_input)
         .batch(4)
     )
-    with pipeline.loader(backend=backend, workers=workers) as loader:
-        with pytest.raises(sv.RowError, match="read-only"):
-            list(loader)
+    loader = pipeline.loader(backend=backend, workers=workers)
+    with pytest.raises(sv.RowError, match="read-only"):
+        list(loader)
 
 
 @pytest.mark.timeout(60)
@@ -157,7 +157,7 @@ loader.close()
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("backend", ["threads", "processes"])
-def test_a_loader_works_in_a_forked_child_and_an_iterator_goes_on_or_says_why_not(tmp_path, backend):
+def test_a_loader_works_in_a_forked_child_and_an_iterator_says_if_not(tmp_path, backend):
     text = FORK.replace("BACKEND", repr(backend)).replace("range(40)", "range(4000)")
     out = run_script(tmp_path, text).split("\n")
     assert out[:3] == ["child True", "parent True", "child True"]

@@ -43,7 +43,9 @@ def test_draws_are_a_function_of_the_row_alone(ids, count):
     for i in range(len(ids)):
         assert np.array_equal(Draw(key, rows[i : i + 1]).uniform(count)[0], together[i])
     generators = [g.random() for g in Draw(key, rows).generators()]
-    assert generators == [next(Draw(key, rows[i : i + 1]).generators()).random() for i in range(len(ids))]
+    assert generators == [
+        next(Draw(key, rows[i : i + 1]).generators()).random() for i in range(len(ids))
+    ]
 
 
 def test_uniform_draws_are_uniform_and_independent():

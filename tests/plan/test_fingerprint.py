@@ -80,3 +80,12 @@ def test_a_changed_pipeline_refuses_a_state_and_says_what_changed():
     with pytest.raises(sv.StateError, match="batch 2.*batch 3"):
         pipeline(1, 3).loader(backend="inline").load_state_dict(state)
     pipeline(2).loader(backend="inline").load_state_dict(state, allow_changed=True)
+
+
+def test_a_state_loads_with_options_added_that_say_only_how():
+    rows = sv.from_columns({"x": range(9)}).derive(y=lambda x: x)
+    loader = rows.batch(2).loader(backend="inline")
+    next(iter(loader))
+    state = loader.state_dict()
+    rows.options(optimize=False).batch(2).loader(backend="inline").load_state_dict(state)
+    rows.batch(2).options(shards=4).loader(backend="inline").load_state_dict(state)

@@ -160,7 +160,10 @@ def test_expressions_follow_numpy_and_carry_nulls():
     assert run(table.filter(sv.col("s").is_in(["y"])), "s") == ["y"]
     assert run(rows.derive(z=(2 - sv.col("x")) * sv.col("y") // 3), "z") == [3, 0, -10]
     assert run(rows.derive(z=abs(-sv.col("x")).cast("float32") / 2), "z") == [0.5, 1.0, 1.5]
-    assert run(rows.filter((sv.col("x") > 1) & (sv.col("y") < 30) | (sv.col("x") == 1)), "x") == [1, 2]
+    assert run(rows.filter((sv.col("x") > 1) & (sv.col("y") < 30) | (sv.col("x") == 1)), "x") == [
+        1,
+        2,
+    ]
 
 
 def test_stateful_classes_are_built_in_the_worker_with_their_arguments():

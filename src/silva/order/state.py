@@ -14,7 +14,7 @@ from typing import Any
 from silva.errors import StateError
 from silva.order.shards import Ranges, redistribute, shard_range
 from silva.plan import node as logical
-from silva.plan.fingerprint import fingerprint
+from silva.plan.fingerprint import fingerprint, says_only_how
 from silva.plan.show import show_node
 
 VERSION = 1
@@ -33,7 +33,8 @@ class Identity:
 
     @staticmethod
     def of(plan: logical.Node) -> Identity:
-        lines = [[_without_path(show_node(n)), fingerprint(n)[:8]] for n in logical.walk(plan)]
+        nodes = [n for n in logical.walk(plan) if not says_only_how(n)]
+        lines = [[_without_path(show_node(n)), fingerprint(n)[:8]] for n in nodes]
         return Identity(fingerprint(plan), lines)
 
 
@@ -102,10 +103,14 @@ def merge_states(states: Sequence[State]) -> State:
                     f"states to merge must agree on {name}: {first[name]!r} and {state[name]!r}; "
                     "save them after the same step"
                 )
-        twice = set(cursors) & set(state["cursors"])
-        if twice:
-            raise StateError(f"shard {sorted(twice)[0]} is in two of the states")
-        cursors.update(state["cursors"])
+        for name, cursor in state["cursors"].items():
+            if name.isdigit() and name in cursors:
+                raise StateError(f"shard {name} is in two of the states")
+            if cursors.setdefault(name, cursor) != cursor:  # how many batches were taken, …
+                raise StateError(
+                    f"the ranks differ in {name!r} ({cursors[name]!r} and {cursor!r}), which belongs "
+                    "to a rank and not to a shard: resume with the same number of ranks"
+                )
     return {**first, "cursors": cursors}
 
 
@@ -114,7 +119,12 @@ def reshard(state: State, shards: int, plan: Any) -> State:
     node = getattr(plan, "plan", plan)
     old = int(state["shards"])
     cursors = [state["cursors"].get(str(s)) for s in range(old)]
-    new = _reshard(node, cursors, old, shards)
+    try:
+        new = _reshard(node, cursors, old, shards)
+    except (KeyError, TypeError) as error:
+        raise StateError(
+            f"a state in the middle of a window or chunk cannot be resharded ({error!r})"
+        ) from None
     dealt = {str(i): cursor for i, cursor in enumerate(new)}
     return {**state, "shards": shards, "cursors": dealt}
 

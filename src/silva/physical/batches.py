@@ -283,6 +283,6 @@ class CollateStage:
         try:
             made = watched(self.function.fn, worker, attempt)
             kept = [replace(batch, values=made if isinstance(made, dict) else {"batch": made})]
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it is, it is that batch's
             failures = (replace(_failure(batch, logical.Node(), error), step=self.label),)
         return _result(kept, failures, started, cpu, worker, [self.function], self.label)

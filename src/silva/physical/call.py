@@ -1,8 +1,8 @@
-"""Calling a user's function on the rows of a block: fast while all goes well, exact when it does not.
+"""Calling a user's function on the rows of a block: fast while all goes well, exact when not.
 
-The fast way is one `map` over lists. When a row raises, the block is done again row by row (functions are
-pure), so that every bad row is known by its key. When the function moved a global generator, the block is
-done again with that generator seeded per row.
+The fast way is one `map` over lists. When a row raises, the block is done again row by row
+(functions are pure), so that every bad row is known by its key. When the function moved a global
+generator, the block is done again with that generator seeded per row.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ T = TypeVar("T")
 
 
 class Worker:
-    """What one worker keeps between blocks: objects of stateful classes, and which functions are known
-    to use global generators."""
+    """What one worker keeps between blocks: objects of stateful classes, and which functions are
+    known to use global generators."""
 
     def __init__(self, *, shares_generators: bool) -> None:
         self.shares_generators = shares_generators
@@ -36,6 +36,13 @@ class Worker:
         self._keep: list[Any] = []
         self._seeded: dict[int, frozenset[str]] = {}
         self._snapshot: Snapshot | None = None
+        self._met: dict[int, Any] = {}
+
+    def is_first(self, function: Function) -> bool:
+        """Whether this worker meets a function for the first time."""
+        new = id(function.fn) not in self._met
+        self._met[id(function.fn)] = function.fn
+        return new
 
     def snapshot(self) -> Snapshot:
         """The global generators now; the last copy serves as long as none has moved."""
@@ -66,7 +73,7 @@ class Worker:
 
 
 def _build(stateful: Stateful) -> Callable[..., Any]:
-    """The object, with the generators seeded: weights drawn at random are the same in each worker."""
+    """The object, with the generators seeded: random weights are the same in each worker."""
     with GATE.alone():
         before = GlobalStates.now()
         try:
@@ -96,8 +103,8 @@ def call_rows(
 
 
 def watched(owner: Any, worker: Worker, attempt: Callable[[frozenset[str]], T]) -> T:
-    """`attempt(names)` with an eye on the global generators. `names` are those that it must seed for
-    each row; it is called again when it turns out to draw from more of them."""
+    """`attempt(names)` with an eye on the global generators. `names` are those that it must seed
+    for each row; it is called again when it turns out to draw from more of them."""
     if not worker.seeds_for(owner):
         with GATE.together():
             before = worker.snapshot()
@@ -184,7 +191,7 @@ def _call_one_by_one(
                 )
             else:
                 results.append(call(*values))
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it is, it is that row's
             rows.fail(i, label, error)
             if context.on_error == "substitute":
                 results.append(context.substitute)

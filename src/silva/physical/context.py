@@ -63,10 +63,12 @@ def _unpickled(data: bytes) -> BaseException | None:
 
 
 def row_key(row_id: int, place: int | None = None) -> str:
-    """A row's identity as people write it: `0:17`, or `0:17:3` within an exploded row.
+    """A row's identity as people write it: `source:row`, for chunked sources `source:unit/row`, and
+    a place after it within an exploded row.
 
-    >>> row_key((2 << 56) | 17)
-    '2:17'
+    >>> row_key((2 << 56) | 17), row_key((3 << 32) | 5)
+    ('2:17', '0:3/5')
     """
-    key = f"{row_id >> 56}:{row_id & ((1 << 56) - 1)}"
+    unit, row = (row_id >> 32) & 0xFFFFFF, row_id & 0xFFFFFFFF
+    key = f"{row_id >> 56}:{unit}/{row}" if unit else f"{row_id >> 56}:{row}"
     return key if place is None else f"{key}:{place}"

@@ -1,10 +1,11 @@
 """Functions that use the global generators of `random`, `numpy.random` or `torch`.
 
-They are found by comparing the generators' states after a block, not by reading names. A block in which
-they moved is done again with the generators seeded per row; the states that the caller had are put back.
+They are found by comparing the generators' states after a block, not by reading names. A block in
+which they moved is done again with the generators seeded per row; the states that the caller had are
+put back.
 
-The generators belong to the whole process, so a block that is seeded has them to itself: threads that
-call other functions meanwhile wait at the `GATE`.
+The generators belong to the whole process, so a block that is seeded has them to itself: threads
+that call other functions meanwhile wait at the `GATE`.
 """
 
 from __future__ import annotations
@@ -155,8 +156,9 @@ class Gate:
         while not holds():
             if not self._changed.wait(until - time.monotonic()) and not holds():
                 raise DeadlineError(
-                    f"a function that draws from a global random generator waited {_PATIENCE:.0f} s "
-                    "for functions on other threads to end; use loader(backend='processes')"
+                    "a function that draws from a global random generator waited "
+                    f"{_PATIENCE:.0f} s for functions on other threads to end; use "
+                    "loader(backend='processes')"
                 )
 
 

@@ -18,6 +18,8 @@ from silva.physical.context import Context, Failure
 from silva.physical.globals import seeding
 from silva.physical.rows import Rows
 from silva.physical.steps import Step
+from silva.plan import expr
+from silva.plan.operator import adopt_operators, is_built_in, operator
 from silva.plan.function import Function
 
 TAG_SHIFT = np.uint64(56)
@@ -151,6 +153,18 @@ class Runs(Protocol):
 class Stage:
     steps: tuple[Step, ...]
     read: Read | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """With the operators that a worker cannot find by their names."""
+        terms = [getattr(s, "term", None) or getattr(s, "step", None) for s in self.steps]
+        calls = [c for t in terms if isinstance(t, expr.Call) for c in expr.walk(t)]
+        used = {c.op: operator(c.op) for c in calls if isinstance(c, expr.Call)}
+        foreign = tuple(found for found in used.values() if not is_built_in(found))
+        return {"steps": self.steps, "read": self.read, "operators": foreign}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        adopt_operators(state.pop("operators"))
+        self.__dict__.update(state)
 
     @property
     def label(self) -> str:

@@ -114,13 +114,37 @@ class CallColumns:
                 next(seeding(seeded, draw.slice(start, start + 1).seeds().tolist()), None)
                 return run(start, stop)
 
-            # random numbers are a row's own (a fixed chunk's: its first row's), whatever block it is in
+            # random numbers are a row's own (a fixed chunk's: its first row's), in any block
             each = not fixed and (self.function.takes_rng or bool(seeded))
             del rows.failures[failed:]
             return _try(rows, self.label, self.into, run_seeded if seeded else run, each)
 
         made = _settle(rows, watched(self.function.fn, worker, attempt))
+        if not fixed and not self.function.takes_rng and worker.is_first(self.function):
+            self._check_neighbours(run, made, len(rows), worker)
         rows.columns = {**rows.columns, **made}
+
+    def _check_neighbours(
+        self,
+        run: Callable[[int, int], dict[str, Column]],
+        made: dict[str, Column],
+        count: int,
+        worker: Worker,
+    ) -> None:
+        """On the first block of a worker: do the rows come out the same when it is cut in two?"""
+        if count < 2 or worker.seeded(self.function):
+            return
+        halves = run(0, count // 2), run(count // 2, count)
+        for name in self.into:
+            whole = made[name].rows()
+            parts = [x for half in halves for x in half[name].rows()]
+            for row, part in zip(whole, parts, strict=True):
+                if not _alike(row, part):
+                    raise ColumnError(
+                        f"@sv.batched {self.function.name} ({self.function.where}): a row's result "
+                        f"depends on its neighbours ({row!r:.40} in a block, {part!r:.40} in half "
+                        "of it); use @sv.batched(size=n) for fixed chunks"
+                    )
 
 
 @dataclass(frozen=True)
@@ -332,7 +356,7 @@ def _try(
     if not each or len(rows) == 1:
         try:
             return run(0, len(rows)), None
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit) as error:  # noqa: BLE001  asked again row by row
             whole_error = error
     good = np.ones(len(rows), dtype=bool)
     parts: list[dict[str, Column]] = []
@@ -341,7 +365,7 @@ def _try(
     for i in range(len(rows)):
         try:
             parts.append(run(i, i + 1))
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it is, it is that row's
             rows.fail(i, label, error)
             good[i] = False
             if context.on_error == "raise":
@@ -361,6 +385,18 @@ def _try(
     if not parts:
         return {n: Values([]) for n in names}, good
     return {n: concat([p[n] for p in parts]) for n in names}, good
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """Equal, but for the last bits that a matrix product may change."""
+    if isinstance(a, float | np.ndarray) and isinstance(b, float | np.ndarray):
+        a, b = np.asarray(a), np.asarray(b)
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return False
+        if a.dtype.kind in "fc":
+            return bool(np.allclose(a, b, rtol=1e-4, atol=1e-6, equal_nan=True))
+        return bool(np.array_equal(a, b))
+    return type(a) is type(b) and bool(a == b)
 
 
 def _read_only(value: Any, owned: bool) -> Any:

@@ -29,6 +29,15 @@ def fingerprint(node: Node) -> str:
     return _Hasher().node(node)
 
 
+_MEANING = ("seed",)
+"""Options that change what a pipeline gives; the others say how it is run."""
+
+
+def says_only_how(node: Node) -> bool:
+    """Whether a node changes nothing about the stream."""
+    return isinstance(node, Options) and not any(name in _MEANING for name, _ in node.values)
+
+
 def opaque_parts(value: Any) -> list[str]:
     """The names of what could not be hashed stably within `value`; empty when all could."""
     hasher = _Hasher()
@@ -46,6 +55,8 @@ class _Hasher:
         self.opaque: list[str] = []
 
     def node(self, node: Node) -> str:
+        if says_only_how(node):
+            return fingerprint(node.inputs[0])
         for child in node.inputs:
             self._write("in", fingerprint(child).encode())
         self._write("node", node.verb.encode())
@@ -58,7 +69,7 @@ class _Hasher:
             if isinstance(node, Source) and field.name == "columns":
                 continue  # which columns are read is how, not what
             if isinstance(node, Options):
-                value = tuple(p for p in value if p[0] == "seed")
+                value = tuple(p for p in value if p[0] in _MEANING)
             self._write("field", field.name.encode())
             self.add(value, field.name)
         return self._digest.hexdigest()

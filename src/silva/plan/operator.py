@@ -38,6 +38,17 @@ def register_operator(operator: Operator) -> Operator:
     return operator
 
 
+def adopt_operators(operators: tuple[Operator, ...]) -> None:
+    """Makes operators known that came along with a stage, in a process that does not have them."""
+    for found in operators:
+        _OPERATORS.setdefault(found.name, found)
+
+
+def is_built_in(operator: Operator) -> bool:
+    """Whether every process can find the operator by its name alone."""
+    return operator.kernel.__module__.partition(".")[0] == "silva"
+
+
 def operator(name: str) -> Operator:
     """The operator of that name; built-in kinds are imported when first asked for."""
     if name not in _OPERATORS:

@@ -55,6 +55,8 @@ class Executor:
         self._process = os.getpid()
         self.sizes: Iterator[int] | None = None
         """Block sizes to use instead of the lanes' own choice: tests move block borders by it."""
+        self.epochs: int | None = None
+        """Epochs that there will be, where somebody said so."""
         self.segments = 1
         """Segments that run at once (stages × shards): memory is shared among them."""
 
@@ -72,8 +74,8 @@ class Executor:
     def run(self, node: Any, source: Any, context: Context) -> Iterator[tuple[Any, Result]]:
         """Results in order, each with the trail of its input, for as long as `source` has any."""
         lane = self.lane(node)
-        if isinstance(source, PlacesInput):
-            lane.rows_left = source.left()
+        rows = source.left() if isinstance(source, PlacesInput) else None
+        lane.begin(rows, context.epoch & 0xFFFFFFFF, self.epochs)
         window: deque[tuple[Any, Task, Pool, int]] = deque()
         ended = False
         closings = self._closings

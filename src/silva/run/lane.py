@@ -65,6 +65,8 @@ class Lane:
         self.budget = budget
         self.align = 1
         self.rows_left: int | None = None
+        self.later_rows = 0
+        """Rows of epochs to come, as far as can be told."""
         self.stats = LaneStats()
         self.probe = GilProbe() if _has_functions(stage) else None
         """Watches the lock while functions run; of built-in operators it is known."""
@@ -133,6 +135,15 @@ class Lane:
         by_bytes = min(_BLOCK_BYTES, self.budget // 8) / max(self._bytes_per_row, 1e-9)
         self._rows = max(1, int(min(by_time, by_bytes, self._most_rows, self._rows * 4)))
 
+    def begin(self, rows: int | None, epoch: int, epochs: int | None) -> None:
+        """An epoch begins: what was too little for a worker before may be enough by now. Where
+        nobody says how many epochs there are, as many are expected as there were."""
+        self.rows_left = rows
+        more = epoch if epochs is None else max(epochs - epoch - 1, 0)
+        self.later_rows = more * (rows or 0)
+        if self.forced is None and self.backend == "inline" and self.workers:
+            self.decided = False
+
     def decide(self) -> None:
         """Chooses the backend once enough was seen, by what the stage costs and who holds the
         lock."""
@@ -142,6 +153,7 @@ class Lane:
         share = _OPERATORS_SHARE if self.probe is None else self.probe.share
         per_row = self._seconds_per_row
         left = float("inf") if self.rows_left is None else self.rows_left * per_row
+        left += self.later_rows * per_row
         meanwhile = self.consumer_seconds / max(self.stats.busy, 1e-9)
         # Amdahl: the lock is one lane; and beside a worker, the consumer's own time is free
         by_threads = _overlapped(1 / (share + (1 - share) / self.workers), meanwhile)
@@ -193,8 +205,6 @@ def _reads_python(stage: Runs) -> bool:
 def _calls_python(stage: Runs) -> bool:
     """Whether a function is called for every row."""
     return any(isinstance(step, Call | MapWhole) for step in getattr(stage, "steps", ())) or any(
-        isinstance(step, Keep)
-        and isinstance(step.step, Function)
-        and not step.step.marks.batched
+        isinstance(step, Keep) and isinstance(step.step, Function) and not step.step.marks.batched
         for step in getattr(stage, "steps", ())
     )

@@ -23,8 +23,8 @@ def pickle_stage(stage: Runs) -> bytes:
         data: bytes = cloudpickle.dumps(stage)
     except Exception as error:
         raise PicklingError(
-            f"`{stage.label}` cannot be sent to a worker process: {_culprit(stage) or error}. Build it "
-            "in the worker with @sv.stateful, or use loader(backend='threads')"
+            f"`{stage.label}` cannot be sent to a worker process: {_culprit(stage) or error}. "
+            "Build it in the worker with @sv.stateful, or use loader(backend='threads')"
         ) from error
     return data
 

@@ -1,9 +1,9 @@
 """Worker processes: one thread of the parent looks after each.
 
-The thread keeps its worker busy (two tasks at a time, so that the next is there when one is done), takes
-results, and when the worker dies starts another and hands its tasks out again. A task on which three
-workers died is an error that names its rows. A worker that is stopped, or is still at a task that
-another has done meanwhile, is ended and replaced.
+The thread keeps its worker busy (two tasks at a time, so that the next is there when one is done),
+takes results, and when the worker dies starts another and hands its tasks out again. A task on which
+three workers died is an error that names its rows. A worker that is stopped, or is still at a task
+that another has done meanwhile, is ended and replaced.
 """
 
 from __future__ import annotations
@@ -271,7 +271,7 @@ class _Keeper:
             pool._changed.notify_all()
 
     def _after_false_start(self, status: int | None) -> None:
-        """Gives up where no worker can be had; where others work, it tries again, but not in haste."""
+        """Gives up where no worker can be had; where others work, tries again, but not in haste."""
         pool = self._pool
         with pool._changed:
             pool._false_starts += 1
@@ -302,8 +302,8 @@ class _Keeper:
         """No worker can be had: everything that waits for one fails, now and later."""
         if not isinstance(error, SilvaError):
             wrapped = WorkerError(
-                f"a worker process could not be kept ({type(error).__name__}: {error}); if the limit "
-                "of open files or of memory is low, raise it, or use loader(backend='threads')"
+                f"a worker process could not be kept ({type(error).__name__}: {error}); if the "
+                "limit of open files or memory is low, raise it, or use loader(backend='threads')"
             )
             wrapped.__cause__ = error
             error = wrapped

@@ -276,7 +276,7 @@ class Stream:
         collates = isinstance(plan.input, physical.Batch) and plan.input.spec.collate is not None
         source = _BatchInput(self._blocks(plan.input) if collates else self._values(plan.input))
         key = f"failed in {plan.name}"
-        failed = int(self._states.get(key, 0))  # type: ignore[call-overload]
+        failed = int(self._states.get(key, 0))
         self._failures.resume(failed, 0)
         for state, result in self._executor.run(plan, source, self._context):
             for failure in result.failures:

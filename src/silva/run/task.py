@@ -20,8 +20,8 @@ class Task:
     """A stage, its input, and in time its result."""
 
     __slots__ = (
-        "attempts", "cancelled", "context", "error", "finished", "payload", "result", "stage",
-        "started", "runs", "wake", "_lock",
+        "_lock", "attempts", "cancelled", "context", "error", "finished", "payload", "result",
+        "runs", "stage", "started", "wake",
     )  # fmt: skip
 
     def __init__(self, stage: Runs, payload: Any, context: Context) -> None:

@@ -120,8 +120,8 @@ def thread_stacks(threads: Iterable[threading.Thread]) -> str:
 
 
 def join_all(threads: Iterable[threading.Thread], seconds: float) -> None:
-    """Waits for threads to end, `seconds` for all of them together. Garbage collection may call this
-    on one of the threads themselves."""
+    """Waits for threads to end, `seconds` for all of them together. Garbage collection may call
+    this on one of the threads themselves."""
     until = time.monotonic() + seconds
     mine = list(threads)
     if threading.current_thread() in mine:

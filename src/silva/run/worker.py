@@ -1,7 +1,8 @@
 """A worker process: this file is run as it is, never the user's script a second time.
 
-The parent sends stages once and then inputs; results go back through the channel. A second thread reads
-the socket, so that the process ends at once when the parent is gone, whatever the main thread does.
+The parent sends stages once and then inputs; results go back through the channel. A second thread
+reads the socket, so that the process ends at once when the parent is gone, whatever the main thread
+does.
 """
 
 from __future__ import annotations

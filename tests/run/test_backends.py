@@ -1,0 +1,110 @@
+"""Where stages run: chosen by measuring, forced when asked, and never seen in the stream."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import silva as sv
+from silva.columns import Array
+from silva.run.lane import Lane
+from silva.testing import stream
+
+
+def lane(rows_left: int | None, *, workers: int = 2, share: float = 1.0) -> Lane:
+    made = Lane(_stage(), "stage", None, workers, 1 << 30)
+    made.rows_left = rows_left
+    made.probe._waited, made.probe._watched = share, 1.0
+    return made
+
+
+def _stage() -> object:
+    rows = sv.from_columns({"x": range(3)}).derive(y=lambda x: x)
+    return rows.loader(backend="inline")._lowered().stage
+
+
+def decide(made: Lane, *, per_row: float, bytes_per_row: float = 8, consumer: float = 0.0) -> str:
+    made.stats.busy = 1.0
+    made.consumer_seconds = consumer
+    made._seconds_per_row, made._bytes_per_row = per_row, bytes_per_row
+    made.decide()
+    return made.backend
+
+
+def test_heavy_python_goes_to_processes():
+    assert decide(lane(20_000), per_row=200e-6) == "processes"
+
+
+def test_native_work_goes_to_threads():
+    assert decide(lane(20_000, share=0.05), per_row=2e-3, bytes_per_row=600e3) == "threads"
+
+
+def test_little_work_stays_where_it_is():
+    assert decide(lane(1_000), per_row=1e-6) == "inline"
+    assert decide(lane(1_000_000), per_row=0.2e-6) == "inline"
+
+
+def test_one_worker_pays_when_the_trainer_is_busy_meanwhile():
+    alone = lane(20_000, workers=1, share=0.05)
+    assert decide(alone, per_row=1e-3) == "inline"
+    beside = lane(20_000, workers=1, share=0.05)
+    assert decide(beside, per_row=1e-3, consumer=1.0) == "threads"
+
+
+def test_short_epochs_are_added_up():
+    made = lane(4_000)
+    assert decide(made, per_row=114e-6) == "inline"
+    made.begin(4_000, epoch=3, epochs=None)
+    assert decide(made, per_row=114e-6) == "processes"
+    made = lane(4_000)
+    made.begin(4_000, epoch=0, epochs=10)
+    assert decide(made, per_row=114e-6) == "processes"
+
+
+def test_the_choice_is_told():
+    made = lane(20_000)
+    decide(made, per_row=200e-6)
+    assert "200 µs a row" in made.reason
+    assert "the lock is held 100%" in made.reason
+
+
+@pytest.mark.parametrize("workers", [0, 1, "auto"])
+def test_auto_gives_the_same_stream(workers):
+    rows = sv.from_columns({"x": range(300)}).derive(y=lambda x: sum(range(x))).batch(7)
+    with rows.loader(workers=workers) as loader:
+        assert stream(loader) == stream(rows.loader(backend="inline"))
+
+
+def test_operators_of_ones_own_work_in_processes():
+    def negate(columns, params, draw):
+        return Array(-columns[0].settled().data * params["times"])
+
+    sv.register_operator(sv.Operator("test.negate", negate))
+
+    class Number(sv.Expr):
+        def negate(self, times):
+            return self._call("test.negate", times=times)
+
+    rows = sv.from_columns({"x": np.arange(5)}).derive(y=Number("x").negate(2)).batch(5)
+    with rows.loader(backend="processes", workers=1) as loader:
+        assert next(iter(loader))["y"].tolist() == [0, -2, -4, -6, -8]
+
+
+def test_a_batched_function_that_looks_at_its_neighbours_is_found():
+    @sv.batched
+    def centred(x):
+        return x - x.mean()
+
+    with pytest.raises(sv.ColumnError, match=r"neighbours.*size=n"):
+        list(sv.from_columns({"x": np.arange(9)}).derive(y=centred).batch(3).loader(workers=0))
+
+
+def test_memory_bounds_what_waits_and_one_large_row_goes_alone():
+    made = Lane(_stage(), "stage", "threads", 2, budget=1000)
+    made._bytes_per_row, made._rows = 400.0, 1
+    assert made.admits(0, 0, 0, 0)
+    assert made.admits(1, 1, 0, 1)
+    assert not made.admits(2, 2, 400, 1)
+    made._bytes_per_row = 1e9
+    assert made.admits(0, 0, 0, 0)
+    assert not made.admits(1, 1, 0, 1)
