@@ -13,8 +13,8 @@ A pipeline is rows with named columns and the functions that derive them:
 >>> sum(len(batch["y"]) for batch in train.loader(workers=0))
 50
 
-Public names are imported when they are first used: a worker process, which needs few of them, starts
-in half the time.
+Public names are imported when they are first used: a worker process, which needs few of them,
+starts in half the time.
 """
 
 from importlib import import_module

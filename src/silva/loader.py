@@ -209,7 +209,7 @@ class Loader:
         return Context(self._seed, epoch, "skip" if isinstance(policy, Skip) else "raise")
 
     def _column_values(self, plan: logical.Node, name: str) -> np.ndarray:
-        """A whole column of a plan, read here and now: weights must be known before the first row."""
+        """A whole column of a plan, read here and now: weights must be known before row 0."""
         picked = logical.Batch(logical.Select(without_shuffles(plan), (name,)), 4096)
         loader = Loader(picked, backend="inline", seed=self._seed)
         parts = [batch[name] for batch in loader]

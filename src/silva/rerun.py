@@ -1,8 +1,9 @@
 """One row, run alone: what `pipeline.row(key)` does with the key that an error message shows.
 
-A key is `source:row` (of a chunked source `source:unit/row`), with `:place` for a part of an exploded row. The row goes through the
-steps between its source and whatever regroups rows: `batch`, `bucket`, `pack`, or a `zip` with
-other rows. Of `mix` and `concat` only the branch of its source is run.
+A key is `source:row` (of a chunked source `source:unit/row`), with `:place` for a part of an
+exploded row. The row goes through the steps between its source and whatever regroups rows:
+`batch`, `bucket`, `pack`, or a `zip` with other rows. Of `mix` and `concat` only the branch of its
+source is run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`sv.read_…` and `sv.from_…`: pipelines that begin with a source. Formats are imported when used."""
+"""`sv.read_…`, `sv.from_…`: pipelines that begin with a source; formats are imported when used."""
 
 from __future__ import annotations
 

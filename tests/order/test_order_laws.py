@@ -23,7 +23,7 @@ def test_a_permutation_hits_every_place_once(n, seed):
 def test_a_permutation_is_computed_place_by_place_and_stays_inside(n, seed):
     places = np.array([0, n // 2, n - 1])
     together = permute(places, n, seed)
-    assert ((0 <= together) & (together < n)).all()
+    assert ((together >= 0) & (together < n)).all()
     assert [int(permute(places[i : i + 1], n, seed)[0]) for i in range(3)] == together.tolist()
 
 
@@ -39,7 +39,7 @@ def test_draws_are_a_function_of_the_row_alone(ids, count):
     rows = np.array(ids, dtype=np.uint64)
     key = stream_key(1, 2, "step")
     together = Draw(key, rows).uniform(count)
-    assert ((0 <= together) & (together < 1)).all()
+    assert ((together >= 0) & (together < 1)).all()
     for i in range(len(ids)):
         assert np.array_equal(Draw(key, rows[i : i + 1]).uniform(count)[0], together[i])
     generators = [g.random() for g in Draw(key, rows).generators()]

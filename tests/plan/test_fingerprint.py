@@ -16,7 +16,8 @@ K = 3
 def helper(v): return v * K
 def make(c):
     table = {"a": np.arange(3), "b": (1, "x", frozenset({2, 1}))}
-    return sv.from_columns({"x": range(5)}).derive(y=lambda x, d=2: helper(x) + c + d + len(table)).batch(2)
+    rows = sv.from_columns({"x": range(5)})
+    return rows.derive(y=lambda x, d=2: helper(x) + c + d + len(table)).batch(2)
 print(make(%s).fingerprint)
 """
 
@@ -75,9 +76,9 @@ def test_a_changed_pipeline_refuses_a_state_and_says_what_changed():
     next(iter(loader))
     state = loader.state_dict()
     pipeline(1).loader(backend="inline").load_state_dict(state)
-    with pytest.raises(sv.StateError, match="derive y.*other code, constants"):
+    with pytest.raises(sv.StateError, match=r"derive y.*other code, constants"):
         pipeline(2).loader(backend="inline").load_state_dict(state)
-    with pytest.raises(sv.StateError, match="batch 2.*batch 3"):
+    with pytest.raises(sv.StateError, match=r"batch 2.*batch 3"):
         pipeline(1, 3).loader(backend="inline").load_state_dict(state)
     pipeline(2).loader(backend="inline").load_state_dict(state, allow_changed=True)
 

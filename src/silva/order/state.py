@@ -60,7 +60,7 @@ def new_state(
 
 def check_state(state: Any, identity: Identity, allow_changed: bool) -> State:
     """The state, if it can be loaded for this pipeline."""
-    if not isinstance(state, Mapping) or not _FIELDS <= set(state):
+    if not isinstance(state, Mapping) or not set(state) >= _FIELDS:
         raise StateError("this is not a state of a silva loader")
     if state["silva"] != VERSION:
         raise StateError(
@@ -75,7 +75,7 @@ def check_state(state: Any, identity: Identity, allow_changed: bool) -> State:
     return dict(state)
 
 
-def _difference(state: State, identity: Identity) -> str:
+def _difference(state: Mapping[str, Any], identity: Identity) -> str:
     saved = [tuple(line) for line in state.get("outline", [])]
     now = [tuple(line) for line in identity.outline]
     for i, (old, new) in enumerate(zip(saved, now, strict=False)):
@@ -108,8 +108,8 @@ def merge_states(states: Sequence[State]) -> State:
                 raise StateError(f"shard {name} is in two of the states")
             if cursors.setdefault(name, cursor) != cursor:  # how many batches were taken, …
                 raise StateError(
-                    f"the ranks differ in {name!r} ({cursors[name]!r} and {cursor!r}), which belongs "
-                    "to a rank and not to a shard: resume with the same number of ranks"
+                    f"the ranks differ in {name!r} ({cursors[name]!r} and {cursor!r}), which "
+                    "belongs to a rank and not to a shard: resume with the same number of ranks"
                 )
     return {**first, "cursors": cursors}
 

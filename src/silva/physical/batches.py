@@ -114,12 +114,13 @@ class BatchStage:
         batch: BatchValue | None = payload
         for node in self.nodes:
             assert batch is not None
+            given: BatchValue = batch
             before = time.perf_counter()
             try:
-                batch = _apply(node, batch, context, worker)
+                batch = _apply(node, given, context, worker)
             except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it is, it is a failure
                 failures += (_failure(payload, node, error),)
-                batch = _substituted(node, batch, context)
+                batch = _substituted(node, given, context)
             spent.append(time.perf_counter() - before)
             if batch is None:
                 break

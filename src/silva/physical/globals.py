@@ -1,8 +1,8 @@
 """Functions that use the global generators of `random`, `numpy.random` or `torch`.
 
 They are found by comparing the generators' states after a block, not by reading names. A block in
-which they moved is done again with the generators seeded per row; the states that the caller had are
-put back.
+which they moved is done again with the generators seeded per row; the states that the caller had
+are put back.
 
 The generators belong to the whole process, so a block that is seeded has them to itself: threads
 that call other functions meanwhile wait at the `GATE`.

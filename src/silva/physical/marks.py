@@ -1,10 +1,10 @@
 """Whether a global generator has moved, told in 2 µs instead of 90.
 
-Copying the states of all generators for every block would cost more than many blocks. A *mark* reads two
-words of each Mersenne Twister straight from memory: where it stands, and a word that changes when it
-wraps around. As long as marks are equal, the last full copy (`GlobalStates`) is still true. Where a
-generator is of another kind, or holds a Gaussian back that would be given without moving, no mark is
-taken and states are compared in full.
+Copying the states of all generators for every block would cost more than many blocks. A *mark*
+reads two words of each Mersenne Twister straight from memory: where it stands, and a word that
+changes when it wraps around. As long as marks are equal, the last full copy (`GlobalStates`) is
+still true. Where a generator is of another kind, or holds a Gaussian back that would be given
+without moving, no mark is taken and states are compared in full.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class Snapshot:
 
 def mark() -> Any:
     """Where every global generator stands; None where that cannot be told at a glance."""
-    bits = np.random.mtrand._rand._bit_generator  # type: ignore[attr-defined]
+    bits = np.random.mtrand._rand._bit_generator
     if not _LAYOUT_IS_KNOWN or type(bits).__name__ != "MT19937":
         return None
-    python = _words(id(random._inst) + _HEADER)  # type: ignore[attr-defined]
+    python = _words(id(random._inst) + _HEADER)
     address = bits.ctypes.state_address  # key[624], then the position in it
     position = ctypes.c_int32.from_address(address + 4 * _WORDS).value
     torch = getattr(sys.modules.get("torch"), "default_generator", None)

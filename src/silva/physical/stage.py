@@ -19,8 +19,8 @@ from silva.physical.globals import seeding
 from silva.physical.rows import Rows
 from silva.physical.steps import Step
 from silva.plan import expr
-from silva.plan.operator import adopt_operators, is_built_in, operator
 from silva.plan.function import Function
+from silva.plan.operator import adopt_operators, is_built_in, operator
 
 TAG_SHIFT = np.uint64(56)
 """A row's identity holds its source in the top 8 bits."""

@@ -1,10 +1,11 @@
 """Messages between a parent and a worker process; large buffers travel in shared memory.
 
 A message is pickled with its buffers out of band. Small ones follow in the socket; large ones are
-written into an anonymous shared segment (memfd) that the receiver maps once and reads without a copy.
-A segment is used again when every array over it is gone; the receiver then names it in its next
-message. Nothing has a name in the file system, so nothing can be left behind, whoever is killed.
-Where the system has no shared memory or descriptors to give, everything goes through the socket.
+written into an anonymous shared segment (memfd) that the receiver maps once and reads without a
+copy. A segment is used again when every array over it is gone; the receiver then names it in its
+next message. Nothing has a name in the file system, so nothing can be left behind, whoever is
+killed. Where the system has no shared memory or descriptors to give, everything goes through the
+socket.
 """
 
 from __future__ import annotations

@@ -154,8 +154,8 @@ class Executor:
     def _result(self, lane: Lane, task: Task, pool: Pool, closings: int) -> Result:
         began = monotonic()
         if pool is self._inline:
-            watch = lane.probe is not None and not lane.decided
-            with lane.probe if watch else contextlib.nullcontext():
+            probe = None if lane.decided else lane.probe
+            with probe or contextlib.nullcontext():
                 pool.wait(task, lambda waited: None)
         else:
             if isinstance(pool, ProcessPool) and self._may_help(lane, pool) and pool.claim(task):

@@ -1,4 +1,4 @@
-"""How one stage is run at the moment: how large its blocks are, how many are in flight, and where."""
+"""How one stage is run at the moment: how large its blocks are, how many in flight, and where."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def _duration(seconds: float) -> str:
 def _has_functions(stage: Runs) -> bool:
     """Whether the stage calls functions of the user's, or reads a source that may hold the lock."""
     steps = getattr(stage, "steps", None)
-    if steps is None or getattr(stage, "read", None) is not None and _reads_python(stage):
+    if steps is None or (getattr(stage, "read", None) is not None and _reads_python(stage)):
         return True
     return any(
         isinstance(getattr(step, "function", None) or getattr(step, "step", None), Function)

@@ -1,9 +1,9 @@
 """Worker processes: one thread of the parent looks after each.
 
 The thread keeps its worker busy (two tasks at a time, so that the next is there when one is done),
-takes results, and when the worker dies starts another and hands its tasks out again. A task on which
-three workers died is an error that names its rows. A worker that is stopped, or is still at a task
-that another has done meanwhile, is ended and replaced.
+takes results, and when the worker dies starts another and hands its tasks out again. A task on
+which three workers died is an error that names its rows. A worker that is stopped, or is still at
+a task that another has done meanwhile, is ended and replaced.
 """
 
 from __future__ import annotations
