@@ -30,7 +30,7 @@ def settle(values: Values, allocate: Allocate = np.empty) -> Column:
     (kind,) = values.kinds
     if kind in _NUMBERS:
         try:
-            return Array(np.array(values.items, dtype=_NUMBERS[kind]))
+            return Array(np.fromiter(values.items, _NUMBERS[kind], len(values)))
         except OverflowError:  # beyond int64: Python's integers are kept as they are
             return values
     if kind is np.ndarray or kind is np.memmap:

@@ -120,8 +120,10 @@ class CallColumns:
             return _try(rows, self.label, self.into, run_seeded if seeded else run, each)
 
         made = _settle(rows, watched(self.function.fn, worker, attempt))
-        if not fixed and not self.function.takes_rng and worker.is_first(self.function):
-            self._check_neighbours(run, made, len(rows), worker)
+        drew = self.function.takes_rng or worker.moved or worker.seeded(self.function)
+        whole = len(rows.failures) == failed  # where a row failed, its block cannot be run again
+        if not fixed and not drew and whole and worker.is_first(self.function):
+            self._check_neighbours(run, made, len(rows))
         rows.columns = {**rows.columns, **made}
 
     def _check_neighbours(
@@ -129,10 +131,9 @@ class CallColumns:
         run: Callable[[int, int], dict[str, Column]],
         made: dict[str, Column],
         count: int,
-        worker: Worker,
     ) -> None:
         """On the first block of a worker: do the rows come out the same when it is cut in two?"""
-        if count < 2 or worker.seeded(self.function):
+        if count < 2:
             return
         halves = run(0, count // 2), run(count // 2, count)
         for name in self.into:
