@@ -16,6 +16,8 @@ import pytest
 from failure_tools import start_script, until
 
 import silva as sv
+from silva.physical.context import Context
+from silva.run.task import Task
 
 ROWS = sv.from_columns({"x": range(4000)})
 
@@ -91,6 +93,22 @@ def test_twenty_broken_loops_on_one_loader_leak_nothing():
             counts.append(descriptors())
             assert loader.epoch == i
         assert counts[-1] <= counts[0]
+
+
+@pytest.mark.timeout(60)
+def test_tasks_that_nobody_wants_any_more_do_not_cost_a_worker():
+    pipeline = ROWS.take(40).derive(y=wide).batch(4)
+    with pipeline.loader(backend="processes", workers=1) as loader:
+        list(loader)
+        workers = loader._executor.processes()
+        pool = loader._executor._pools["processes"]
+        (stage, _) = next(iter(pool._stages.values()))
+        task = Task(stage, None, Context(0, 0))
+        task.cancelled = True
+        pool.submit(task)
+        list(loader)
+        assert loader._executor.processes() == workers
+        assert [p.pid for p in psutil.Process().children()] == workers
 
 
 @pytest.mark.timeout(60)

@@ -3,6 +3,7 @@ block."""
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -166,7 +167,7 @@ class Stage:
         adopt_operators(state.pop("operators"))
         self.__dict__.update(state)
 
-    @property
+    @functools.cached_property
     def label(self) -> str:
         parts = [self.read.label] if self.read else []
         return " → ".join([*parts, *(s.label for s in self.steps if s.label)]) or "pass"

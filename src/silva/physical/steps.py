@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import compress
@@ -32,7 +33,7 @@ class Call:
     into: tuple[str, ...]
     id: str
 
-    @property
+    @functools.cached_property
     def label(self) -> str:
         return f"{', '.join(self.into)} = {show_step(self.function)}"
 
@@ -86,7 +87,7 @@ class CallColumns:
     into: tuple[str, ...]
     id: str
 
-    @property
+    @functools.cached_property
     def label(self) -> str:
         return f"{', '.join(self.into)} = {show_step(self.function)}"
 
@@ -156,7 +157,7 @@ class Evaluate:
     into: tuple[str, ...]
     id: str
 
-    @property
+    @functools.cached_property
     def label(self) -> str:
         return f"{self.into[0]} = {show_step(self.term)}"
 
@@ -173,7 +174,7 @@ class Keep:
     step: expr.Term | Function
     id: str
 
-    @property
+    @functools.cached_property
     def label(self) -> str:
         return f"filter {show_step(self.step)}"
 
@@ -238,7 +239,7 @@ class Spread:
 
     column: str
 
-    @property
+    @functools.cached_property
     def label(self) -> str:
         return f"explode {self.column}"
 
@@ -280,7 +281,7 @@ class MapWhole:
     into: tuple[str, ...]
     id: str
 
-    @property
+    @functools.cached_property
     def label(self) -> str:
         return f"map_rows {show_step(self.function)}"
 

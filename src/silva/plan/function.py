@@ -228,11 +228,15 @@ def locate(fn: Any) -> str:
     if isinstance(fn, functools.partial):
         return locate(fn.func)
     target = inspect.unwrap(fn) if callable(fn) else fn
-    caller = vars(type(target)).get("__call__")  # of an object that is called like a function
-    code = getattr(target, "__code__", None) or getattr(caller, "__code__", None)
-    if code is not None:
-        return f"{code.co_filename}:{code.co_firstlineno}"
-    try:
-        return f"{inspect.getsourcefile(target)}:{inspect.getsourcelines(target)[1]}"
-    except (TypeError, OSError):
-        return f"built-in {describe(fn)}"
+    code = getattr(target, "__code__", None) or _code_of_class(
+        target if isinstance(target, type) else type(target)
+    )
+    return (
+        f"built-in {describe(fn)}" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+    )
+
+
+def _code_of_class(cls: type) -> Any:
+    """Code of a method that tells where a class was written: of `__call__`, else of any."""
+    methods = [vars(cls).get("__call__"), *vars(cls).values()]
+    return next((m.__code__ for m in methods if hasattr(m, "__code__")), None)

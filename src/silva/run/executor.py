@@ -24,6 +24,9 @@ from silva.run.rowstore import Room, RowStore
 from silva.run.task import Pool, Task, execute
 from silva.run.threads import PAUSE, InlinePool, ThreadPool
 
+_START_SECONDS = 60.0
+"""Time that worker processes have to start, whatever the deadline of a step."""
+
 
 class Executor:
     """Owns the pools of a loader. Stages share them; they live until the loader is closed."""
@@ -43,6 +46,8 @@ class Executor:
         self._deadline = deadline
         self._ordered = ordered
         self._closings = 0
+        self._ready_at = 0.0
+        """When worker processes were last seen starting: a deadline counts from then on."""
         self._inline = InlinePool()
         self._pools: dict[str, Pool] = {}
         self.lanes: dict[str, Lane] = {}
@@ -192,7 +197,11 @@ class Executor:
             ran = 0.0 if task.started is None else monotonic() - task.started
             if max(waited, ran) > max(self.slow_seconds, self.slow_times * usual):
                 pool.race(task)
-        if waited > self._deadline:
+        starting = isinstance(pool, ProcessPool) and not pool.ready
+        if starting:
+            self._ready_at = monotonic()
+        waited = waited if starting else min(waited, monotonic() - self._ready_at)
+        if waited > (_START_SECONDS if starting else self._deadline):
             raise DeadlineError(
                 f"no result from `{lane.stage.label}` for {waited:.0f} s "
                 f"(deadline={self._deadline:g}), on {task.describe()}.\n{pool.stacks()}"

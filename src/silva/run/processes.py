@@ -196,22 +196,24 @@ class _Keeper:
                 self._take_result()
 
     def _next(self, wait: bool) -> Task | None:
-        """A task to send, if there is one; it is this worker's from here on."""
+        """A task to send, if there is one (`wait`: until there is, or the pool is closed); it is
+        this worker's from here on."""
         pool = self._pool
         with pool._changed:
-            while wait and not pool._tasks and not pool._closing:
+            while not pool._closing:
+                while pool._tasks:
+                    task = pool._tasks.popleft()
+                    if not (task.cancelled or task.finished.is_set()):
+                        task.runs += 1
+                        self._outstanding.append(task)
+                        if len(self._outstanding) == 1:
+                            task.started = time.monotonic()
+                        return task
+                if not wait:
+                    return None
                 pool._changed.wait(timeout=1)
                 if self.process is not None and self.process.poll() is not None:
                     raise EOFError
-            while pool._tasks and not pool._closing:
-                task = pool._tasks.popleft()
-                if task.cancelled or task.finished.is_set():
-                    continue
-                task.runs += 1
-                self._outstanding.append(task)
-                if len(self._outstanding) == 1:
-                    task.started = time.monotonic()
-                return task
         return None
 
     def _send(self, task: Task) -> None:
