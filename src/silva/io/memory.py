@@ -48,10 +48,14 @@ class Memory:
     def length(self) -> int:
         return self.count
 
+    def read_run(self, start: int, stop: int, columns: tuple[str, ...]) -> dict[str, Column]:
+        """Consecutive rows, without a copy."""
+        return {name: self.data[name].slice(start, stop) for name in columns}
+
     def read(self, rows: np.ndarray, columns: tuple[str, ...]) -> dict[str, Column]:
         run = as_run(rows)
         if run is not None:
-            return {name: self.data[name].slice(*run) for name in columns}
+            return self.read_run(*run, columns)
         return {name: self.data[name].take(rows) for name in columns}
 
 

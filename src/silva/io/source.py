@@ -67,3 +67,10 @@ class Chunked(Source, Protocol):
         Every run holds at least one row and exactly these columns (with no columns asked for, the
         length of the run is told by a column called `""`).
         """
+
+
+def runs_user_code(source: Source) -> bool:
+    """Whether reading calls functions of the user's (a dataset's `__getitem__`, say), which may
+    hold Python's lock or draw from global generators. Sources of one's own are taken to."""
+    own = type(source).__module__.partition(".")[0] == "silva"
+    return bool(getattr(source, "runs_user_code", not own))

@@ -30,6 +30,7 @@ _UNSIZED = 1 << 10
 @dataclass(frozen=True, eq=False)
 class MapDataset(Travels):
     access: ClassVar[Literal["indexed"]] = "indexed"
+    runs_user_code: ClassVar[bool] = True
     carried: ClassVar[tuple[str, ...]] = ("_names",)
     dataset: Any
     given: tuple[str, ...] | None

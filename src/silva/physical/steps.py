@@ -197,7 +197,7 @@ class Keep:
         if not isinstance(column, Array) or column.data.ndim != 1:
             _keep_true(rows, column.rows(), self.label)
         else:
-            flags = column.data.astype(bool)
+            flags = column.data.astype(bool, copy=False)
             rows.keep(flags if column.valid is None else flags & column.valid)
 
 

@@ -159,8 +159,7 @@ class Executor:
     def _result(self, lane: Lane, task: Task, pool: Pool, closings: int) -> Result:
         began = monotonic()
         if pool is self._inline:
-            probe = None if lane.decided else lane.probe
-            with probe or contextlib.nullcontext():
+            with lane.watch() or contextlib.nullcontext():
                 pool.wait(task, lambda waited: None)
         else:
             if isinstance(pool, ProcessPool) and self._may_help(lane, pool) and pool.claim(task):

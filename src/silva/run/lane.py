@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from silva.io.source import runs_user_code
 from silva.physical.stage import Result, Runs
 from silva.physical.steps import Call, Keep, MapWhole
 from silva.plan.function import Function
@@ -16,11 +17,13 @@ _BLOCK_SECONDS = 0.05
 """Long enough to hide what a block costs to hand over, short enough to start and stop quickly."""
 _BLOCK_BYTES = 8 << 20
 _MOST_ROWS = 1 << 17
-_MOST_PYTHON_ROWS = 1 << 14
+_MOST_PYTHON_ROWS = 1 << 12
 """Lists of more Python objects than this fall out of the CPU's cache."""
 _FIRST_ROWS = 32
 _ENOUGH_SECONDS = 0.04
 """Time to watch a stage before deciding where it runs."""
+_WATCHED_SECONDS = 0.004
+"""Python's lock changes hands every 5 ms: in less, a probe sees little."""
 _COPY_SECONDS = 1 / 2e9
 """Seconds a byte costs to bring over from another process."""
 _OPERATORS_SHARE = 0.1
@@ -144,11 +147,21 @@ class Lane:
         if self.forced is None and self.backend == "inline" and self.workers:
             self.decided = False
 
+    def watch(self) -> GilProbe | None:
+        """The probe, where the next block is worth watching: long enough to tell something, or due
+        because a decision is."""
+        if self.decided or self.probe is None:
+            return None
+        long = self._rows * self._seconds_per_row > _WATCHED_SECONDS
+        return self.probe if long or self.stats.busy > _ENOUGH_SECONDS / 2 else None
+
     def decide(self) -> None:
         """Chooses the backend once enough was seen, by what the stage costs and who holds the
         lock."""
         if self.decided or self.stats.busy < _ENOUGH_SECONDS:
             return
+        if self.probe is not None and not self.probe.seconds:
+            return  # the next block is watched
         self.decided = True
         share = _OPERATORS_SHARE if self.probe is None else self.probe.share
         per_row = self._seconds_per_row
@@ -188,18 +201,13 @@ def _duration(seconds: float) -> str:
 
 def _has_functions(stage: Runs) -> bool:
     """Whether the stage calls functions of the user's, or reads a source that may hold the lock."""
-    steps = getattr(stage, "steps", None)
-    if steps is None or (getattr(stage, "read", None) is not None and _reads_python(stage)):
+    steps, read = getattr(stage, "steps", None), getattr(stage, "read", None)
+    if steps is None or (read is not None and runs_user_code(read.source)):
         return True
     return any(
         isinstance(getattr(step, "function", None) or getattr(step, "step", None), Function)
         for step in steps
     )
-
-
-def _reads_python(stage: Runs) -> bool:
-    """Whether reading runs the user's code: a torch dataset's."""
-    return type(stage.read.source).__module__.endswith((".torch", ".huggingface"))  # type: ignore[attr-defined]
 
 
 def _calls_python(stage: Runs) -> bool:
