@@ -66,7 +66,7 @@ def silva_tensors(rows: int) -> Open:
 WORKLOAD = Workload(
     name="arrays",
     title="600 kB arrays a row, returned from 2 processes, batches of 32",
-    setting=sizes({"rows": 1536}, {"rows": 192}),
+    setting=sizes({"rows": 6144}, {"rows": 192}),
     contestants=(
         Contestant("DataLoader, 2 workers", dataloader),
         Contestant("silva, 2 processes", silva_processes, key="image"),

@@ -14,7 +14,7 @@ from silva.testing import stream
 def lane(rows_left: int | None, *, workers: int = 2, share: float = 1.0) -> Lane:
     made = Lane(_stage(), "stage", None, workers, 1 << 30)
     made.rows_left = rows_left
-    made.probe._waited, made.probe._watched = share, 1.0
+    made.probe._waited, made.probe._watched, made.probe.seconds = share, 1.0, 1.0
     return made
 
 
