@@ -7,8 +7,9 @@ Motive: pipelines are shared and extended; a column that this job does not use s
     derive label = f(path)            source path, bytes
     source path, bytes
 
-Must not fire: when the step is impure (its effect is the point), or when a later step reads what it
-writes (`derive thumb = resize(image)` keeps `image`).
+Must not fire: when the step is impure (its effect is the point), when a later step reads what it
+writes (`derive thumb = resize(image)` keeps `image`), or when a later step writes the same column
+again (the order of the columns would change).
 
 Law: a pure step whose columns no later node reads does not change any column that is read.
 """
@@ -27,17 +28,20 @@ def apply(plan: Node) -> Node:
     return _visit(plan, frozenset(columns(plan)))
 
 
-def _visit(node: Node, wanted: frozenset[str]) -> Node:
+def _visit(node: Node, wanted: frozenset[str], later: frozenset[str] = frozenset()) -> Node:
+    """`later` are columns that a later step writes again: their place among the columns stays."""
     match node:
-        case Derive() if not wanted & set(node.into) and traits(node).pure:
-            return _visit(node.input, wanted)
+        case Derive() if not (wanted | later) & set(node.into) and traits(node).pure:
+            return _visit(node.input, wanted, later)
         case Derive():
             below = (wanted - set(node.into)) | set(step_reads(node.step))
+            later = later | set(node.into)
         case Filter():
             below = wanted | set(step_reads(node.step))
         case Select():
             below = frozenset(node.names)
         case Rename():
+            later = frozenset(columns(node.input))  # names change: keep every column's place
             old = {new: o for o, new in node.names}
             below = frozenset(old.get(n, n) for n in wanted)
         case Pack():
@@ -46,7 +50,7 @@ def _visit(node: Node, wanted: frozenset[str]) -> Node:
             below = frozenset(columns(node.inputs[0]))
         case _:
             return _everything(node)
-    return node.with_inputs((_visit(node.inputs[0], frozenset(below)),))
+    return node.with_inputs((_visit(node.inputs[0], frozenset(below), later),))
 
 
 def _everything(node: Node) -> Node:
