@@ -56,6 +56,3 @@ def _visit(node: Node, wanted: frozenset[str], later: frozenset[str] = frozenset
 def _everything(node: Node) -> Node:
     """A node that reads all columns of its inputs, or has several."""
     return node.with_inputs(tuple(_visit(c, frozenset(columns(c))) for c in node.inputs))
-
-
-__all__ = ["NAME", "apply"]

@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from silva.columns import Array, Block
 from silva.errors import ColumnError
-from silva.physical.batches import BatchValue, batch_value
 from silva.plan import node as logical
-from silva.run.flows.trail import Flow, Joined, Reader, State
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class BatchPiece:
-    """A batch, and how to find the state after it."""
-
-    value: Any
-    """A `BatchValue`, or a dict of arrays where nothing follows."""
-    state: Callable[[], dict[str, State]]
-    """Shard → state."""
+from silva.run.flows.trail import Flow, Reader, State
 
 
 class ShardReader:
@@ -41,9 +29,6 @@ class ShardReader:
             trail, start, size = runs[-1]
             self._last = (trail, start + size - 1)
         return blocks
-
-    def state(self) -> State:
-        return self._state if self._last is None else self._last[0].after(self._last[1])
 
     def snapshot(self) -> Callable[[], State]:
         last, state = self._last, self._state
@@ -109,6 +94,3 @@ def fast_arrays(block: Block) -> dict[str, np.ndarray] | None:
         data = column.data
         out[name] = data if data.flags.writeable else data.copy()
     return out
-
-
-__all__ = ["BatchPiece", "BatchValue", "Joined", "ShardReader", "batch_value", "batches"]
