@@ -16,6 +16,7 @@ from silva.columns.concat import concat
 from silva.columns.grouped import Grouped
 from silva.columns.lists import Lists
 from silva.columns.ragged import Ragged
+from silva.columns.recycle import empty
 from silva.columns.settle import settle
 from silva.columns.strings import Strings
 from silva.columns.values import Values
@@ -30,6 +31,7 @@ __all__ = [
     "Strings",
     "Values",
     "concat",
+    "empty",
     "from_arrow",
     "settle",
     "table_columns",

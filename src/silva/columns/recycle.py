@@ -1,0 +1,70 @@
+"""Large arrays from memory that was used before.
+
+Fresh memory costs a page fault for every 4 KiB, which for a batch of images or embeddings is more
+than computing it. `empty` hands out a buffer that an array had before which nobody holds any more:
+the last view of it, in whatever library, gives it back.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+_LEAST_BYTES = 1 << 20
+"""Below this, malloc recycles well enough."""
+_MOST_FREE_BYTES = 256 << 20
+"""Buffers that wait for their next use; what comes back beyond this is freed."""
+
+_free: dict[int, deque[mmap.mmap]] = {}
+_free_bytes = 0
+# No lock: `__del__` may run anywhere, also while this thread holds one. The deques' own operations
+# are atomic; the count of bytes may be off by a buffer for a moment, which only moves the limit.
+
+
+class _Lease(np.ndarray):
+    """All of a buffer. Arrays given out are views of it, so it goes when the last of them does."""
+
+    _buffer: mmap.mmap | None = None
+
+    def __del__(self) -> None:
+        global _free_bytes
+        buffer = self._buffer
+        if buffer is not None and _free_bytes + len(buffer) <= _MOST_FREE_BYTES:
+            _free_bytes += len(buffer)
+            _free.setdefault(len(buffer), deque()).append(buffer)
+
+
+def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """As `np.empty`, but large arrays may lie in recycled memory.
+
+    >>> empty((2, 3), np.float32).shape
+    (2, 3)
+    """
+    dtype = np.dtype(dtype)
+    nbytes = math.prod(shape) * dtype.itemsize
+    if nbytes < _LEAST_BYTES or dtype.hasobject:
+        return np.empty(shape, dtype)
+    lease = _lease(_rounded(nbytes))
+    return lease.view(np.ndarray)[:nbytes].view(dtype).reshape(shape)
+
+
+def _lease(size: int) -> _Lease:
+    global _free_bytes
+    try:
+        buffer = _free[size].popleft()
+        _free_bytes -= size
+    except (KeyError, IndexError):
+        buffer = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    lease = _Lease((size,), np.uint8, buffer=buffer)
+    lease._buffer = buffer
+    return lease
+
+
+def _rounded(nbytes: int) -> int:
+    """The next of eight sizes between two powers of two, so that few sizes serve all."""
+    step = 1 << max((nbytes - 1).bit_length() - 3, 0)
+    return -(-nbytes // step) * step
