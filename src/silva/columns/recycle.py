@@ -49,7 +49,8 @@ def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     if nbytes < _LEAST_BYTES or dtype.hasobject:
         return np.empty(shape, dtype)
     lease = _lease(_rounded(nbytes))
-    return lease.view(np.ndarray)[:nbytes].view(dtype).reshape(shape)
+    array: np.ndarray = lease.view(np.ndarray)[:nbytes].view(dtype)
+    return array.reshape(shape)
 
 
 def _lease(size: int) -> _Lease:
