@@ -24,7 +24,9 @@ class Values:
     def kinds(self) -> frozenset[type]:
         """The Python types of the items."""
         if self._kinds is None:
-            self._kinds = frozenset(map(type, self.items))
+            kinds = list(map(type, self.items))
+            alike = kinds and kinds.count(kinds[0]) == len(kinds)  # faster than hashing each
+            self._kinds = frozenset(kinds[:1] if alike else kinds)
         return self._kinds
 
     def __len__(self) -> int:

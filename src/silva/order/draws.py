@@ -7,6 +7,7 @@ about 1.5 µs where making a new one costs 10-25 µs.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
 
 
+@functools.lru_cache(maxsize=1024, typed=True)
 def stream_key(*parts: int | str) -> tuple[int, int]:
     """Two 64-bit words that stand for `parts`, e.g. (seed, epoch, step id)."""
     text = "\x1f".join(f"{type(p).__name__}:{p}" for p in parts)

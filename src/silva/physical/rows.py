@@ -45,9 +45,13 @@ class Rows:
 
     def keep_true(self, results: list[Any]) -> None:
         """Drops the rows whose result is false, as Python sees it."""
-        mask = np.fromiter(results, bool, len(results))  # numpy asks each object for its truth
-        if not mask.all():
-            self._pick(np.flatnonzero(mask), results)
+        try:
+            mask = np.frombuffer(bytes(results), np.uint8)  # small integers, as bools are
+        except (TypeError, ValueError):
+            mask = np.fromiter(results, bool, len(results))  # numpy asks each object for its truth
+        picked = np.flatnonzero(mask)
+        if len(picked) < len(mask):
+            self._pick(picked, results)
 
     def _pick(self, picked: np.ndarray, flags: list[Any]) -> None:
         """Keeps the rows at `picked`, which are those where `flags` are true (for lists)."""
