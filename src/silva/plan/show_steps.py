@@ -44,8 +44,13 @@ def _show_call(call: expr.Call) -> str:
     if call.op in _PREFIX:
         return f"{_PREFIX[call.op]}{args[0]}"
     name = call.op.rpartition(".")[2]
-    shown = [*args[1:], *(f"{k}={_short(v)}" for k, v in call.params if v is not None)]
+    shown = [*args[1:], *(_show_param(k, v) for k, v in call.params if v is not None)]
     return f"{args[0]}.{name}({', '.join(shown)})"
+
+
+def _show_param(name: str, value: Any) -> str:
+    text = _short(value)
+    return text if text.startswith(f"{name} of ") else f"{name}={text}"  # "table of 9 × 4 float32"
 
 
 def _short(value: Any) -> str:
