@@ -12,7 +12,7 @@ from silva.errors import PlanError
 from silva.order.length import plan_rows
 from silva.order.mixing import check_schedule
 from silva.plan import node as logical
-from silva.plan.expr import Call, Col, Expr, RowId
+from silva.plan.expr import Call, Col, Expr, RowId, width
 from silva.plan.expr import Literal as Constant
 from silva.plan.function import Function, Marks, Stateful, describe, locate, read_function
 from silva.plan.schema import columns, types
@@ -458,6 +458,11 @@ def _derive(plan: logical.Node, names: tuple[str, ...], step: Any, reads: Any) -
             raise PlanError(f"a column's name is a non-empty string, not {name!r}")
     if not names or len(set(names)) < len(names):
         raise PlanError(f"derive makes different columns, not {names}")
+    if isinstance(step, Expr) and width(step.term) != len(names):
+        raise PlanError(
+            f"the expression {step!r} makes {width(step.term)} column(s), not {len(names)}: name "
+            'them all, derive(…, into=("image", "boxes"))'
+        )
     return logical.Derive(plan, _step(plan, step, reads), names, _step_id(plan, ",".join(names)))
 
 

@@ -6,12 +6,22 @@ so that `import silva` stays light; the kernels are in `silva.operators.image`.
 
 from __future__ import annotations
 
-import math
-import operator
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from silva.errors import PlanError
+from silva.operators.arguments import (
+    factors,
+    height_width,
+    integer,
+    interval,
+    number,
+    numbers,
+    one_of,
+    ordered,
+    positive,
+    share,
+)
 from silva.plan.expr import Col, Expr
 
 Interpolation = Literal["nearest", "bilinear", "bicubic", "area", "lanczos"]
@@ -32,19 +42,47 @@ class ImageExpr(Expr):
     __slots__ = ()
 
     def decode(
-        self, mode: Literal["rgb", "gray"] = "rgb", max_pixels: int = 178_956_970
+        self,
+        mode: Literal["rgb", "gray"] = "rgb",
+        max_pixels: int = 178_956_970,
+        shrink: bool = False,
     ) -> ImageExpr:
         """The pixels of a JPEG, PNG, WebP, BMP or GIF (first frame): uint8, 3 channels or 1.
 
         EXIF orientation is applied, alpha dropped, 16 bits reduced to the upper 8. Truncated data,
         and images of more than `max_pixels`, are errors. `"gray"` is the codec's own luminance: the
         fastest, but not `decode().grayscale()` to the bit (they part where colours are saturated).
+        `shrink` decodes a JPEG at 1/2, 1/4 or 1/8 where the next step is a `resize` or
+        `random_resized_crop` by `"area"` that makes it smaller anyway: much faster for large
+        photos, and within a level or two. `options(fidelity="close")` sets it where it applies.
 
         >>> image("bytes").decode("gray", max_pixels=10**6)
         bytes.decode(mode='gray', max_pixels=1000000)
         """
-        _one_of("mode", mode, ("rgb", "gray"))
-        return self._call("image.decode", mode=mode, max_pixels=_positive("max_pixels", max_pixels))
+        one_of("mode", mode, ("rgb", "gray"))
+        more = {"shrink": True} if shrink else {}
+        limit = positive("max_pixels", max_pixels)
+        return self._call("image.decode", mode=mode, max_pixels=limit, **more)
+
+    def info(self) -> Expr:
+        """(height, width) as decode() would give them, read from the header alone.
+
+        >>> image("bytes").info()
+        bytes.info()
+        """
+        return self._any("image.info")
+
+    def encode(self, format: Literal["jpeg", "png", "webp"] = "jpeg", quality: int = 95) -> Expr:
+        """The image as bytes; `quality` (1 to 100) is for JPEG and WebP.
+
+        >>> image("photo").resize(64, 64).encode("webp", quality=80)
+        ... # doctest: +ELLIPSIS
+        photo.resize(...).encode(format='webp', quality=80)
+        """
+        one_of("format", format, ("jpeg", "png", "webp"))
+        if not 1 <= positive("quality", quality) <= 100:
+            raise PlanError(f"quality is from 1 to 100, not {quality}")
+        return Expr(self._call("image.encode", format=format, quality=quality).term)
 
     def resize(
         self, height: int, width: int, interpolation: Interpolation = "bilinear"
@@ -54,8 +92,8 @@ class ImageExpr(Expr):
         >>> image("photo").resize(32, 48, "area")
         photo.resize(height=32, width=48, interpolation='area')
         """
-        _one_of("interpolation", interpolation, _INTERPOLATIONS)
-        height, width = _positive("height", height), _positive("width", width)
+        one_of("interpolation", interpolation, _INTERPOLATIONS)
+        height, width = positive("height", height), positive("width", width)
         return self._call("image.resize", height=height, width=width, interpolation=interpolation)
 
     def crop(self, top: int, left: int, height: int, width: int) -> ImageExpr:
@@ -66,10 +104,10 @@ class ImageExpr(Expr):
         """
         return self._call(
             "image.crop",
-            top=_integer("top", top, 0),
-            left=_integer("left", left, 0),
-            height=_positive("height", height),
-            width=_positive("width", width),
+            top=integer("top", top, 0),
+            left=integer("left", left, 0),
+            height=positive("height", height),
+            width=positive("width", width),
         )
 
     def center_crop(self, size: Size) -> ImageExpr:
@@ -78,7 +116,7 @@ class ImageExpr(Expr):
         >>> image("photo").center_crop((224, 160))
         photo.center_crop(height=224, width=160)
         """
-        height, width = _size("size", size)
+        height, width = height_width("size", size)
         return self._call("image.center_crop", height=height, width=width)
 
     def random_crop(self, height: int, width: int | None = None) -> ImageExpr:
@@ -87,8 +125,8 @@ class ImageExpr(Expr):
         >>> image("photo").random_crop(32)
         photo.random_crop(height=32, width=32)
         """
-        height = _positive("height", height)
-        width = height if width is None else _positive("width", width)
+        height = positive("height", height)
+        width = height if width is None else positive("width", width)
         return self._call("image.random_crop", height=height, width=width)
 
     def random_resized_crop(
@@ -108,11 +146,11 @@ class ImageExpr(Expr):
         ... # doctest: +ELLIPSIS
         photo.random_resized_crop(height=224, width=224, scale=(0.5, 1.0), ratio=(1.0, 1.0), ...)
         """
-        height, width = _size("size", size)
-        scale, ratio = _interval("scale", scale), _interval("ratio", ratio)
+        height, width = height_width("size", size)
+        scale, ratio = interval("scale", scale), interval("ratio", ratio)
         if scale[1] > 1:
             raise PlanError(f"scale is a share of the image's area, at most 1, not {scale}")
-        _one_of("interpolation", interpolation, _INTERPOLATIONS)
+        one_of("interpolation", interpolation, _INTERPOLATIONS)
         return self._call(
             "image.random_resized_crop",
             height=height,
@@ -122,13 +160,164 @@ class ImageExpr(Expr):
             interpolation=interpolation,
         )
 
+    def random_iou_crop(
+        self,
+        scale: tuple[float, float] = (0.3, 1.0),
+        ratio: tuple[float, float] = (0.5, 2.0),
+        overlaps: Sequence[float] = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0),
+    ) -> ImageExpr:
+        """A part that keeps enough of some box, as SSD trains: for images with `boxes=`.
+
+        A least overlap is drawn from `overlaps` (1: the whole image stays), then up to 40 parts
+        until one holds the centre of a box and overlaps that much with it. Boxes whose centre lies
+        outside go.
+
+        >>> image("photo", boxes="boxes").random_iou_crop(overlaps=(0.5, 1.0))
+        ... # doctest: +ELLIPSIS
+        photo.scene(boxes, carries=('boxes',)).random_iou_crop(...)
+        """
+        overlaps = numbers("overlaps", overlaps)
+        scale, ratio = interval("scale", scale), interval("ratio", ratio)
+        if scale[1] > 1:
+            raise PlanError(f"scale is a share of the image's sides, at most 1, not {scale}")
+        return self._call("image.random_iou_crop", scale=scale, ratio=ratio, overlaps=overlaps)
+
+    def random_zoom_out(
+        self,
+        scale: tuple[float, float] = (1.0, 4.0),
+        probability: float = 0.5,
+        fill: float | Sequence[float] = 0,
+    ) -> ImageExpr:
+        """The image somewhere on a canvas that is larger by a factor from `scale`.
+
+        >>> image("photo").random_zoom_out((1.0, 2.0), fill=128)
+        photo.random_zoom_out(scale=(1.0, 2.0), probability=0.5, fill=(128.0,))
+        """
+        scale = interval("scale", scale)
+        if scale[0] < 1:
+            raise PlanError(f"scale is at least 1: the canvas is no smaller than the image {scale}")
+        probability = share("probability", probability)
+        fills = numbers("fill", fill)
+        return self._call("image.random_zoom_out", scale=scale, probability=probability, fill=fills)
+
+    def pad(
+        self, sides: int | tuple[int, int, int, int], fill: float | Sequence[float] = 0
+    ) -> ImageExpr:
+        """Wider by `sides` pixels all around, or by (top, left, bottom, right).
+
+        >>> image("photo").pad(4).random_crop(32)
+        photo.pad(sides=(4, 4, 4, 4), fill=(0.0,)).random_crop(height=32, width=32)
+        """
+        four = sides if isinstance(sides, tuple | list) else (sides,) * 4
+        if len(four) != 4:
+            raise PlanError(f"sides is a number or (top, left, bottom, right), not {sides!r}")
+        whole = tuple(integer("sides", side, 0) for side in four)
+        return self._call("image.pad", sides=whole, fill=numbers("fill", fill))
+
+    def pad_to(self, size: Size, fill: float | Sequence[float] = 0) -> ImageExpr:
+        """The image in the upper left corner of a canvas of this size; larger ones are errors.
+
+        >>> image("photo").pad_to((640, 640))
+        photo.pad_to(height=640, width=640, fill=(0.0,))
+        """
+        height, width = height_width("size", size)
+        return self._call("image.pad_to", height=height, width=width, fill=numbers("fill", fill))
+
+    def rotate(
+        self,
+        degrees: float | tuple[float, float],
+        interpolation: Interpolation = "bilinear",
+        fill: float | Sequence[float] = 0,
+    ) -> ImageExpr:
+        """Turned counter-clockwise about the centre; random within (least, most) degrees.
+
+        >>> image("photo").rotate((-10, 10))
+        photo.random_rotate(degrees=(-10.0, 10.0), interpolation='bilinear', fill=(0.0,))
+        """
+        one_of("interpolation", interpolation, ("nearest", "bilinear", "bicubic", "lanczos"))
+        fills = numbers("fill", fill)
+        if not isinstance(degrees, tuple | list):
+            angle = number("degrees", degrees)
+            return self._call(
+                "image.rotate", degrees=angle, interpolation=interpolation, fill=fills
+            )
+        return self._call(
+            "image.random_rotate", degrees=ordered("degrees", degrees),
+            interpolation=interpolation, fill=fills,
+        )  # fmt: skip
+
+    def color_jitter(
+        self,
+        brightness: float | tuple[float, float] = 0,
+        contrast: float | tuple[float, float] = 0,
+        saturation: float | tuple[float, float] = 0,
+        hue: float | tuple[float, float] = 0,
+    ) -> ImageExpr:
+        """Brightness, contrast, saturation and hue changed at random, in random order.
+
+        As in torchvision: `x` stands for factors from max(0, 1 - x) to 1 + x (hue: turns of the
+        circle from -x to x, at most 0.5); a pair gives them exactly. uint8 only.
+
+        >>> image("photo").color_jitter(0.4, contrast=(0.5, 1.5), hue=0.1)
+        ... # doctest: +ELLIPSIS
+        photo.color_jitter(brightness=(0.6, 1.4), contrast=(0.5, 1.5), ...)
+        """
+        turns = ordered("hue", hue if isinstance(hue, tuple | list) else (-number("hue", hue), hue))
+        if not -0.5 <= turns[0] <= turns[1] <= 0.5:
+            raise PlanError(f"hue is a part of the circle, from -0.5 to 0.5, not {hue!r}")
+        return self._call(
+            "image.color_jitter",
+            brightness=factors("brightness", brightness),
+            contrast=factors("contrast", contrast),
+            saturation=factors("saturation", saturation),
+            hue=turns,
+        )
+
+    def gaussian_blur(
+        self, size: int, sigma: float | tuple[float, float] = (0.1, 2.0)
+    ) -> ImageExpr:
+        """Blurred by a Gaussian of `size` × `size` pixels (odd); sigma random within a pair.
+
+        >>> image("photo").gaussian_blur(5, sigma=1.5)
+        photo.gaussian_blur(size=5, sigma=1.5)
+        """
+        if positive("size", size) % 2 == 0:
+            raise PlanError(f"size is odd, so that there is a pixel in the middle, not {size}")
+        if not isinstance(sigma, tuple | list):
+            if number("sigma", sigma) <= 0:
+                raise PlanError(f"sigma is positive, not {sigma}")
+            return self._call("image.gaussian_blur", size=size, sigma=float(sigma))
+        sigmas = interval("sigma", sigma)
+        return self._call("image.random_gaussian_blur", size=size, sigma=sigmas)
+
+    def random_erasing(
+        self,
+        probability: float = 0.5,
+        scale: tuple[float, float] = (0.02, 0.33),
+        ratio: tuple[float, float] = (0.3, 3.3),
+        value: float | Sequence[float] = 0,
+    ) -> ImageExpr:
+        """One rectangle set to `value`, or none: as in torchvision.
+
+        >>> image("photo").random_erasing(0.25, value=127)
+        ... # doctest: +ELLIPSIS
+        photo.random_erasing(probability=0.25, ..., value=(127.0,))
+        """
+        return self._call(
+            "image.random_erasing",
+            probability=share("probability", probability),
+            scale=interval("scale", scale),
+            ratio=interval("ratio", ratio),
+            value=numbers("value", value),
+        )
+
     def flip(self, direction: Direction = "horizontal") -> ImageExpr:
         """Mirrored left to right, or top to bottom.
 
         >>> image("photo").flip("vertical")
         photo.flip(direction='vertical')
         """
-        _one_of("direction", direction, _DIRECTIONS)
+        one_of("direction", direction, _DIRECTIONS)
         return self._call("image.flip", direction=direction)
 
     def random_flip(
@@ -139,10 +328,8 @@ class ImageExpr(Expr):
         >>> image("photo").random_flip(0.25)
         photo.random_flip(probability=0.25, direction='horizontal')
         """
-        probability = _number("probability", probability)
-        if not 0 <= probability <= 1:
-            raise PlanError(f"probability is between 0 and 1, not {probability}")
-        _one_of("direction", direction, _DIRECTIONS)
+        probability = share("probability", probability)
+        one_of("direction", direction, _DIRECTIONS)
         return self._call("image.random_flip", probability=probability, direction=direction)
 
     def grayscale(self, channels: Literal[1, 3] = 1) -> ImageExpr:
@@ -151,7 +338,7 @@ class ImageExpr(Expr):
         >>> image("photo").grayscale(3)
         photo.grayscale(channels=3)
         """
-        _one_of("channels", channels, (1, 3))
+        one_of("channels", channels, (1, 3))
         return self._call("image.grayscale", channels=channels)
 
     def normalize(self, mean: float | Sequence[float], std: float | Sequence[float]) -> ImageExpr:
@@ -162,7 +349,7 @@ class ImageExpr(Expr):
         >>> image("photo").normalize(0.5, 0.25)
         photo.normalize(mean=(0.5,), std=(0.25,))
         """
-        means, stds = _numbers("mean", mean), _numbers("std", std)
+        means, stds = numbers("mean", mean), numbers("std", std)
         if len(means) != len(stds):
             raise PlanError(f"mean has {len(means)} numbers and std has {len(stds)}")
         if min(stds) <= 0:
@@ -186,64 +373,28 @@ class ImageExpr(Expr):
         return self._any("image.to_chw")
 
 
-def image(name: str) -> ImageExpr:
-    """A column of images, by name.
+def image(
+    name: str, *, boxes: str | None = None, labels: str | None = None, mask: str | None = None
+) -> ImageExpr:
+    """A column of images, by name; with boxes, their labels, and a mask that move along.
+
+    Boxes are (n, 4): left, top, right, bottom in pixels. What comes out is several columns, the
+    image first, then the others in this order: `derive(…, into=("image", "boxes", "labels"))`.
 
     >>> image("bytes").decode(max_pixels=10**6).random_crop(32)
     bytes.decode(mode='rgb', max_pixels=1000000).random_crop(height=32, width=32)
+    >>> image("photo", boxes="boxes").flip()
+    photo.scene(boxes, carries=('boxes',)).flip(direction='horizontal')
     """
-    if not isinstance(name, str):
-        raise PlanError(f"a column's name is a string, not {name!r}")
-    return ImageExpr(Col(name))
-
-
-def _one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
-    if isinstance(value, bool) or value not in allowed:
-        raise PlanError(f"{name} is one of {', '.join(map(repr, allowed))}, not {value!r}")
-
-
-def _integer(name: str, value: Any, least: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise PlanError(f"{name} is a whole number, not {value!r}") from None
-    if isinstance(value, bool) or number < least:
-        raise PlanError(f"{name} is a whole number of at least {least}, not {value!r}")
-    return number
-
-
-def _positive(name: str, value: Any) -> int:
-    return _integer(name, value, 1)
-
-
-def _size(name: str, value: Any) -> tuple[int, int]:
-    if not isinstance(value, tuple | list):
-        value = (value, value)
-    if len(value) != 2:
-        raise PlanError(f"{name} is a number of pixels or (height, width), not {value!r}")
-    return _positive(name, value[0]), _positive(name, value[1])
-
-
-def _number(name: str, value: Any) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise PlanError(f"{name} is a number, not {value!r}") from None
-    if not math.isfinite(number):
-        raise PlanError(f"{name} is a finite number, not {value!r}")
-    return number
-
-
-def _numbers(name: str, value: Any) -> tuple[float, ...]:
-    if isinstance(value, str) or not hasattr(value, "__len__"):
-        return (_number(name, value),)
-    if len(value) == 0:
-        raise PlanError(f"{name} is empty: give one number, or one for each channel")
-    return tuple(_number(name, x) for x in value)
-
-
-def _interval(name: str, value: Any) -> tuple[float, float]:
-    numbers = _numbers(name, value)
-    if len(numbers) != 2 or not 0 < numbers[0] <= numbers[1]:
-        raise PlanError(f"{name} is (least, most), both positive, not {value!r}")
-    return numbers[0], numbers[1]
+    given = {"boxes": boxes, "labels": labels, "mask": mask}
+    for value in (name, *(column for column in given.values() if column is not None)):
+        if not isinstance(value, str):
+            raise PlanError(f"a column's name is a string, not {value!r}")
+    if labels is not None and boxes is None:
+        raise PlanError("labels= belong to boxes=: give both")
+    carried = {part: column for part, column in given.items() if column is not None}
+    start = ImageExpr(Col(name))
+    if not carried:
+        return start
+    columns = [Expr(Col(column)) for column in carried.values()]
+    return start._call("image.scene", *columns, carries=tuple(carried))

@@ -1,4 +1,5 @@
-"""Expressions over the columns of a block: one kernel call an operator, for all rows at once."""
+"""Expressions over the columns of a block: one kernel call an operator, for all rows at once;
+operators that work row by row are chained, and the chain is run when its result is needed."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from silva.columns import Array, Column, Grouped, Values
+from silva.operators.rows import RowKernel, Step, run_chain
 from silva.order.draws import Draw, stream_key
 from silva.plan import expr
 from silva.plan.operator import operator
@@ -21,6 +23,14 @@ def evaluate(
 ) -> Column:
     """The column that `term` derives; random operators draw by `key` and their place in it."""
     made: dict[int, Column] = {}
+    waiting: dict[int, tuple[Column, list[Step]]] = {}
+    """Chains of row kernels that are not run yet: by their last term, the input and the steps."""
+
+    def value(part: expr.Term) -> Column:
+        if id(part) not in made:
+            made[id(part)] = run_chain(*waiting[id(part)])
+        return made[id(part)]
+
     for index, part in enumerate(expr.walk(term)):
         match part:
             case expr.Col():
@@ -33,9 +43,15 @@ def evaluate(
             case expr.Call():
                 found = operator(part.op)
                 draw = Draw(stream_key(*key, index) if found.random else (0, 0), ids, places)
-                args = [made[id(a)] for a in part.args]
-                made[id(part)] = found.kernel(args, dict(part.params), draw)
-    return made[id(term)]
+                params, first = dict(part.params), part.args[0] if part.args else None
+                if isinstance(found.kernel, RowKernel) and first is not None:
+                    start, steps = waiting.get(id(first)) or (value(first), [])
+                    step = (part.op, found.kernel, params, draw)
+                    waiting[id(part)] = (start, [*steps, step])
+                else:
+                    args = [value(a) for a in part.args]
+                    made[id(part)] = found.kernel(args, params, draw)
+    return value(term)
 
 
 def _constant(value: object, count: int) -> Column:

@@ -151,7 +151,7 @@ class CallColumns:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Derives a column by an expression."""
+    """Derives a column by an expression; or several, of one whose rows have parts."""
 
     term: expr.Term
     into: tuple[str, ...]
@@ -159,11 +159,15 @@ class Evaluate:
 
     @functools.cached_property
     def label(self) -> str:
-        return f"{self.into[0]} = {show_step(self.term)}"
+        return f"{', '.join(self.into)} = {show_step(self.term)}"
 
     def apply(self, rows: Rows, worker: Worker) -> None:
         run = _evaluation(rows, self.term, self.id, self.into[0])
-        made = _settle(rows, _try(rows, self.label, self.into, run))
+        made = _settle(rows, _try(rows, self.label, self.into[:1], run))
+        if len(self.into) > 1:
+            nothing = (None,) * len(self.into)
+            parts = [nothing if row is None else row for row in made[self.into[0]].rows()]
+            made = _spread(parts, self.into, rows, self.label)
         rows.columns = {**rows.columns, **made}
 
 

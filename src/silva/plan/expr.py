@@ -53,6 +53,14 @@ def columns_read(term: Term) -> tuple[str, ...]:
     return tuple(dict.fromkeys(t.name for t in walk(term) if isinstance(t, Col)))
 
 
+def width(term: Term) -> int:
+    """How many columns a term makes: one, and one for each that its rows carry along."""
+    for part in walk(term):
+        if isinstance(part, Call) and (carried := dict(part.params).get("carries")):
+            return 1 + len(carried)
+    return 1
+
+
 class Expr:
     """An expression over columns, written with Python's operators.
 

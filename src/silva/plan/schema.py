@@ -62,11 +62,10 @@ def types(node: Node) -> dict[str, str | None]:
             return {name: known.get(name) for name in columns(node)}
         case Derive():
             found = types(node.input)
+            made: dict[str, str | None] = dict.fromkeys(node.into)
             if isinstance(node.step, expr.Col | expr.Literal | expr.Call | expr.RowId):
-                found[node.into[0]] = _term_type(node.step, found)
-            else:
-                found.update(dict.fromkeys(node.into))
-            return found
+                made[node.into[0]] = _term_type(node.step, found)
+            return {**found, **made}
         case MapRows():
             return dict.fromkeys(node.into)
         case Select():

@@ -1,5 +1,7 @@
-"""The kernels behind `silva.operators.image`.
+"""The kernels behind `silva.operators.image`, each a `RowKernel`: what happens to one image.
 
-`rows` runs a kernel over a column, `header` reads sizes without decoding, `decode` makes pixels of
-bytes, `geometry` moves pixels, `pixels` changes their values.
+`header` reads sizes without decoding, `decode` and `encode` turn bytes into pixels and back,
+`moves` and `geometry` say where pixels go (and boxes and masks with them), `scene` is an image with
+its boxes, `pixels` and `colour` change values, `filters` blur and erase, `shrink` decodes at a
+smaller scale.
 """

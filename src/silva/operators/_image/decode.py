@@ -14,9 +14,9 @@ import cv2
 import numpy as np
 import simplejpeg
 
-from silva.columns import Column, Values
-from silva.operators._image.header import read_header
-from silva.operators._image.rows import Params
+from silva.operators._image.header import Header, read_header
+from silva.operators._image.scene import Scene, check, with_channels
+from silva.operators.rows import Draw, Link, Params
 
 _TURNS: dict[int, Callable[[Any], Any]] = {
     2: lambda x: cv2.flip(x, 1),
@@ -30,28 +30,63 @@ _TURNS: dict[int, Callable[[Any], Any]] = {
 """What makes an image upright, by EXIF orientation."""
 
 
-def decode(columns: list[Column], params: Params, draw: object) -> Column:
+def decode(params: Params, draw: Draw) -> Link:
     gray, limit = params["mode"] == "gray", params["max_pixels"]
-    rows = columns[0].rows()
-    return Values([None if data is None else _decode(data, gray, limit) for data in rows])
+
+    def link(row: int, value: Any, out: np.ndarray | None) -> Any:
+        if type(value) is Scene:
+            return value.with_image(decode_bytes(value.image, gray, limit))
+        return decode_bytes(value, gray, limit)
+
+    return link
 
 
-def _decode(data: Any, gray: bool, limit: int) -> np.ndarray:
+def info(params: Params, draw: Draw) -> Link:
+    """(height, width) as decode() would give them; of bytes, without decoding."""
+
+    def link(row: int, value: Any, out: np.ndarray | None) -> Any:
+        if isinstance(value, np.ndarray):
+            check(value)
+            return np.array(value.shape[:2], np.int64)
+        data = as_bytes(value)
+        header = read_header(data)
+        if header is None:
+            raise ValueError(f"not an image that is known: it begins with {data[:8]!r}")
+        return np.array(upright_size(header), np.int64)
+
+    return link
+
+
+def upright_size(header: Header) -> tuple[int, int]:
+    """Height and width once the image is turned as EXIF says."""
+    turned = header.orientation >= 5
+    return (header.width, header.height) if turned else (header.height, header.width)
+
+
+def decode_bytes(data: Any, gray: bool, limit: int) -> np.ndarray:
+    data = as_bytes(data)
+    header = read_header(data)
+    if header is not None:
+        check_size(header.height, header.width, limit)
+    if header is None or header.format != "JPEG":
+        return _with_opencv(data, gray, limit, header.format if header else None)
+    return upright(_jpeg(data, gray, limit), header)
+
+
+def as_bytes(data: Any) -> bytes:
     if isinstance(data, bytearray | memoryview):
         data = bytes(data)
     if not isinstance(data, bytes):
         raise ValueError(f"decode() reads bytes, not {type(data).__name__}")
     if not data:
         raise ValueError("there is no image: the value is empty (0 bytes)")
-    header = read_header(data)
-    if header is not None:
-        _check_size(header.height, header.width, limit)
-    if header is None or header.format != "JPEG":
-        return _with_opencv(data, gray, limit, header.format if header else None)
-    pixels = _jpeg(data, gray, limit)
+    return data
+
+
+def upright(pixels: np.ndarray, header: Header) -> np.ndarray:
     if header.orientation == 1:
         return pixels
-    return _with_channels(_TURNS[header.orientation](pixels))
+    return with_channels(_TURNS[header.orientation](pixels))
 
 
 def _jpeg(data: bytes, gray: bool, limit: int) -> np.ndarray:
@@ -83,19 +118,13 @@ def _with_opencv(
         raise ValueError(f"not an image that can be decoded: it begins with {data[:8]!r}{reason}")
     if pixels is None:
         raise ValueError(f"the {form} is truncated or damaged ({len(data)} bytes){reason}")
-    _check_size(pixels.shape[0], pixels.shape[1], limit)
-    return _with_channels(pixels)
+    check_size(pixels.shape[0], pixels.shape[1], limit)
+    return with_channels(pixels)
 
 
-def _check_size(height: int, width: int, limit: int) -> None:
+def check_size(height: int, width: int, limit: int) -> None:
     if height * width > limit:
         raise ValueError(
             f"the image is {height} × {width}, more than max_pixels={limit}: if it is not an "
             "attack, allow it with decode(max_pixels=…)"
         )
-
-
-def _with_channels(pixels: Any) -> np.ndarray:
-    """OpenCV drops the channel axis of gray images; here it is put back."""
-    array: np.ndarray = pixels
-    return array[:, :, None] if array.ndim == 2 else array

@@ -1,153 +1,265 @@
-"""Which pixels, and where: resize, crops, flips.
-
-Laws, exact for every dtype and tested bit for bit:
-    crop(t, l, h, w)(crop(T, L, H, W)(x)) = crop(T + t, L + l, h, w)(x)
-    flip(flip(x)) = x
-    crop(t, l, h, w)(flip(x)) = flip(crop(t, width(x) - l - w, h, w)(x))
-    resize(h, w)(x) = x  where x is h × w
-"""
+"""Which move each image makes: decided from its size and its row's random numbers alone."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
-import cv2
 import numpy as np
 
-from silva.columns import Column
-from silva.operators._image.rows import Draw, Kind, Params, read_images, sizes, write_images
+from silva.operators._image.moves import (
+    INTERPOLATIONS,
+    Crop,
+    CropResize,
+    Flip,
+    Move,
+    Pad,
+    Resize,
+    Rotate,
+    Stay,
+    move_scene,
+)
+from silva.operators._image.scene import Scene, check, guarded
+from silva.operators.rows import Bind, Draw, Link, Params
 
-_INTERPOLATIONS = {
-    "nearest": cv2.INTER_NEAREST,
-    "bilinear": cv2.INTER_LINEAR,
-    "bicubic": cv2.INTER_CUBIC,
-    "area": cv2.INTER_AREA,
-    "lanczos": cv2.INTER_LANCZOS4,
-}
+Decide = Callable[[int, int, int, Any], Move]
+"""`decide(row, height, width, scene)`: the move of that row's image (the scene, where it has boxes,
+else None)."""
+
 _AXES = {"vertical": 0, "horizontal": 1}
 _ATTEMPTS = 10
+_IOU_ATTEMPTS = 40
 
 
-def resize(columns: list[Column], params: Params, draw: object) -> Column:
-    height, width = params["height"], params["width"]
-    how = _INTERPOLATIONS[params["interpolation"]]
+def moving(choose: Callable[[Params, Draw], Decide]) -> Bind:
+    """The kernel of a geometric step, made of how it chooses its moves."""
 
-    def kind(image: np.ndarray) -> Kind:
-        return (height, width, image.shape[2]), image.dtype
+    def bind(params: Params, draw: Draw) -> Link:
+        decide = choose(params, draw)
 
-    def write(row: int, image: np.ndarray, out: np.ndarray) -> None:
-        cv2.resize(image, (width, height), dst=out, interpolation=how)
+        def move_image(row: int, image: np.ndarray, out: np.ndarray | None) -> np.ndarray:
+            return decide(row, image.shape[0], image.shape[1], None).image(image, out)
 
-    return write_images(read_images(columns[0]), kind, write)
+        def link(row: int, value: Any, out: np.ndarray | None) -> Any:
+            if type(value) is not Scene:
+                return guarded(move_image, row, value, out)
+            check(value.image)
+            height, width = value.image.shape[:2]
+            if value.mask is not None and value.mask.shape != (height, width):
+                raise ValueError(
+                    f"the mask is {value.mask.shape[0]} × {value.mask.shape[1]} and its image "
+                    f"{height} × {width}"
+                )
+            return move_scene(decide(row, height, width, value), value)
 
+        return link
 
-def crop(columns: list[Column], params: Params, draw: object) -> Column:
-    images = read_images(columns[0])
-    corner = np.array([params["top"], params["left"]])
-    return _crops(images, np.broadcast_to(corner, (len(images), 2)), params)
-
-
-def center_crop(columns: list[Column], params: Params, draw: object) -> Column:
-    images = read_images(columns[0])
-    return _crops(images, (sizes(images) - _wanted(params)) // 2, params)
-
-
-def random_crop(columns: list[Column], params: Params, draw: Draw) -> Column:
-    images = read_images(columns[0])
-    places = sizes(images) - _wanted(params) + 1
-    corners = np.floor(draw.uniform(2) * places)  # u < 1, so a corner is below the places
-    return _crops(images, corners.astype(np.int64), params)
+    return bind
 
 
-def _wanted(params: Params) -> np.ndarray:
-    return np.array([params["height"], params["width"]])
+def resize(params: Params, draw: Draw) -> Decide:
+    size = params["height"], params["width"]
+    how = INTERPOLATIONS[params["interpolation"]]
+    return lambda row, height, width, scene: Resize((height, width), size, how)
 
 
-def _crops(images: list[Any], corners: np.ndarray, params: Params) -> Column:
-    """The box of one size at each row's (top, left)."""
-    height, width = params["height"], params["width"]
-    starts = corners.tolist()
-
-    def kind(image: np.ndarray) -> Kind:
-        return (height, width, image.shape[2]), image.dtype
-
-    def write(row: int, image: np.ndarray, out: np.ndarray) -> None:
-        top, left = starts[row]
-        if top + height > image.shape[0] or left + width > image.shape[1] or min(top, left) < 0:
-            raise ValueError(
-                f"a crop of {height} × {width} at {top}, {left} does not lie inside an image of "
-                f"{image.shape[0]} × {image.shape[1]}"
-            )
-        np.copyto(out, image[top : top + height, left : left + width])
-
-    return write_images(images, kind, write)
+def crop(params: Params, draw: Draw) -> Decide:
+    box = Crop(params["top"], params["left"], params["height"], params["width"])
+    return lambda row, height, width, scene: box
 
 
-def random_resized_crop(columns: list[Column], params: Params, draw: Draw) -> Column:
-    images = read_images(columns[0])
-    height, width = params["height"], params["width"]
-    how = _INTERPOLATIONS[params["interpolation"]]
-    drawn = draw.uniform(2 * _ATTEMPTS + 2)
-    boxes = random_boxes(sizes(images), drawn, params["scale"], params["ratio"]).tolist()
-
-    def kind(image: np.ndarray) -> Kind:
-        return (height, width, image.shape[2]), image.dtype
-
-    def write(row: int, image: np.ndarray, out: np.ndarray) -> None:
-        top, left, tall, wide = boxes[row]
-        part = image[top : top + tall, left : left + wide]
-        cv2.resize(part, (width, height), dst=out, interpolation=how)
-
-    return write_images(images, kind, write)
+def center_crop(params: Params, draw: Draw) -> Decide:
+    tall, wide = params["height"], params["width"]
+    return lambda row, height, width, scene: Crop(
+        (height - tall) // 2, (width - wide) // 2, tall, wide
+    )
 
 
-def random_boxes(
-    sizes: np.ndarray, drawn: np.ndarray, scale: tuple[float, float], ratio: tuple[float, float]
-) -> np.ndarray:
-    """(rows, 4): top, left, height and width of each row's part, by torchvision's recipe.
+def random_crop(params: Params, draw: Draw) -> Decide:
+    tall, wide = params["height"], params["width"]
+    drawn = draw.uniform(2).tolist()
 
-    All attempts are made at once: `drawn` holds their areas, their ratios, and the place.
+    def decide(row: int, height: int, width: int, scene: Any) -> Move:
+        down, across = drawn[row]  # below 1, so a corner is below the number of places
+        return Crop(
+            math.floor(down * (height - tall + 1)), math.floor(across * (width - wide + 1)),
+            tall, wide,
+        )  # fmt: skip
+
+    return decide
+
+
+def random_resized_crop(params: Params, draw: Draw) -> Decide:
+    size = params["height"], params["width"]
+    how = INTERPOLATIONS[params["interpolation"]]
+    drawn = draw.uniform(2 * _ATTEMPTS + 2).tolist()
+    scale, ratio = params["scale"], params["ratio"]
+    return lambda row, height, width, scene: CropResize(
+        random_box(height, width, drawn[row], scale, ratio), size, how
+    )
+
+
+def random_box(
+    height: int,
+    width: int,
+    drawn: list[float],
+    scale: tuple[float, float],
+    ratio: tuple[float, float],
+) -> Crop:
+    """torchvision's recipe: ten attempts at an area and a ratio, then the middle of the image.
+
+    `drawn` holds the attempts' areas, their ratios, and the place.
     """
-    heights, widths = sizes[:, 0], sizes[:, 1]
-    areas = scale[0] + (scale[1] - scale[0]) * drawn[:, :_ATTEMPTS]
-    areas = areas * (heights * widths)[:, None]
-    low, high = np.log(ratio)
-    ratios = np.exp(low + (high - low) * drawn[:, _ATTEMPTS : 2 * _ATTEMPTS])
-    wide = np.rint(np.sqrt(areas * ratios))
-    tall = np.rint(np.sqrt(areas / ratios))
-    fits = (wide > 0) & (tall > 0) & (wide <= widths[:, None]) & (tall <= heights[:, None])
-    rows, first = np.arange(len(sizes)), fits.argmax(axis=1)
-    found = fits[rows, first]
-    part = np.stack([tall[rows, first], wide[rows, first]], axis=1)
-    part = np.where(found[:, None], part, _central(heights, widths, ratio))
-    free = sizes - part
-    corner = np.where(found[:, None], np.floor(drawn[:, -2:] * (free + 1)), free // 2)
-    return np.concatenate([corner, part], axis=1).astype(np.int64)
+    low, high = math.log(ratio[0]), math.log(ratio[1])
+    for attempt in range(_ATTEMPTS):
+        area = (scale[0] + (scale[1] - scale[0]) * drawn[attempt]) * height * width
+        aspect = math.exp(low + (high - low) * drawn[_ATTEMPTS + attempt])
+        tall, wide = round(math.sqrt(area / aspect)), round(math.sqrt(area * aspect))
+        if 0 < tall <= height and 0 < wide <= width:
+            top = math.floor(drawn[-2] * (height - tall + 1))
+            return Crop(top, math.floor(drawn[-1] * (width - wide + 1)), tall, wide)
+    tall = min(height, max(round(width / ratio[0]), 1))
+    wide = min(width, max(round(height * ratio[1]), 1))
+    return Crop((height - tall) // 2, (width - wide) // 2, tall, wide)
 
 
-def _central(heights: np.ndarray, widths: np.ndarray, ratio: tuple[float, float]) -> np.ndarray:
-    """(rows, 2): the largest height and width whose ratio is allowed, at least one pixel."""
-    tall = np.minimum(heights, np.maximum(np.rint(widths / ratio[0]), 1))
-    wide = np.minimum(widths, np.maximum(np.rint(heights * ratio[1]), 1))
-    return np.stack([tall, wide], axis=1)
+def flip(params: Params, draw: Draw) -> Decide:
+    axis = _AXES[params["direction"]]
+    return lambda row, height, width, scene: Flip((height, width), axis)
 
 
-def flip(columns: list[Column], params: Params, draw: object) -> Column:
-    images = read_images(columns[0])
-    return _flips(images, [True] * len(images), _AXES[params["direction"]])
+def random_flip(params: Params, draw: Draw) -> Decide:
+    axis = _AXES[params["direction"]]
+    chosen = (draw.uniform(1)[:, 0] < params["probability"]).tolist()
+    return lambda row, height, width, scene: (
+        Flip((height, width), axis) if chosen[row] else Stay((height, width))
+    )
 
 
-def random_flip(columns: list[Column], params: Params, draw: Draw) -> Column:
-    images = read_images(columns[0])
-    chosen = draw.uniform(1)[:, 0] < params["probability"]
-    return _flips(images, chosen.tolist(), _AXES[params["direction"]])
+def pad(params: Params, draw: Draw) -> Decide:
+    top, left, bottom, right = params["sides"]
+    fill = params["fill"]
+    return lambda row, height, width, scene: Pad(
+        (height, width), top, left, (height + top + bottom, width + left + right), fill
+    )
 
 
-def _flips(images: list[Any], chosen: list[bool], axis: int) -> Column:
-    def write(row: int, image: np.ndarray, out: np.ndarray) -> None:
-        if chosen[row]:
-            cv2.flip(image, axis, dst=out)
-        else:
-            np.copyto(out, image)
+def pad_to(params: Params, draw: Draw) -> Decide:
+    tall, wide, fill = params["height"], params["width"], params["fill"]
 
-    return write_images(images, lambda image: (image.shape, image.dtype), write)
+    def decide(row: int, height: int, width: int, scene: Any) -> Move:
+        if height > tall or width > wide:
+            raise ValueError(
+                f"an image of {height} × {width} is larger than the {tall} × {wide} that "
+                "pad_to() wants; resize it first"
+            )
+        return Pad((height, width), 0, 0, (tall, wide), fill)
+
+    return decide
+
+
+def rotate(params: Params, draw: Draw) -> Decide:
+    degrees, how = params["degrees"], INTERPOLATIONS[params["interpolation"]]
+    fill = params["fill"]
+    return lambda row, height, width, scene: Rotate((height, width), degrees, how, fill)
+
+
+def random_rotate(params: Params, draw: Draw) -> Decide:
+    low, high = params["degrees"]
+    how, fill = INTERPOLATIONS[params["interpolation"]], params["fill"]
+    degrees = (low + (high - low) * draw.uniform(1)[:, 0]).tolist()
+    return lambda row, height, width, scene: Rotate((height, width), degrees[row], how, fill)
+
+
+def random_zoom_out(params: Params, draw: Draw) -> Decide:
+    """The image on a larger canvas, at any place of it: small objects, as SSD wants them."""
+    low, high = params["scale"]
+    fill, probability = params["fill"], params["probability"]
+    drawn = draw.uniform(4).tolist()
+
+    def decide(row: int, height: int, width: int, scene: Any) -> Move:
+        chance, how_much, down, across = drawn[row]
+        if chance >= probability:
+            return Stay((height, width))
+        times = low + (high - low) * how_much
+        tall, wide = int(height * times), int(width * times)
+        top, left = int((tall - height) * down), int((wide - width) * across)
+        return Pad((height, width), top, left, (tall, wide), fill)
+
+    return decide
+
+
+def random_iou_crop(params: Params, draw: Draw) -> Decide:
+    """A part of the image that keeps enough of some box, as SSD's paper has it: a least overlap is
+    drawn first (or none: the whole image), then parts until one overlaps that much."""
+    low, high = params["scale"]
+    least_ratio, most_ratio = params["ratio"]
+    options = params["overlaps"]
+    drawn = draw.uniform(1 + 4 * _IOU_ATTEMPTS)
+
+    def decide(row: int, height: int, width: int, scene: Any) -> Move:
+        if scene is None or scene.boxes is None:
+            raise ValueError('random_iou_crop needs boxes: sv.image("bytes", boxes="boxes")')
+        mine = drawn[row]
+        wanted = options[int(mine[0] * len(options))]
+        if wanted >= 1:
+            return Stay((height, width))
+        for down, across, at_top, at_left in mine[1:].reshape(-1, 4).tolist():
+            tall, wide = int(height * (low + (high - low) * down)), 0
+            wide = int(width * (low + (high - low) * across))
+            if not tall or not wide or not least_ratio <= wide / tall <= most_ratio:
+                continue
+            top, left = int((height - tall) * at_top), int((width - wide) * at_left)
+            if _keeps(scene.boxes, top, left, tall, wide, wanted):
+                return _CentresInside(Crop(top, left, tall, wide))
+        return Stay((height, width))
+
+    return decide
+
+
+def _keeps(boxes: np.ndarray, top: int, left: int, tall: int, wide: int, wanted: float) -> bool:
+    """Whether a part holds the centre of a box, and overlaps with such boxes enough."""
+    inside = _centres_inside(boxes, top, left, tall, wide)
+    if not inside.any():
+        return False
+    boxes = boxes[inside]
+    part = np.array([left, top, left + wide, top + tall], np.float32)
+    low, high = np.maximum(boxes[:, :2], part[:2]), np.minimum(boxes[:, 2:], part[2:])
+    common = np.prod(np.maximum(high - low, 0), axis=1)
+    areas = np.prod(boxes[:, 2:] - boxes[:, :2], axis=1)
+    return bool((common / (areas + tall * wide - common)).max() >= wanted)
+
+
+def _centres_inside(boxes: np.ndarray, top: int, left: int, tall: int, wide: int) -> np.ndarray:
+    across, down = (boxes[:, 0] + boxes[:, 2]) / 2, (boxes[:, 1] + boxes[:, 3]) / 2
+    inside: np.ndarray = (
+        (left < across) & (across < left + wide) & (top < down) & (down < top + tall)
+    )
+    return inside
+
+
+class _CentresInside:
+    """A crop after which only boxes whose centre lay inside it remain."""
+
+    __slots__ = ("_crop",)
+
+    def __init__(self, crop: Crop) -> None:
+        self._crop = crop
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self._crop.size
+
+    def image(self, image: np.ndarray, out: np.ndarray | None) -> np.ndarray:
+        return self._crop.image(image, out)
+
+    def mask(self, mask: np.ndarray) -> np.ndarray:
+        return self._crop.mask(mask)
+
+    def boxes(self, boxes: np.ndarray) -> np.ndarray:
+        crop = self._crop
+        inside = _centres_inside(boxes, crop.top, crop.left, crop.height, crop.width)
+        moved = crop.boxes(boxes)
+        moved[~inside] = 0  # no area: dropped with their labels
+        return moved

@@ -1,0 +1,230 @@
+"""Moves: what a geometric step has decided to do to one image, and so to its boxes and its mask.
+
+A move knows nothing of random numbers: `geometry` draws them, from the image's size alone, and
+makes moves of them. That is why a crop can be chosen before its image is decoded.
+
+Laws, exact for every dtype and tested bit for bit:
+    Crop(t, l, h, w) ∘ Crop(T, L, H, W) = Crop(T + t, L + l, h, w)
+    Flip ∘ Flip = nothing
+    Crop(t, l, h, w) ∘ Flip = Flip ∘ Crop(t, width - l - w, h, w)
+    Resize to the size that it has = nothing
+    Resize(h, w) ∘ Crop(…) = CropResize(…, h, w)
+Not laws: Resize ∘ Crop ≠ Crop ∘ Resize (interpolation reaches across the crop's border), and
+Flip ∘ Resize = Resize ∘ Flip holds for uint8 only where the sizes divide evenly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import cv2
+import numpy as np
+
+from silva.operators._image.scene import Scene, with_channels
+from silva.operators.rows import room
+
+INTERPOLATIONS = {
+    "nearest": cv2.INTER_NEAREST,
+    "bilinear": cv2.INTER_LINEAR,
+    "bicubic": cv2.INTER_CUBIC,
+    "area": cv2.INTER_AREA,
+    "lanczos": cv2.INTER_LANCZOS4,
+}
+
+
+class Move(Protocol):
+    def image(self, image: np.ndarray, out: np.ndarray | None) -> np.ndarray: ...
+
+    def boxes(self, boxes: np.ndarray) -> np.ndarray: ...
+
+    def mask(self, mask: np.ndarray) -> np.ndarray: ...
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of what comes out."""
+
+
+def move_scene(move: Move, scene: Scene) -> Scene:
+    """All parts of a scene, moved. Boxes are clipped to the image; those of which nothing is left
+    go, and their labels with them."""
+    image = move.image(scene.image, None)
+    mask = None if scene.mask is None else move.mask(scene.mask)
+    if scene.boxes is None:
+        return replace(scene, image=image, mask=mask)
+    height, width = move.size
+    boxes = move.boxes(scene.boxes).astype(np.float32, copy=False)
+    boxes = np.clip(boxes, 0, np.array([width, height, width, height], np.float32))
+    left = (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
+    labels = None if scene.labels is None else scene.labels[left]
+    return replace(scene, image=image, mask=mask, boxes=boxes[left], labels=labels)
+
+
+@dataclass(slots=True)
+class Stay:
+    size: tuple[int, int]
+
+    def image(self, image: np.ndarray, out: np.ndarray | None) -> np.ndarray:
+        return image
+
+    def boxes(self, boxes: np.ndarray) -> np.ndarray:
+        return boxes
+
+    def mask(self, mask: np.ndarray) -> np.ndarray:
+        return mask
+
+
+@dataclass(slots=True)
+class Crop:
+    top: int
+    left: int
+    height: int
+    width: int
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.height, self.width
+
+    def image(self, image: np.ndarray, out: np.ndarray | None) -> np.ndarray:
+        part = self.mask(image)
+        if out is None or out.shape != part.shape or out.dtype != part.dtype:
+            return part
+        np.copyto(out, part)
+        return out
+
+    def boxes(self, boxes: np.ndarray) -> np.ndarray:
+        return boxes - np.array([self.left, self.top] * 2, np.float32)
+
+    def mask(self, mask: np.ndarray) -> np.ndarray:
+        top, left, height, width = self.top, self.left, self.height, self.width
+        if top + height > mask.shape[0] or left + width > mask.shape[1] or min(top, left) < 0:
+            raise ValueError(
+                f"a crop of {height} × {width} at {top}, {left} does not lie inside an image of "
+                f"{mask.shape[0]} × {mask.shape[1]}"
+            )
+        return mask[top : top + height, left : left + width]
+
+
+@dataclass(slots=True)
+class Resize:
+    """Of an image of `old` (height, width) to `size`."""
+
+    old: tuple[int, int]
+    size: tuple[int, int]
+    how: int
+
+    def image(self, image: np.ndarray, out: np.ndarray | None) -> np.ndarray:
+        shape = (*self.size, image.shape[2])
+        if self.old == self.size and out is None:
+            return image
+        out = room(out, shape, image.dtype)
+        cv2.resize(image, self.size[::-1], dst=out, interpolation=self.how)
+        return out
+
+    def boxes(self, boxes: np.ndarray) -> np.ndarray:
+        down, across = self.size[0] / self.old[0], self.size[1] / self.old[1]
+        return boxes * np.array([across, down] * 2, np.float32)
+
+    def mask(self, mask: np.ndarray) -> np.ndarray:
+        return cv2.resize(mask, self.size[::-1], interpolation=cv2.INTER_NEAREST_EXACT)
+
+
+@dataclass(slots=True)
+class CropResize:
+    crop: Crop
+    size: tuple[int, int]
+    how: int
+
+    def image(self, image: np.ndarray, out: np.ndarray | None) -> np.ndarray:
+        return self._resize().image(self.crop.mask(image), out)
+
+    def boxes(self, boxes: np.ndarray) -> np.ndarray:
+        return self._resize().boxes(self.crop.boxes(boxes))
+
+    def mask(self, mask: np.ndarray) -> np.ndarray:
+        return self._resize().mask(self.crop.mask(mask))
+
+    def _resize(self) -> Resize:
+        return Resize(self.crop.size, self.size, self.how)
+
+
+@dataclass(slots=True)
+class Flip:
+    size: tuple[int, int]
+    axis: int
+    """OpenCV's number: 1 left to right, 0 top to bottom."""
+
+    def image(self, image: np.ndarray, out: np.ndarray | None) -> np.ndarray:
+        out = room(out, image.shape, image.dtype)
+        cv2.flip(image, self.axis, dst=out)
+        return out
+
+    def boxes(self, boxes: np.ndarray) -> np.ndarray:
+        out = boxes.copy()
+        near, far = (0, 2) if self.axis == 1 else (1, 3)
+        out[:, near] = self.size[self.axis] - boxes[:, far]
+        out[:, far] = self.size[self.axis] - boxes[:, near]
+        return out
+
+    def mask(self, mask: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(np.flip(mask, self.axis))
+
+
+@dataclass(slots=True)
+class Pad:
+    """Puts an image of `old` (height, width) at (`top`, `left`) on a canvas of `size`."""
+
+    old: tuple[int, int]
+    top: int
+    left: int
+    size: tuple[int, int]
+    fill: Any
+
+    def image(self, image: np.ndarray, out: np.ndarray | None) -> np.ndarray:
+        out = room(out, (*self.size, image.shape[2]), image.dtype)
+        out[...] = np.asarray(self.fill, image.dtype)
+        self._inside(out)[...] = image
+        return out
+
+    def boxes(self, boxes: np.ndarray) -> np.ndarray:
+        return boxes + np.array([self.left, self.top] * 2, np.float32)
+
+    def mask(self, mask: np.ndarray) -> np.ndarray:
+        out = np.zeros(self.size, mask.dtype)
+        self._inside(out)[...] = mask
+        return out
+
+    def _inside(self, canvas: np.ndarray) -> np.ndarray:
+        return canvas[self.top : self.top + self.old[0], self.left : self.left + self.old[1]]
+
+
+@dataclass(slots=True)
+class Rotate:
+    """Counter-clockwise about the centre, on a canvas of the same size."""
+
+    size: tuple[int, int]
+    degrees: float
+    how: int
+    fill: Any
+
+    def image(self, image: np.ndarray, out: np.ndarray | None) -> np.ndarray:
+        fill = np.broadcast_to(np.asarray(self.fill, np.float64), (image.shape[2],)).tolist()
+        turned = cv2.warpAffine(
+            image, self._matrix(), self.size[::-1], flags=self.how,
+            borderMode=cv2.BORDER_CONSTANT, borderValue=fill,
+        )  # fmt: skip
+        return with_channels(turned)
+
+    def boxes(self, boxes: np.ndarray) -> np.ndarray:
+        """The upright boxes around the turned corners, which are a little too large."""
+        matrix = self._matrix()
+        corners = boxes[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2)
+        turned = (corners - 0.5) @ matrix[:, :2].T + matrix[:, 2] + 0.5
+        return np.concatenate([turned.min(axis=1), turned.max(axis=1)], axis=1)
+
+    def mask(self, mask: np.ndarray) -> np.ndarray:
+        return cv2.warpAffine(mask, self._matrix(), self.size[::-1], flags=cv2.INTER_NEAREST)
+
+    def _matrix(self) -> np.ndarray:
+        centre = ((self.size[1] - 1) / 2, (self.size[0] - 1) / 2)
+        return cv2.getRotationMatrix2D(centre, self.degrees, 1.0)

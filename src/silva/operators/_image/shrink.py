@@ -1,0 +1,146 @@
+"""Decoding at a smaller scale, where the next step shrinks the image anyway.
+
+Law, `close`: area-resize(crop(decode(x))) ≈ sample(crop / f (decode at 1/f (x))), f = 2, 4, 8, as
+long as the crop at 1/f has a quarter more pixels a side than are wanted. libjpeg makes each pixel of the smaller
+image from the low frequencies of its block, which is nearly the mean of the pixels it replaces. A
+crop's border then falls between pixels: its part is sampled there, denser than wanted, and averaged.
+Bound, on photos: a mean difference of 2.5 levels of 255, 99 % of the pixels within 16.
+Counter-example where it is not close: an image of noise, or a resize that does not average
+(bilinear takes two pixels of hundreds), which is never shrunk.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import cv2
+import numpy as np
+import simplejpeg
+
+from silva.operators._image.decode import as_bytes, check_size, decode, upright, upright_size
+from silva.operators._image.geometry import Decide
+from silva.operators._image.header import read_header
+from silva.operators._image.moves import Crop, CropResize, Move, Resize, move_scene
+from silva.operators._image.scene import Scene
+from silva.operators.rows import Draw, Fuse, Link, Params, room
+
+_FACTORS = (8, 4, 2)
+_MARGIN = 1.25
+"""Pixels, along a side, that must be left for each one that is wanted."""
+
+
+def shrinking(choose: Callable[[Params, Draw], Decide]) -> Fuse:
+    """decode() and a geometric step as one, made of how that step chooses its moves."""
+
+    def fuse(params: Params, draw: Draw, next_params: Params, next_draw: Draw) -> Link | None:
+        if not params.get("shrink") or next_params["interpolation"] != "area":
+            return None
+        plain = decode(params, draw)
+        decide = choose(next_params, next_draw)
+        gray, limit = params["mode"] == "gray", params["max_pixels"]
+
+        def link(row: int, value: Any, out: np.ndarray | None) -> Any:
+            scene = value if type(value) is Scene else None
+            data = as_bytes(value if scene is None else scene.image)
+            header = read_header(data)
+            if header is not None and header.format == "JPEG":
+                check_size(header.height, header.width, limit)
+                move = decide(row, *upright_size(header), scene)
+                factor = _factor(move)
+                if header.orientation != 1 and (header.height % factor or header.width % factor):
+                    factor = 1  # the part of a pixel at the end would come to the front
+                pixels = _decode_at(data, gray, header.height, header.width, factor)
+                if pixels is not None:
+                    image = _sample(upright(pixels, header), move, factor, out)
+                    if scene is None:
+                        return image
+                    return move_scene(_Parts(move), scene.with_image(image))
+            image = plain(row, data, None)
+            move = decide(row, image.shape[0], image.shape[1], scene)
+            if scene is None:
+                return move.image(image, out)
+            return move_scene(move, scene.with_image(image))
+
+        return link
+
+    return fuse
+
+
+def _factor(move: Move) -> int:
+    """The largest factor after which there are still as many pixels as the move wants."""
+    if isinstance(move, CropResize):
+        have = move.crop.size
+    elif isinstance(move, Resize):
+        have = move.old
+    else:
+        return 1
+    for factor in _FACTORS:
+        least = factor * _MARGIN
+        if have[0] >= least * move.size[0] and have[1] >= least * move.size[1]:
+            return factor
+    return 1
+
+
+def _decode_at(data: bytes, gray: bool, height: int, width: int, factor: int) -> np.ndarray | None:
+    """The pixels at 1 / factor; None where this JPEG cannot be decoded so."""
+    if factor == 1:
+        return None
+    wanted = -(-height // factor), -(-width // factor)
+    try:
+        pixels: np.ndarray = simplejpeg.decode_jpeg(
+            data, "GRAY" if gray else "RGB",
+            min_height=wanted[0], min_width=wanted[1], min_factor=factor,
+        )  # fmt: skip
+    except (ValueError, KeyError):  # damaged, or odd: the plain way says what is wrong
+        return None
+    return pixels if pixels.shape[:2] == wanted else None
+
+
+def _sample(image: np.ndarray, move: Move, factor: int, out: np.ndarray | None) -> np.ndarray:
+    """What the move would take of the full image, taken of the image at 1 / factor."""
+    if isinstance(move, CropResize):
+        crop = move.crop
+    else:
+        assert isinstance(move, Resize)
+        crop = Crop(0, 0, *move.old)
+    height, width = move.size
+    across, down = crop.width / factor / width, crop.height / factor / height
+    dense = max(2, math.ceil(across), math.ceil(down))
+    across, down = across / dense, down / dense
+    matrix = np.array(
+        [
+            [across, 0, crop.left / factor + across / 2 - 0.5],
+            [0, down, crop.top / factor + down / 2 - 0.5],
+        ]
+    )
+    sampled = cv2.warpAffine(
+        image, matrix, (dense * width, dense * height),
+        flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP, borderMode=cv2.BORDER_REPLICATE,
+    )  # fmt: skip
+    out = room(out, (height, width, image.shape[2]), image.dtype)
+    cv2.resize(sampled, (width, height), dst=out, interpolation=cv2.INTER_AREA)
+    return out
+
+
+class _Parts:
+    """A move of all but the image, which has been moved already."""
+
+    __slots__ = ("_move",)
+
+    def __init__(self, move: Move) -> None:
+        self._move = move
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self._move.size
+
+    def image(self, image: np.ndarray, out: np.ndarray | None) -> np.ndarray:
+        return image
+
+    def boxes(self, boxes: np.ndarray) -> np.ndarray:
+        return self._move.boxes(boxes)
+
+    def mask(self, mask: np.ndarray) -> np.ndarray:
+        return self._move.mask(mask)

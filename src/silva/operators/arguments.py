@@ -1,0 +1,88 @@
+"""Checks of what people give to operators, made when the step is written: a clear sentence at once
+instead of an error from a kernel, later and elsewhere."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+from silva.errors import PlanError
+
+
+def one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
+    if isinstance(value, bool) or value not in allowed:
+        raise PlanError(f"{name} is one of {', '.join(map(repr, allowed))}, not {value!r}")
+
+
+def integer(name: str, value: Any, least: int) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise PlanError(f"{name} is a whole number, not {value!r}") from None
+    if isinstance(value, bool) or number < least:
+        raise PlanError(f"{name} is a whole number of at least {least}, not {value!r}")
+    return number
+
+
+def positive(name: str, value: Any) -> int:
+    return integer(name, value, 1)
+
+
+def height_width(name: str, value: Any) -> tuple[int, int]:
+    if not isinstance(value, tuple | list):
+        value = (value, value)
+    if len(value) != 2:
+        raise PlanError(f"{name} is a number of pixels or (height, width), not {value!r}")
+    return positive(name, value[0]), positive(name, value[1])
+
+
+def number(name: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise PlanError(f"{name} is a number, not {value!r}") from None
+    if not math.isfinite(number):
+        raise PlanError(f"{name} is a finite number, not {value!r}")
+    return number
+
+
+def numbers(name: str, value: Any) -> tuple[float, ...]:
+    if isinstance(value, str) or not hasattr(value, "__len__"):
+        return (number(name, value),)
+    if len(value) == 0:
+        raise PlanError(f"{name} is empty: give one number, or one for each channel")
+    return tuple(number(name, x) for x in value)
+
+
+def share(name: str, value: Any) -> float:
+    found = number(name, value)
+    if not 0 <= found <= 1:
+        raise PlanError(f"{name} is between 0 and 1, not {value!r}")
+    return found
+
+
+def factors(name: str, value: Any) -> tuple[float, float]:
+    """Factors around 1: a number is how far they go."""
+    if isinstance(value, tuple | list):
+        low, high = ordered(name, value)
+    else:
+        reach = number(name, value)
+        low, high = max(0.0, 1 - reach), 1 + reach
+    if not 0 <= low <= high:
+        raise PlanError(f"{name} is a number of at least 0, or (least, most), not {value!r}")
+    return low, high
+
+
+def ordered(name: str, value: Any) -> tuple[float, float]:
+    found = numbers(name, value)
+    if len(found) != 2 or found[0] > found[1]:
+        raise PlanError(f"{name} is (least, most), not {value!r}")
+    return found[0], found[1]
+
+
+def interval(name: str, value: Any) -> tuple[float, float]:
+    found = numbers(name, value)
+    if len(found) != 2 or not 0 < found[0] <= found[1]:
+        raise PlanError(f"{name} is (least, most), both positive, not {value!r}")
+    return found[0], found[1]

@@ -1,0 +1,116 @@
+"""Operators that work on one row at a time, chained: a row goes through all of them while it is in
+the CPU's cache, and the last one writes its result straight into the array of the whole block.
+
+A kernel is bound to its parameters and to the block's random numbers once; what it returns, a
+`Link`, is then called for each row. Two neighbours may have a fused kernel: one call for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from silva.columns import Array, Column, Values, empty
+
+Params = dict[str, Any]
+
+
+class Draw(Protocol):
+    def uniform(self, count: int) -> np.ndarray:
+        """(rows, count) numbers in [0, 1); row i's depend on nothing but row i."""
+
+
+Link = Callable[[int, Any, np.ndarray | None], Any]
+"""`link(row, value, out)`: the result for a row that is not null. It is written into `out` (and
+`out` returned) where that has the shape and dtype of the result; otherwise it is a new value."""
+
+Bind = Callable[[Params, Draw], Link]
+Fuse = Callable[[Params, Draw, Params, Draw], Link | None]
+"""Binds two neighbours at once (the first one's parameters and draws, then the second one's); None
+where these parameters have no fused form."""
+
+
+class RowKernel:
+    """A kernel of `silva.plan.operator`, made of what happens to one row."""
+
+    def __init__(self, bind: Bind, after: Mapping[str, Fuse] | None = None) -> None:
+        self.bind = bind
+        self.after = dict(after or {})
+        """By the name of the operator before this one: the two as one."""
+        self.__module__ = bind.__module__
+
+    def __call__(self, columns: Sequence[Column], params: Params, draw: Draw) -> Column:
+        return run_rows(columns[0], [self.bind(params, draw)])
+
+
+Step = tuple[str, RowKernel, Params, Draw]
+"""A step of a chain: the operator's name, its kernel, and what to bind it to."""
+
+
+def run_chain(column: Column, steps: Sequence[Step]) -> Column:
+    """The column after all steps, in the order given."""
+    return run_rows(column, fuse(steps))
+
+
+def fuse(steps: Sequence[Step]) -> list[Link]:
+    """One link a step, or one for two neighbours where they have a fused kernel."""
+    links: list[Link] = []
+    at = 0
+    while at < len(steps):
+        name, kernel, params, draw = steps[at]
+        link = None
+        if at + 1 < len(steps) and name in steps[at + 1][1].after:
+            _, following, next_params, next_draw = steps[at + 1]
+            link = following.after[name](params, draw, next_params, next_draw)
+        links.append(kernel.bind(params, draw) if link is None else link)
+        at += 1 if link is None else 2
+    return links
+
+
+def run_rows(column: Column, links: Sequence[Link]) -> Column:
+    """Every row through all links; one array where all results have one shape. Nulls stay null."""
+    values = column.rows()
+    made: list[Any] = []
+    whole: np.ndarray | None = None
+    for row, value in enumerate(values):
+        out = None if whole is None else whole[row]
+        result = None if value is None else _run(links, row, value, out)
+        if row == 0 and type(result) is np.ndarray and not result.dtype.hasobject:
+            whole = empty((len(values), *result.shape), result.dtype)
+            out = whole[0]
+        if whole is not None and out is not None and result is not out:
+            if _alike(result, out):
+                out[...] = result
+            else:
+                made = [x.copy() for x in whole[:row]]  # lets the large array go
+                whole = None
+        if whole is None:
+            made.append(_private(result, value))
+    return Values(made) if whole is None else Array(whole)
+
+
+def _run(links: Sequence[Link], row: int, value: Any, out: np.ndarray | None) -> Any:
+    for link in links[:-1]:
+        value = link(row, value, None)
+    return links[-1](row, value, out)
+
+
+def _private(result: Any, value: Any) -> Any:
+    """The result as an array of its own: neither the row that it came from, nor a part of more."""
+    if type(result) is not np.ndarray:
+        return result
+    seen = type(value) is np.ndarray and np.may_share_memory(result, value)
+    return result.copy() if seen or not result.flags.c_contiguous else result
+
+
+def _alike(a: Any, b: np.ndarray) -> bool:
+    return type(a) is np.ndarray and a.shape == b.shape and a.dtype == b.dtype
+
+
+def room(out: np.ndarray | None, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """`out`, where it is of that shape and dtype; else a new array."""
+    if out is not None and out.shape == shape and out.dtype == dtype:
+        return out
+    return np.empty(shape, dtype)
