@@ -17,6 +17,7 @@ Public names are imported when they are first used: a worker process, which need
 starts in half the time.
 """
 
+from collections.abc import Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,12 @@ if TYPE_CHECKING:
         WorkerError,
     )
     from silva.loader import Loader
+    from silva.operators.audio_expr import audio
+    from silva.operators.batch_mixing import cutmix, mixup
     from silva.operators.image_expr import image
+    from silva.operators.list_expr import list
+    from silva.operators.num_expr import num
+    from silva.operators.text_expr import text
     from silva.order.state import merge_states, reshard
     from silva.pipeline import Pipeline, concat, mix, zip
     from silva.plan.expr import Expr, col
@@ -77,7 +83,12 @@ _HOMES = {
         "WorkerError",
     ),
     "silva.loader": ("Loader",),
+    "silva.operators.audio_expr": ("audio",),
+    "silva.operators.batch_mixing": ("cutmix", "mixup"),
     "silva.operators.image_expr": ("image",),
+    "silva.operators.list_expr": ("list",),
+    "silva.operators.num_expr": ("num",),
+    "silva.operators.text_expr": ("text",),
     "silva.order.state": ("merge_states", "reshard"),
     "silva.pipeline": ("Pipeline", "concat", "mix", "zip"),
     "silva.plan.expr": ("Expr", "col"),
@@ -121,9 +132,11 @@ __all__ = [
     "StateError",
     "Substitute",
     "WorkerError",
+    "audio",
     "batched",
     "col",
     "concat",
+    "cutmix",
     "from_arrow",
     "from_columns",
     "from_huggingface",
@@ -131,8 +144,11 @@ __all__ = [
     "from_torch",
     "image",
     "impure",
+    "list",
     "merge_states",
     "mix",
+    "mixup",
+    "num",
     "owns",
     "read_arrow",
     "read_csv",
@@ -145,6 +161,7 @@ __all__ = [
     "register_operator",
     "reshard",
     "stateful",
+    "text",
     "zip",
 ]
 
@@ -159,5 +176,5 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-def __dir__() -> list[str]:
+def __dir__() -> Iterable[str]:
     return sorted([*globals(), *__all__])

@@ -88,7 +88,7 @@ class Loader:
         self._executor.epochs = epochs
         self._closer = weakref.finalize(self, self._executor.close)
         self._failures = Failures(on_error, None if failures is None else Path(failures))
-        self._optimized, self.applied = optimize(self._logical)
+        self._optimized, self.outcomes = optimize(self._logical)
         self._physical: Any = None
         self._epoch = 0
         self._start: dict[str, Any] = {}
@@ -360,7 +360,7 @@ class Loader:
         """The plan as written, the plan as run, and what was measured so far."""
         from silva.insight.explain import explain_loader
 
-        return explain_loader(self._logical, self.applied, self._lowered(), self._executor)
+        return explain_loader(self._logical, self.outcomes, self._lowered(), self._executor)
 
     # Feeds.
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from silva.errors import PlanError
+from silva.operators.from_text import as_function
 from silva.order.length import plan_rows
 from silva.order.mixing import check_schedule
 from silva.plan import node as logical
@@ -476,6 +477,7 @@ def _step(plan: logical.Node, step: Any, reads: Any) -> logical.Step:
                 f"{', '.join(map(repr, there)) or '(none)'}"
             )
         return step.term
+    step = as_function(step)
     if callable(step) or isinstance(step, Stateful):
         if isinstance(step, type):
             raise PlanError(

@@ -8,7 +8,7 @@ from silva.insight.nodes import node_line
 from silva.insight.stats import lane_reason
 from silva.insight.steps import stage_steps
 from silva.insight.words import WIDTH, percent, plural, seconds, size, tidy, wrapped
-from silva.optimize.runner import Applied
+from silva.optimize.runner import Outcome
 from silva.physical import plan as physical
 from silva.plan.node import Node
 from silva.plan.show import show_plan
@@ -20,7 +20,7 @@ _WIDTH = WIDTH - len(_INDENT)
 _BAR = 10
 
 
-def explain_loader(logical: Node, applied: list[Applied], plan: Any, executor: Executor) -> str:
+def explain_loader(logical: Node, outcomes: list[Outcome], plan: Any, executor: Executor) -> str:
     """Three parts, at most 100 columns wide; counters where something was measured.
 
     >>> import silva as sv
@@ -41,7 +41,7 @@ def explain_loader(logical: Node, applied: list[Applied], plan: Any, executor: E
     """
     parts = {
         "Plan as written": written_lines(logical),
-        "Rules": rule_lines(applied),
+        "Rules": rule_lines(outcomes),
         "Plan as run": run_lines(plan, executor),
     }
     return "\n\n".join(
@@ -64,8 +64,15 @@ def _branch(line: str) -> str:
     return line[: len(line) - len(line.lstrip("│├└─ "))]
 
 
-def rule_lines(applied: list[Applied]) -> list[str]:
-    return [f"{a.rule.name}: {a.rule.reason}" for a in applied] or ["none"]
+def rule_lines(outcomes: list[Outcome], width: int = _WIDTH) -> list[str]:
+    """What the rules did; and what they would do, if they were allowed to."""
+    lines = []
+    for outcome in outcomes:
+        allowed = "" if outcome.applied else ' (not used: needs options(fidelity="close"))'
+        lines += wrapped(f"{outcome.rule.name}: {outcome.rule.reason}{allowed}", width=width)
+        for note in outcome.notes:
+            lines += wrapped(tidy(note), "  · ", "    ", width)
+    return lines or ["none"]
 
 
 def run_lines(

@@ -91,7 +91,7 @@ def _stages(lanes: list[Lane]) -> Iterator[str]:
 def _plans(loader: Any) -> Iterator[str]:
     written = written_lines(loader._logical, _COLUMN)
     run = run_lines(loader._lowered(), loader._executor, _COLUMN, measured=False)
-    rules = "".join(f"<li>{escape(line)}</li>" for line in rule_lines(loader.applied))
+    rules = "".join(f"<li>{escape(line)}</li>" for line in rule_lines(loader.outcomes))
     yield "<h2>Plans</h2>"
     yield f'<div class="two">{panel("As written", pre(written))}{panel("As run", pre(run))}</div>'
     yield f"<h2>Rules that changed the plan</h2><ul>{rules}</ul>"

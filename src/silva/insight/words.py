@@ -7,7 +7,7 @@ import re
 WIDTH = 100
 _PLACE = re.compile(r"\[[^\[\]\n]*[/\\]([^/\\\[\]\n]+:\d+)\]")
 _CALL = re.compile(r"(?<=\))(?=\.\w+\()")
-_FRACTION = re.compile(r"(\d\.\d{4})\d{4,}")
+_FRACTION = re.compile(r"\d+\.\d{8,}")
 _DRAWN = " │├└─·"
 
 
@@ -17,9 +17,9 @@ def tidy(text: str) -> str:
     >>> tidy("label = lambda(path)  [/home/me/train.py:12]")
     'label = lambda(path)  [train.py:12]'
     >>> tidy("x.scale(ratio=1.3333333333333333)")
-    'x.scale(ratio=1.3333)'
+    'x.scale(ratio=1.333)'
     """
-    return _FRACTION.sub(r"\1", _PLACE.sub(r"[\1]", text))
+    return _FRACTION.sub(lambda found: f"{float(found[0]):.4g}", _PLACE.sub(r"[\1]", text))
 
 
 def wrapped(text: str, first: str = "", rest: str = "    ", width: int = WIDTH) -> list[str]:

@@ -28,6 +28,13 @@ for _operator in (
         "image.resize",
         RowKernel(moving(geometry.resize), after={"image.decode": shrinking(geometry.resize)}),
     ),
+    Operator(
+        "image.resize_shorter",
+        RowKernel(
+            moving(geometry.resize_shorter),
+            after={"image.decode": shrinking(geometry.resize_shorter)},
+        ),
+    ),
     Operator("image.crop", RowKernel(moving(geometry.crop))),
     Operator("image.center_crop", RowKernel(moving(geometry.center_crop))),
     Operator("image.random_crop", RowKernel(moving(geometry.random_crop)), random=True),

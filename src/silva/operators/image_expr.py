@@ -24,11 +24,13 @@ from silva.operators.arguments import (
 )
 from silva.plan.expr import Col, Expr
 
-Interpolation = Literal["nearest", "bilinear", "bicubic", "area", "lanczos"]
+Interpolation = Literal["nearest", "bilinear", "bicubic", "area", "lanczos", "antialias"]
 Direction = Literal["horizontal", "vertical"]
 Size = int | tuple[int, int]
 
-_INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "area", "lanczos")
+_INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "area", "lanczos", "antialias")
+AVERAGING = ("area", "antialias")
+"""The interpolations that take the mean of all pixels when they shrink."""
 _DIRECTIONS = ("horizontal", "vertical")
 
 
@@ -87,7 +89,8 @@ class ImageExpr(Expr):
     def resize(
         self, height: int, width: int, interpolation: Interpolation = "bilinear"
     ) -> ImageExpr:
-        """The whole image at another size; `"area"` is the one that averages when shrinking.
+        """The whole image at another size. `"area"` averages when shrinking; `"antialias"` does so
+        too, and is bilinear when enlarging.
 
         >>> image("photo").resize(32, 48, "area")
         photo.resize(height=32, width=48, interpolation='area')
@@ -95,6 +98,17 @@ class ImageExpr(Expr):
         one_of("interpolation", interpolation, _INTERPOLATIONS)
         height, width = positive("height", height), positive("width", width)
         return self._call("image.resize", height=height, width=width, interpolation=interpolation)
+
+    def resize_shorter(self, size: int, interpolation: Interpolation = "bilinear") -> ImageExpr:
+        """The whole image, in its proportions, with `size` pixels along the shorter side.
+
+        >>> image("photo").resize_shorter(256, "antialias").center_crop(224)
+        ... # doctest: +ELLIPSIS
+        photo.resize_shorter(size=256, interpolation='antialias').center_crop(...)
+        """
+        one_of("interpolation", interpolation, _INTERPOLATIONS)
+        size = positive("size", size)
+        return self._call("image.resize_shorter", size=size, interpolation=interpolation)
 
     def crop(self, top: int, left: int, height: int, width: int) -> ImageExpr:
         """The box at (`top`, `left`), which must lie inside the image.

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from silva.errors import PlanError
-from silva.optimize.rules import drop_unread
+from silva.optimize.rewrite import Rewrite
+from silva.optimize.rules import drop_unread, recognise, shrink_decode
 from silva.plan.node import Node, option
 from silva.plan.verify import verify
 
@@ -15,24 +16,43 @@ from silva.plan.verify import verify
 @dataclass(frozen=True)
 class Rule:
     name: str
-    apply: Callable[[Node], Node]
+    apply: Callable[[Node], Rewrite]
     reason: str
     """Why a plan is better for it, as `explain` says it."""
+    exact: bool = True
+    """Every bit stays; otherwise it is used under `fidelity="close"` only."""
 
 
 @dataclass(frozen=True)
-class Applied:
-    """A rule that changed the plan."""
+class Outcome:
+    """A rule that had something to change."""
 
     rule: Rule
+    applied: bool
+    """False where it may only be used under `fidelity="close"`."""
+    notes: tuple[str, ...]
     seconds: float
 
 
-RULES = (Rule(drop_unread.NAME, drop_unread.apply, "nobody reads what these steps write"),)
+RULES = (
+    Rule(drop_unread.NAME, drop_unread.apply, "nobody reads what these steps write"),
+    Rule(
+        recognise.NAME,
+        recognise.apply,
+        "silva has operators with the same meaning",
+        exact=False,
+    ),
+    Rule(
+        shrink_decode.NAME,
+        shrink_decode.apply,
+        "the next step shrinks the image anyway: decoded at 1/2, 1/4 or 1/8",
+        exact=False,
+    ),
+)
 
 
-def optimize(plan: Node, rules: tuple[Rule, ...] = RULES) -> tuple[Node, list[Applied]]:
-    """The plan that runs, and the rules that made it differ from the plan as written."""
+def optimize(plan: Node, rules: tuple[Rule, ...] = RULES) -> tuple[Node, list[Outcome]]:
+    """The plan that runs, and the rules that changed it or would have."""
     verify(plan)
     disabled = set(option(plan, "disable", ()))
     unknown = disabled - {rule.name for rule in rules}
@@ -41,16 +61,20 @@ def optimize(plan: Node, rules: tuple[Rule, ...] = RULES) -> tuple[Node, list[Ap
             f"options(disable=…): there is no rule called {sorted(unknown)[0]!r}; rules are "
             f"{', '.join(rule.name for rule in rules)}"
         )
-    applied: list[Applied] = []
+    outcomes: list[Outcome] = []
     if not option(plan, "optimize", True):
-        return plan, applied
+        return plan, outcomes
+    close = option(plan, "fidelity", "exact") == "close"
     for rule in rules:
         if rule.name in disabled:
             continue
         began = perf_counter()
         changed = rule.apply(plan)
-        if changed != plan:
-            verify(changed)
-            applied.append(Applied(rule, perf_counter() - began))
-            plan = changed
-    return plan, applied
+        if changed.plan == plan:
+            continue
+        verify(changed.plan)
+        applied = rule.exact or close
+        outcomes.append(Outcome(rule, applied, changed.notes, perf_counter() - began))
+        if applied:
+            plan = changed.plan
+    return plan, outcomes

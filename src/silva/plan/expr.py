@@ -7,8 +7,8 @@ what `sv.col("x")` returns: it overloads Python's operators and builds that data
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar, Union
 
 from silva.errors import PlanError
@@ -51,6 +51,13 @@ def walk(term: Term) -> Iterator[Term]:
 def columns_read(term: Term) -> tuple[str, ...]:
     """Names of the columns that `term` reads, in the order of first use."""
     return tuple(dict.fromkeys(t.name for t in walk(term) if isinstance(t, Col)))
+
+
+def rebuild(term: Term, change: Callable[[Term], Term]) -> Term:
+    """The term with `change` applied to every part, arguments first."""
+    if isinstance(term, Call):
+        term = replace(term, args=tuple(rebuild(arg, change) for arg in term.args))
+    return change(term)
 
 
 def width(term: Term) -> int:

@@ -29,13 +29,14 @@ def fingerprint(node: Node) -> str:
     return _Hasher().node(node)
 
 
-_MEANING = ("seed",)
-"""Options that change what a pipeline gives; the others say how it is run."""
-
-
 def says_only_how(node: Node) -> bool:
     """Whether a node changes nothing about the stream."""
-    return isinstance(node, Options) and not any(name in _MEANING for name, _ in node.values)
+    return isinstance(node, Options) and not any(_means(*pair) for pair in node.values)
+
+
+def _means(name: str, value: Any) -> bool:
+    """Whether an option changes what a pipeline gives, and not only how it is run."""
+    return name == "seed" or (name, value) == ("fidelity", "close")
 
 
 def opaque_parts(value: Any) -> list[str]:
@@ -69,7 +70,7 @@ class _Hasher:
             if isinstance(node, Source) and field.name == "columns":
                 continue  # which columns are read is how, not what
             if isinstance(node, Options):
-                value = tuple(p for p in value if p[0] in _MEANING)
+                value = tuple(pair for pair in value if _means(*pair))
             self._write("field", field.name.encode())
             self.add(value, field.name)
         return self._digest.hexdigest()

@@ -64,6 +64,20 @@ def resize(params: Params, draw: Draw) -> Decide:
     return lambda row, height, width, scene: Resize((height, width), size, how)
 
 
+def resize_shorter(params: Params, draw: Draw) -> Decide:
+    """As torchvision's Resize of one number: the longer side is rounded down."""
+    size, how = params["size"], INTERPOLATIONS[params["interpolation"]]
+
+    def decide(row: int, height: int, width: int, scene: Any) -> Move:
+        if height <= width:
+            new = size, int(size * width / height)
+        else:
+            new = int(size * height / width), size
+        return Resize((height, width), new, how)
+
+    return decide
+
+
 def crop(params: Params, draw: Draw) -> Decide:
     box = Crop(params["top"], params["left"], params["height"], params["width"])
     return lambda row, height, width, scene: box

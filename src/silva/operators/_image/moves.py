@@ -30,7 +30,9 @@ INTERPOLATIONS = {
     "bicubic": cv2.INTER_CUBIC,
     "area": cv2.INTER_AREA,
     "lanczos": cv2.INTER_LANCZOS4,
+    "antialias": -1,
 }
+"""OpenCV's numbers; `antialias` is chosen by the sizes."""
 
 
 class Move(Protocol):
@@ -118,8 +120,14 @@ class Resize:
         if self.old == self.size and out is None:
             return image
         out = room(out, shape, image.dtype)
-        cv2.resize(image, self.size[::-1], dst=out, interpolation=self.how)
+        cv2.resize(image, self.size[::-1], dst=out, interpolation=self._how())
         return out
+
+    def _how(self) -> int:
+        if self.how >= 0:
+            return self.how
+        shrinks = self.old[0] >= self.size[0] and self.old[1] >= self.size[1]
+        return cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
 
     def boxes(self, boxes: np.ndarray) -> np.ndarray:
         down, across = self.size[0] / self.old[0], self.size[1] / self.old[1]

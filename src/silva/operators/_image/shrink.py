@@ -24,6 +24,7 @@ from silva.operators._image.geometry import Decide
 from silva.operators._image.header import read_header
 from silva.operators._image.moves import Crop, CropResize, Move, Resize, move_scene
 from silva.operators._image.scene import Scene
+from silva.operators.image_expr import AVERAGING
 from silva.operators.rows import Draw, Fuse, Link, Params, room
 
 _FACTORS = (8, 4, 2)
@@ -35,7 +36,7 @@ def shrinking(choose: Callable[[Params, Draw], Decide]) -> Fuse:
     """decode() and a geometric step as one, made of how that step chooses its moves."""
 
     def fuse(params: Params, draw: Draw, next_params: Params, next_draw: Draw) -> Link | None:
-        if not params.get("shrink") or next_params["interpolation"] != "area":
+        if not params.get("shrink") or next_params["interpolation"] not in AVERAGING:
             return None
         plain = decode(params, draw)
         decide = choose(next_params, next_draw)

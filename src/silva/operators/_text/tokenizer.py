@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.metadata
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -182,7 +181,7 @@ def _from_json(text: str, keeps_special: bool, path: Path | None) -> JsonTokeniz
     json = tokenizer.to_str()
     tokenizer.encode_special_tokens = keeps_special
     label = repr(path.name) if path else f"tokenizer of {tokenizer.get_vocab_size()}"
-    made = JsonTokenizer(_hash(json), importlib.metadata.version("tokenizers"), keeps_special)
+    made = JsonTokenizer(_hash(json), _version("tokenizers"), keeps_special)
     made.__dict__.update(json=json, label=label, _built=tokenizer)
     return made
 
@@ -191,9 +190,15 @@ def _from_tiktoken(encoding: Any) -> TiktokenTokenizer:
     ranks = sorted((rank, token) for token, rank in encoding._mergeable_ranks.items())
     special = sorted(encoding._special_tokens.items())
     content = _hash(repr((encoding._pat_str, ranks, special)))
-    made = TiktokenTokenizer(content, importlib.metadata.version("tiktoken"))
+    made = TiktokenTokenizer(content, _version("tiktoken"))
     made.__dict__["encoding"] = encoding
     return made
+
+
+def _version(package: str) -> str:
+    import importlib.metadata  # slow to import, and needed here only
+
+    return importlib.metadata.version(package)
 
 
 def _hash(data: str) -> str:

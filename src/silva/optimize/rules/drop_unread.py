@@ -16,16 +16,20 @@ Law: a pure step whose columns no later node reads does not change any column th
 
 from __future__ import annotations
 
-from silva.plan.node import Batch, Derive, Filter, MapRows, Node, Pack, Rename, Select
+from silva.optimize.rewrite import Rewrite
+from silva.plan.node import Batch, Derive, Filter, MapRows, Node, Pack, Rename, Select, walk
 from silva.plan.schema import columns
 from silva.plan.traits import step_reads, traits
 
 NAME = "drop_unread"
 
 
-def apply(plan: Node) -> Node:
+def apply(plan: Node) -> Rewrite:
     """The plan without derivations that nobody reads."""
-    return _visit(plan, frozenset(columns(plan)))
+    without = _visit(plan, frozenset(columns(plan)))
+    left = {node.id for node in walk(without) if isinstance(node, Derive)}
+    dropped = [n for n in walk(plan) if isinstance(n, Derive) and n.id not in left]
+    return Rewrite(without, tuple(", ".join(node.into) for node in dropped))
 
 
 def _visit(node: Node, wanted: frozenset[str], later: frozenset[str] = frozenset()) -> Node:

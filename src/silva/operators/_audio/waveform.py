@@ -1,0 +1,86 @@
+"""Clips to clips: mono, resample, pad.
+
+Laws, exact and tested bit for bit:
+    mono(mono(x)) = mono(x)
+    resample(r, r)(x) = x
+    pad(n)(pad(m)(x)) = pad(n)(x)  where m ≤ n, with the same value, and nothing is cut
+    decode(rate=r, mono=True) = decode(mono=True).resample(own rate, r)
+Not a law: resample(b, a)(resample(a, b)(x)) = x. The filters take away what is next to half the
+lower rate, also where a < b. Nor does mono commute with resample to the last bit: both are linear,
+but rounded elsewhere.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import soxr
+
+from silva.columns import Column
+from silva.operators._audio.rows import Params, Shape, read_rows, write_rows
+
+
+def mono(columns: list[Column], params: Params, draw: object) -> Column:
+    def write(i: int, clip: np.ndarray, out: np.ndarray) -> None:
+        if clip.ndim == 1:
+            np.copyto(out, clip)
+        else:
+            clip.mean(axis=tuple(range(clip.ndim - 1)), out=out)
+
+    def shape(i: int, clip: np.ndarray) -> Shape:
+        if clip.size == 0 and clip.shape[-1]:
+            raise ValueError(f"a clip of shape {clip.shape} has no channels to average")
+        return clip.shape[-1:]
+
+    return write_rows(read_rows(columns[0]), shape, write)
+
+
+def resample(columns: list[Column], params: Params, draw: object) -> Column:
+    source, target = params["from_rate"], params["to_rate"]
+
+    def shape(i: int, clip: np.ndarray) -> Shape:
+        return (*clip.shape[:-1], resampled_length(clip.shape[-1], source, target))
+
+    def write(i: int, clip: np.ndarray, out: np.ndarray) -> None:
+        np.copyto(out, clip if source == target else resampled(clip, source, target))
+
+    return write_rows(read_rows(columns[0]), shape, write)
+
+
+def resampled_length(samples: int, source: int, target: int) -> int:
+    return -(-samples * target // source)
+
+
+def resampled(clip: np.ndarray, source: int, target: int) -> np.ndarray:
+    """The clip at another rate; soxr may give a sample less or more than the length that the rates
+    say, which is put right with silence or by cutting, as librosa does."""
+    length = resampled_length(clip.shape[-1], source, target)
+    if clip.size == 0:
+        return np.zeros((*clip.shape[:-1], length), np.float32)
+    channels = clip.reshape(-1, clip.shape[-1])
+    made: np.ndarray
+    try:
+        made = soxr.resample(channels.T, source, target, "HQ").T
+    except (RuntimeError, MemoryError) as error:
+        raise ValueError(f"soxr cannot resample from {source} to {target}: {error}") from error
+    if made.shape[1] != length:
+        made = np.pad(made[:, :length], ((0, 0), (0, max(length - made.shape[1], 0))))
+    return made.reshape(*clip.shape[:-1], length)
+
+
+def pad(columns: list[Column], params: Params, draw: object) -> Column:
+    length, value, truncate = params["length"], params["value"], params["truncate"]
+
+    def shape(i: int, row: np.ndarray) -> Shape:
+        if row.shape[-1] > length and not truncate:
+            raise ValueError(
+                f"{row.shape[-1]} samples or frames are more than pad's length {length}; "
+                "truncate=True cuts them"
+            )
+        return (*row.shape[:-1], length)
+
+    def write(i: int, row: np.ndarray, out: np.ndarray) -> None:
+        there = min(row.shape[-1], length)
+        np.copyto(out[..., :there], row[..., :there])
+        out[..., there:] = value
+
+    return write_rows(read_rows(columns[0]), shape, write)

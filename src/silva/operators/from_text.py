@@ -1,0 +1,38 @@
+"""Tokenizers of other libraries given to `derive`: what they do to a text, and `sv.text`'s form of
+it. An object is known by the module of its class; nothing is imported here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from silva.plan.expr import Term
+
+
+@dataclass(frozen=True)
+class Ids:
+    """A Hugging Face tokenizer as a function of a row: its ids, with no special tokens."""
+
+    tokenizer: Any
+
+    def __call__(self, text: str) -> list[int]:
+        found: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
+        return found
+
+
+def as_function(step: Any) -> Any:
+    """`step`, or a function where it is a tokenizer, which is none."""
+    is_tokenizer = type(step).__module__.partition(".")[0] == "tokenizers"
+    return Ids(step) if is_tokenizer and hasattr(step, "encode_batch") else step
+
+
+def as_term(fn: Any, column: str) -> Term | None:
+    """`sv.text(column).tokenize(…)`, where `fn` does that to each row; else None."""
+    from silva.operators.text_expr import text
+
+    if isinstance(fn, Ids):
+        return text(column).tokenize(fn.tokenizer).term
+    owner = getattr(fn, "__self__", None)
+    if type(owner).__module__.partition(".")[0] != "tiktoken":
+        return None
+    return text(column).tokenize(owner).term if fn.__name__ == "encode_ordinary" else None

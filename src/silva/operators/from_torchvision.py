@@ -1,0 +1,146 @@
+"""torchvision's transforms as silva's operators, where these mean the same.
+
+The same in distribution: silva draws its own random numbers. Nothing is imported here: an object is
+known by the name and the module of its class, and read by its attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from silva.operators.image_expr import ImageExpr
+from silva.plan.expr import Expr
+
+Read = Callable[[ImageExpr, Any], ImageExpr]
+
+
+class Unknown(Exception):
+    """A transform, or a form of it, for which silva has no operator."""
+
+
+def is_transform(fn: Any) -> bool:
+    """Whether this is a transform of torchvision's (v1 or v2)."""
+    return type(fn).__module__.startswith("torchvision.transforms")
+
+
+def as_expression(transform: Any, column: str) -> Expr:
+    """What the transform does to a column of images (height, width, channels); Unknown where silva
+    cannot say.
+
+    The transform must make a tensor of it (ToImage, ToTensor, …) before anything else.
+    """
+    steps = list(_flat(transform))
+    if not steps or _name(steps[0]) not in _TO_TENSOR:
+        raise Unknown("it does not begin with ToImage() or ToTensor()")
+    image = ImageExpr(column)
+    for step in steps:
+        name = _name(step)
+        if name not in _READ:
+            raise Unknown(f"{name} has no counterpart")
+        image = _READ[name](image, step)
+    return image.to_chw()
+
+
+def _flat(transform: Any) -> list[Any]:
+    if _name(transform) not in ("Compose", "Sequential"):
+        return [transform]
+    inner = transform.transforms if hasattr(transform, "transforms") else transform
+    return [step for part in inner for step in _flat(part)]
+
+
+def _name(transform: Any) -> str:
+    return type(transform).__name__
+
+
+def _interpolation(transform: Any) -> Any:
+    """silva's word for it. Tensors are resized without aliasing unless told otherwise."""
+    how = str(getattr(transform.interpolation, "value", transform.interpolation))
+    smooth = getattr(transform, "antialias", True) is not False
+    if how == "bilinear":
+        return "antialias" if smooth else "bilinear"
+    if how == "nearest" or (how == "bicubic" and not smooth):
+        return how
+    raise Unknown(f"{_name(transform)}(interpolation={how!r}, antialias={smooth})")
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    numbers = [value] if isinstance(value, int) else list(value)
+    return (numbers[0], numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
+
+
+def _resize(image: ImageExpr, step: Any) -> ImageExpr:
+    if getattr(step, "max_size", None) is not None or step.size is None:
+        raise Unknown("Resize(max_size=…)")
+    how = _interpolation(step)
+    numbers = [step.size] if isinstance(step.size, int) else list(step.size)
+    if len(numbers) == 1:
+        return image.resize_shorter(numbers[0], how)
+    return image.resize(numbers[0], numbers[1], how)
+
+
+def _random_crop(image: ImageExpr, step: Any) -> ImageExpr:
+    if step.padding is not None or step.pad_if_needed:
+        raise Unknown("RandomCrop(padding=…)")
+    return image.random_crop(*_pair(step.size))
+
+
+def _jitter(image: ImageExpr, step: Any) -> ImageExpr:
+    ranges = {name: getattr(step, name) for name in ("brightness", "contrast", "saturation", "hue")}
+    return image.color_jitter(**{k: tuple(v) for k, v in ranges.items() if v is not None})
+
+
+def _blur(image: ImageExpr, step: Any) -> ImageExpr:
+    tall, wide = _pair(step.kernel_size)
+    if tall != wide:
+        raise Unknown(f"GaussianBlur({step.kernel_size})")
+    low, high = step.sigma
+    return image.gaussian_blur(tall, float(low) if low == high else (float(low), float(high)))
+
+
+def _to_dtype(image: ImageExpr, step: Any) -> ImageExpr:
+    wanted = str(step.dtype)
+    if wanted == "torch.uint8":
+        return image
+    if wanted != "torch.float32" or not getattr(step, "scale", True):
+        raise Unknown(f"{_name(step)}({wanted})")
+    return image.to_float()
+
+
+def _normalize(image: ImageExpr, step: Any) -> ImageExpr:
+    return image.normalize([float(x) for x in step.mean], [float(x) for x in step.std])
+
+
+def _erase(image: ImageExpr, step: Any) -> ImageExpr:
+    fill = step.value if isinstance(step.value, list | tuple) else [step.value]
+    if not all(isinstance(x, int | float) for x in fill):
+        raise Unknown(f"RandomErasing(value={step.value!r})")
+    return image.random_erasing(step.p, tuple(step.scale), tuple(step.ratio), fill)
+
+
+def _crop_resize(image: ImageExpr, step: Any) -> ImageExpr:
+    return image.random_resized_crop(
+        _pair(step.size), tuple(step.scale), tuple(step.ratio), _interpolation(step)
+    )
+
+
+_TO_TENSOR = ("ToImage", "ToTensor", "PILToTensor")
+_READ: dict[str, Read] = {
+    "ToImage": lambda image, step: image,
+    "PILToTensor": lambda image, step: image,
+    "ToTensor": lambda image, step: image.to_float(),
+    "Identity": lambda image, step: image,
+    "ToDtype": _to_dtype,
+    "ConvertImageDtype": _to_dtype,
+    "Resize": _resize,
+    "CenterCrop": lambda image, step: image.center_crop(_pair(step.size)),
+    "RandomCrop": _random_crop,
+    "RandomResizedCrop": _crop_resize,
+    "RandomHorizontalFlip": lambda image, step: image.random_flip(step.p),
+    "RandomVerticalFlip": lambda image, step: image.random_flip(step.p, "vertical"),
+    "ColorJitter": _jitter,
+    "Grayscale": lambda image, step: image.grayscale(step.num_output_channels),
+    "GaussianBlur": _blur,
+    "RandomErasing": _erase,
+    "Normalize": _normalize,
+}
