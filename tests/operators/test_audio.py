@@ -216,9 +216,25 @@ def test_writing_an_expression_loads_no_native_library() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
+@pytest.mark.parametrize("library", ["soundfile", "soxr"])
+def test_a_missing_library_is_named_together_with_the_extra(library: str) -> None:
+    code = (
+        f"import sys; sys.modules[{library!r}] = None\n"
+        "import silva as sv\n"
+        "rows = sv.from_columns({'x': [b'']}).derive(y=sv.audio('x').decode()).select('y')\n"
+        "try: rows.head(1)\n"
+        "except sv.SilvaError as error: print(error)\n"
+    )
+    child = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert f'needs {library}: pip install "silva[audio]"' in child.stdout
+
+
 # Clips.
 
 
+@settings(max_examples=25)
 @given(clips, st.sampled_from([(8000, 22050), (22050, 8000), (16000, 8000), (44100, 48000)]))
 def test_resample_is_librosas(clip: np.ndarray, rates: tuple[int, int]) -> None:
     source, target = rates

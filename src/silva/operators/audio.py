@@ -11,9 +11,14 @@ from __future__ import annotations
 
 import cv2
 
-from silva.operators._audio import decode, levels, masks, mel, spectrum, stretch, waveform
+from silva.errors import SilvaError
 from silva.operators.audio_expr import AudioExpr, audio
 from silva.plan.operator import Operator, register_operator
+
+try:
+    from silva.operators._audio import decode, levels, masks, mel, spectrum, stretch, waveform
+except ModuleNotFoundError as error:
+    raise SilvaError(f'sv.audio needs {error.name}: pip install "silva[audio]"') from error
 
 cv2.setNumThreads(1)  # silva runs its own workers; OpenCV's threads would fight with them
 

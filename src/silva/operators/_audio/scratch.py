@@ -1,7 +1,7 @@
 """Memory for what is needed only within a kernel, kept from call to call.
 
 Arrays of some hundred kilobytes that are made and dropped for every clip make malloc give pages
-back to the kernel and take them again. On the phase vocoder that took three times as long as all
+back to the kernel and take them again. In the phase vocoder that took twice as long as all
 the arithmetic.
 """
 
