@@ -10,11 +10,10 @@ there on, and the steps that depend on it (`resample`, `mel`) are told.
 
 from __future__ import annotations
 
-import math
-import operator
 from typing import Any, Literal
 
 from silva.errors import PlanError
+from silva.operators.arguments import integer, number, one_of, positive
 from silva.plan.expr import Col, Expr
 
 Window = Literal["hann", "hamming", "blackman", "ones"]
@@ -56,9 +55,9 @@ class AudioExpr(Expr):
             raise PlanError(f"mono is True or False, not {mono!r}")
         return self._call(
             "audio.decode",
-            rate=None if rate is None else _positive("rate", rate),
+            rate=None if rate is None else positive("rate", rate),
             mono=mono,
-            max_samples=_positive("max_samples", max_samples),
+            max_samples=positive("max_samples", max_samples),
         )
 
     def duration(self) -> Expr:
@@ -94,8 +93,8 @@ class AudioExpr(Expr):
         """
         return self._call(
             "audio.resample",
-            from_rate=_positive("from_rate", from_rate),
-            to_rate=_positive("to_rate", to_rate),
+            from_rate=positive("from_rate", from_rate),
+            to_rate=positive("to_rate", to_rate),
         )
 
     def pad(self, length: int, value: float = 0.0, truncate: bool = False) -> AudioExpr:
@@ -108,7 +107,7 @@ class AudioExpr(Expr):
         """
         if not isinstance(truncate, bool):
             raise PlanError(f"truncate is True or False, not {truncate!r}")
-        length, value = _positive("length", length), _number("value", value)
+        length, value = positive("length", length), number("value", value)
         return self._call("audio.pad", length=length, value=value, truncate=truncate)
 
     def spectrogram(
@@ -133,14 +132,14 @@ class AudioExpr(Expr):
         clip.spectrogram(n_fft=400, hop=160, window='hann', win_length=400, power=2.0, ...)
         """
         n_fft, hop = _transform(n_fft, hop)
-        _one_of("window", window, _WINDOWS)
-        _one_of("pad_mode", pad_mode, ("zeros", "reflect"))
+        one_of("window", window, _WINDOWS)
+        one_of("pad_mode", pad_mode, ("zeros", "reflect"))
         if not isinstance(center, bool):
             raise PlanError(f"center is True or False, not {center!r}")
-        win_length = n_fft if win_length is None else _positive("win_length", win_length)
+        win_length = n_fft if win_length is None else positive("win_length", win_length)
         if win_length > n_fft:
             raise PlanError(f"win_length is at most n_fft ({n_fft}), not {win_length}")
-        power = _number("power", power)
+        power = number("power", power)
         if power <= 0:
             raise PlanError(f"power is a positive number, not {power}")
         return self._call(
@@ -173,16 +172,16 @@ class AudioExpr(Expr):
         >>> audio("clip").spectrogram(400).mel(8000, n_mels=64) # doctest: +ELLIPSIS
         clip.spectrogram(...).mel(rate=8000, n_mels=64, low=0.0, high=4000.0, ...)
         """
-        rate, n_mels = _positive("rate", rate), _positive("n_mels", n_mels)
-        low = _number("low", low)
-        high = rate / 2 if high is None else _number("high", high)
+        rate, n_mels = positive("rate", rate), positive("n_mels", n_mels)
+        low = number("low", low)
+        high = rate / 2 if high is None else number("high", high)
         if not 0 <= low < high <= rate / 2:
             raise PlanError(
                 f"low and high are frequencies, 0 ≤ low < high ≤ rate / 2 = {rate / 2}, not {low} "
                 f"and {high}"
             )
-        _one_of("scale", scale, ("slaney", "htk"))
-        _one_of("norm", norm, ("slaney", None))
+        one_of("scale", scale, ("slaney", "htk"))
+        one_of("norm", norm, ("slaney", None))
         return self._call(
             "audio.mel",
             rate=rate,
@@ -191,7 +190,7 @@ class AudioExpr(Expr):
             high=high,
             scale=scale,
             norm=norm,
-            n_fft=None if n_fft is None else _integer("n_fft", n_fft, 2),
+            n_fft=None if n_fft is None else integer("n_fft", n_fft, 2),
         )
 
     def log(self, floor: float = 1e-10) -> AudioExpr:
@@ -217,11 +216,11 @@ class AudioExpr(Expr):
         mel.decibels(reference='max', floor=1e-10, range=80.0)
         """
         if reference != "max":
-            reference = _number("reference", reference)
+            reference = number("reference", reference)
             if reference <= 0:
                 raise PlanError(f"reference is a positive number or 'max', not {reference}")
         if range is not None:
-            range = _number("range", range)
+            range = number("range", range)
             if range < 0:
                 raise PlanError(f"range is a number of decibels, at least 0, not {range}")
         return self._call("audio.decibels", reference=reference, floor=_floor(floor), range=range)
@@ -263,14 +262,14 @@ class AudioExpr(Expr):
         >>> audio("mel").mask_time(80, max_share=0.5)
         mel.mask_time(max_width=80, max_share=0.5, value=0.0)
         """
-        max_share = _number("max_share", max_share)
+        max_share = number("max_share", max_share)
         if not 0 <= max_share <= 1:
             raise PlanError(f"max_share is between 0 and 1, not {max_share}")
         return self._call(
             "audio.mask_time",
-            max_width=_positive("max_width", max_width),
+            max_width=positive("max_width", max_width),
             max_share=max_share,
-            value=_number("value", value),
+            value=number("value", value),
         )
 
     def mask_frequency(self, max_width: int, value: float = 0.0) -> AudioExpr:
@@ -279,7 +278,7 @@ class AudioExpr(Expr):
         >>> audio("mel").mask_frequency(27).mask_frequency(27)
         mel.mask_frequency(max_width=27, value=0.0).mask_frequency(max_width=27, value=0.0)
         """
-        width, value = _positive("max_width", max_width), _number("value", value)
+        width, value = positive("max_width", max_width), number("value", value)
         return self._call("audio.mask_frequency", max_width=width, value=value)
 
 
@@ -296,8 +295,8 @@ def audio(name: str) -> AudioExpr:
 
 
 def _transform(n_fft: Any, hop: Any) -> tuple[int, int]:
-    n_fft = _integer("n_fft", n_fft, 2)
-    return n_fft, max(n_fft // 4, 1) if hop is None else _positive("hop", hop)
+    n_fft = integer("n_fft", n_fft, 2)
+    return n_fft, max(n_fft // 4, 1) if hop is None else positive("hop", hop)
 
 
 def _stretch(n_fft: Any, hop: Any) -> tuple[int, int]:
@@ -308,43 +307,14 @@ def _stretch(n_fft: Any, hop: Any) -> tuple[int, int]:
 
 
 def _speed(name: str, value: Any) -> float:
-    speed = _number(name, value)
+    speed = number(name, value)
     if not _SLOWEST <= speed <= _FASTEST:
         raise PlanError(f"{name} is a speed between {_SLOWEST} and {_FASTEST:.0f}, not {value!r}")
     return speed
 
 
 def _floor(value: Any) -> float:
-    floor = _number("floor", value)
+    floor = number("floor", value)
     if floor < 1e-37:  # the least normal float32 is 1.2e-38
         raise PlanError(f"floor is a positive number, at least 1e-37, not {value!r}")
     return floor
-
-
-def _one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
-    if value not in allowed:
-        raise PlanError(f"{name} is one of {', '.join(map(repr, allowed))}, not {value!r}")
-
-
-def _integer(name: str, value: Any, least: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise PlanError(f"{name} is a whole number, not {value!r}") from None
-    if isinstance(value, bool) or number < least:
-        raise PlanError(f"{name} is a whole number of at least {least}, not {value!r}")
-    return number
-
-
-def _positive(name: str, value: Any) -> int:
-    return _integer(name, value, 1)
-
-
-def _number(name: str, value: Any) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise PlanError(f"{name} is a number, not {value!r}") from None
-    if not math.isfinite(number):
-        raise PlanError(f"{name} is a finite number, not {value!r}")
-    return number

@@ -20,7 +20,8 @@ import numpy as np
 
 from silva.columns import empty
 from silva.errors import PlanError
-from silva.operators._features.arguments import number, whole
+from silva.operators._features.arguments import number
+from silva.operators.arguments import integer
 
 Layout = Literal["hwc", "chw"]
 _FLOAT = np.float32
@@ -125,7 +126,7 @@ def _arguments(images: Any, labels: Any, classes: Any, alpha: Any) -> tuple[str,
         raise PlanError(f"images and labels are two columns, not both {images!r}")
     if number("alpha", alpha) <= 0:
         raise PlanError(f"alpha must be positive, not {alpha}")
-    return images, labels, whole("classes", classes, 1), float(alpha)
+    return images, labels, integer("classes", classes, 1), float(alpha)
 
 
 def _signature(*columns: str) -> inspect.Signature:

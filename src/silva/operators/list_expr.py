@@ -13,6 +13,7 @@ from silva.errors import PlanError
 from silva.operators._features import arguments
 from silva.operators._features.arguments import Number, Side
 from silva.operators._features.table import read_table
+from silva.operators.arguments import integer
 from silva.operators.num_expr import NumExpr
 from silva.plan.expr import Call, Col, Expr
 
@@ -86,7 +87,7 @@ class ListExpr(Expr):
         >>> list("history").truncate(50, side="left")
         history.truncate(n=50, side='left')
         """
-        n = arguments.whole("n", n, 0)
+        n = integer("n", n, 0)
         return self._call("list.truncate", n=n, side=arguments.side(side))
 
     def unique(self) -> Self:
@@ -113,7 +114,7 @@ class ListExpr(Expr):
         >>> list("history").truncate(50).pad(50)
         history.truncate(n=50, side='right').pad(length=50, value=0, side='right')
         """
-        length = arguments.whole("length", length, 1)
+        length = integer("length", length, 1)
         value = arguments.scalar(value)
         if not isinstance(value, bool | int | float):
             raise PlanError(f"lists are padded with a number, not {value!r}")

@@ -12,6 +12,7 @@ from typing import Any, Self
 from silva.errors import PlanError
 from silva.operators._features import arguments
 from silva.operators._features.arguments import Number
+from silva.operators.arguments import integer
 from silva.plan.expr import Call, Col, Expr
 
 
@@ -93,7 +94,7 @@ class NumExpr(Expr):
         >>> num("label").one_hot(10)
         label.one_hot(classes=10)
         """
-        classes = arguments.whole("classes", classes, 1)
+        classes = integer("classes", classes, 1)
         return Expr(Call("num.one_hot", (self.term,), (("classes", classes),)))
 
     def fill_null(self, value: Any, nan: bool = False) -> Self:

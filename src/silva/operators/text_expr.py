@@ -18,6 +18,7 @@ from silva.operators._text.tokenizer import (
     read_tokenizer,
 )
 from silva.operators._text.vocabulary import read_id, read_vocabulary
+from silva.operators.arguments import one_of
 from silva.operators.list_expr import ListExpr
 from silva.operators.num_expr import NumExpr
 from silva.plan.expr import Call, Col, Expr
@@ -42,7 +43,8 @@ class TextExpr(Expr):
         >>> text("body").decode(errors="replace")
         body.decode(errors='replace')
         """
-        return self._call("text.decode", errors=_one_of("errors", errors, ("strict", "replace")))
+        one_of("errors", errors, ("strict", "replace"))
+        return self._call("text.decode", errors=errors)
 
     def lower(self) -> TextExpr:
         """As `str.lower`.
@@ -74,7 +76,7 @@ class TextExpr(Expr):
         >>> text("line").normalize("NFKC")
         line.normalize(form='NFKC')
         """
-        form = _one_of("form", form, ("NFC", "NFD", "NFKC", "NFKD"))
+        one_of("form", form, ("NFC", "NFD", "NFKC", "NFKD"))
         return self._call("text.normalize", form=form)
 
     def replace(self, old: str, new: str, regex: bool = False) -> TextExpr:
@@ -199,12 +201,6 @@ def text(name: str) -> TextExpr:
     if not isinstance(name, str):
         raise PlanError(f"a column's name is a string, not {name!r}")
     return TextExpr(Col(name))
-
-
-def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> Any:
-    if not isinstance(value, str) or value not in allowed:
-        raise PlanError(f"{name} is one of {', '.join(map(repr, allowed))}, not {value!r}")
-    return value
 
 
 def _plain_text(name: str, value: Any) -> str:

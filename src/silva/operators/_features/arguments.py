@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
 from silva.errors import PlanError
+from silva.operators.arguments import integer
 
 Number = int | float
 Side = Literal["left", "right"]
@@ -20,14 +20,14 @@ _MOST_FLOAT = 1.7976931348623157e308
 
 
 def hash_params(buckets: int, seed: int) -> Params:
-    buckets = whole("buckets", buckets, 1)
+    buckets = integer("buckets", buckets, 1)
     if buckets > _MOST_BUCKETS:
         raise PlanError(f"buckets is at most 2**32, not {buckets}")
-    return {"buckets": buckets, "seed": whole("seed", seed, 0)}
+    return {"buckets": buckets, "seed": integer("seed", seed, 0)}
 
 
 def modulo_params(n: int) -> Params:
-    n = whole("n", n, 1)
+    n = integer("n", n, 1)
     if n > _MOST_INT:
         raise PlanError(f"n is at most 2**63 - 1, not {n}")
     return {"n": n}
@@ -59,16 +59,6 @@ def fill_null_params(value: Any, nan: bool) -> Params:
     if value is None or not isinstance(scalar(value), bool | int | float | str):
         raise PlanError(f"fill_null puts a number or a text in place of nulls, not {value!r}")
     return {"value": scalar(value), "nan": nan}
-
-
-def whole(name: str, value: Any, least: int) -> int:
-    try:
-        found = operator.index(value)
-    except TypeError:
-        raise PlanError(f"{name} is a whole number, not {value!r}") from None
-    if isinstance(value, bool) or found < least:
-        raise PlanError(f"{name} is a whole number of at least {least}, not {value!r}")
-    return found
 
 
 def number(name: str, value: Any) -> Number:

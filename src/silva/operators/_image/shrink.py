@@ -1,10 +1,10 @@
 """Decoding at a smaller scale, where the next step shrinks the image anyway.
 
 Law, `close`: area-resize(crop(decode(x))) ≈ sample(crop / f (decode at 1/f (x))), f = 2, 4, 8, as
-long as the crop at 1/f has a quarter more pixels a side than are wanted. libjpeg makes each pixel of the smaller
-image from the low frequencies of its block, which is nearly the mean of the pixels it replaces. A
-crop's border then falls between pixels: its part is sampled there, denser than wanted, and averaged.
-Bound, on photos: a mean difference of 2.5 levels of 255, 99 % of the pixels within 16.
+long as the crop at 1/f has a quarter more pixels a side than are wanted. libjpeg makes each pixel
+of the smaller image from the low frequencies of its block, which is nearly the mean of the pixels
+it replaces. A crop's border then falls between pixels: its part is sampled there, denser than
+wanted, and averaged. Bound, on photos: a mean difference of 2.5 levels of 255, 99 % within 16.
 Counter-example where it is not close: an image of noise, or a resize that does not average
 (bilinear takes two pixels of hundreds), which is never shrunk.
 """
