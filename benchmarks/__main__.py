@@ -6,14 +6,17 @@ import argparse
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks.environments import make
 from benchmarks.harness import run_workload
 from benchmarks.plot import draw
 from benchmarks.report import as_json
 from benchmarks.table import show
+from benchmarks.workload import Workload
 from benchmarks.workloads import WORKLOADS
 
 _RESULTS = Path(__file__).parent / "results"
@@ -22,12 +25,25 @@ _WIDTH = 110
 """Columns of the output where it does not go to a terminal."""
 
 
+def without_peers(workload: Workload) -> Workload:
+    """What can run in silva's own environment, and the targets that speak of nobody else."""
+    own = tuple(c for c in workload.contestants if c.environment is None)
+    names = {c.name for c in own}
+    targets = []
+    for target in workload.targets:
+        others = target.of if isinstance(target.of, tuple) else (target.of,)
+        if {target.who, target.minus, *others} <= {*names, None}:
+            targets.append(target)
+    return replace(workload, contestants=own, targets=tuple(targets))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     parser.add_argument("names", nargs="*", metavar="name", help=", ".join(WORKLOADS))
     parser.add_argument("--quick", action="store_true", help="small sizes, one round (or QUICK=1)")
     parser.add_argument("--rounds", type=int, help=f"how often all take their turn ({_ROUNDS})")
     parser.add_argument("--json", type=Path, help="where to write; the picture goes beside it")
+    parser.add_argument("--no-peers", action="store_true", help="only what runs beside silva")
     given = parser.parse_args()
     unknown = [name for name in given.names if name not in WORKLOADS]
     if unknown:
@@ -36,11 +52,15 @@ def main() -> int:
         parser.error("--rounds is at least 1")
     quick = given.quick or os.environ.get("QUICK", "0") not in ("", "0")
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+    chosen = [WORKLOADS[name] for name in given.names or WORKLOADS]
+    if given.no_peers:
+        chosen = [without_peers(workload) for workload in chosen]
+    for environment in sorted({c.environment for w in chosen for c in w.contestants} - {None}):
+        make(environment, say=lambda text: console.print(f"[dim]{text}[/]", highlight=False))
     outcomes = []
-    for name in given.names or WORKLOADS:
-        workload = WORKLOADS[name]
+    for workload in chosen:
         rounds = given.rounds or (1 if quick else workload.rounds or _ROUNDS)
-        with console.status(name) as status:
+        with console.status(workload.name) as status:
             outcomes.append(run_workload(workload, quick=quick, rounds=rounds, say=status.update))
         show(outcomes[-1], console, quick=quick)
     result = as_json(outcomes, quick=quick)

@@ -38,6 +38,8 @@ def main() -> None:
         name: statistics.median(run[name] for run in runs) for name in ("wall", "first", "cpu")
     }
     result["rows"] = runs[0]["rows"]
+    result["form"] = runs[0]["form"]
+    result["steady"] = statistics.median(run["steady"] for run in runs)
     result["checksum"] = (checked or runs[0])["checksum"]
     result["notes"] = runs[-1]["notes"]
     print(json.dumps(result))
@@ -47,7 +49,7 @@ def read_epoch(
     workload: Workload, contestant: Contestant, open_batches: Open, check: bool
 ) -> dict[str, Any]:
     gc.collect()
-    key, checksum = contestant.key, workload.checksum
+    key, checksum, whole = contestant.key, workload.checksum, workload.whole
     rows, total = 0, 0.0
     cpu = cpu_seconds()
     began = perf_counter()
@@ -55,15 +57,17 @@ def read_epoch(
     batches = iter(opened)
     batch = next(batches)
     first = perf_counter() - began
-    rows += len(batch if key is None else batch[key])
+    values = batch if key is None else batch[key]
+    form = None if workload.shape is None else form_of(values)
+    rows += (early := len(values))
     if check:
-        total += checksum(batch if key is None else batch[key])
+        total += checksum(batch if whole else values)
     rest: Iterator[Any] = iter(()) if workload.first_only else batches
     if check:
         for batch in rest:
             values = batch if key is None else batch[key]
             rows += len(values)
-            total += checksum(values)
+            total += checksum(batch if whole else values)
     elif key is None:
         for batch in rest:
             rows += len(batch)
@@ -73,7 +77,7 @@ def read_epoch(
     wall = perf_counter() - began
     cpu = cpu_seconds() - cpu
     notes = notes_on(opened)
-    del batch
+    del batch, values
     for ended in (batches, opened):
         close = getattr(ended, "close", None)
         if close is not None:
@@ -83,9 +87,16 @@ def read_epoch(
         "first": first,
         "cpu": cpu,
         "rows": rows,
+        "steady": (rows - early) / (wall - first) if rows > early else 0.0,
+        "form": form,
         "checksum": total,
         "notes": notes,
     }
+
+
+def form_of(values: Any) -> list[Any]:
+    """Type and shape of a batch: `["float32", [32, 1, 244, 244]]`, of whatever library."""
+    return [str(values.dtype).removeprefix("torch."), list(values.shape)]
 
 
 def cpu_seconds() -> float:

@@ -1,67 +1,52 @@
 """Photos for a classifier: decode, random resized crop, flip, normalise, channels first.
 
-The limit is two threads that call simplejpeg and OpenCV by hand, in the same order; DataLoader
-runs the same lines in two processes. No target here: image operators have benchmarks of their own.
-The photos are cut from the two that scikit-learn brings along, or taken from the folder
-`SILVA_BENCH_DATA`.
+The limit is two threads that call simplejpeg and OpenCV by hand; a DataLoader runs the same lines
+in two processes, and another one torchvision's. Batches of 32 and of 256. `LARGE` is the same on
+photos of 12 megapixels, where a decoder that may shrink has something to gain.
 """
 
 from __future__ import annotations
 
-import math
-import os
 import tempfile
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.workload import BATCH, Contestant, Open, Workload
+from benchmarks import hand_images as hand
+from benchmarks import peers
+from benchmarks.by_hand import on_threads
+from benchmarks.data import put_large_photos, put_photos
+from benchmarks.peers import mapping, shards, torchvision_cpu
+from benchmarks.workload import BATCH, Contestant, Open, Target, Workload
 
-_SIZE = 224
-_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-_ENDINGS = (".jpg", ".jpeg", ".JPG", ".JPEG")
-_THREADS = 2
+SIZE = 224
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_MANY = 256
 
 
 @contextmanager
 def setting(quick: bool) -> Iterator[dict[str, Any]]:
-    count = 128 if quick else 1024
-    given = os.environ.get("SILVA_BENCH_DATA")
-    with tempfile.TemporaryDirectory(prefix="silva-bench-") as made:
-        if given:
-            found = sorted(str(p) for p in Path(given).rglob("*") if p.suffix in _ENDINGS)[:count]
-            if not found:
-                raise SystemExit("SILVA_BENCH_DATA is a folder without JPEG files")
-            for number, path in enumerate(found):
-                os.symlink(os.path.abspath(path), f"{made}/{number:05}.jpg")
-        else:
-            cut_photos(Path(made), count)
-        yield {"folder": made}
+    with tempfile.TemporaryDirectory(prefix="silva-bench-") as folder:
+        data = put_photos(Path(folder), 256 if quick else 1024)
+        yield {"folder": folder, "data": data}
 
 
-def cut_photos(folder: Path, count: int) -> None:
-    """Varied parts of real photos, about 500 × 375, as most of ImageNet."""
-    import simplejpeg
-    from sklearn.datasets import load_sample_images
-
-    photos = load_sample_images().images
-    rng = np.random.default_rng(0)
-    for number in range(count):
-        photo = photos[number % len(photos)]
-        height, width = int(rng.integers(300, 427)), int(rng.integers(400, 640))
-        top = int(rng.integers(0, photo.shape[0] - height + 1))
-        left = int(rng.integers(0, photo.shape[1] - width + 1))
-        part = np.ascontiguousarray(photo[top : top + height, left : left + width])
-        data = simplejpeg.encode_jpeg(part, quality=92, colorspace="RGB")
-        (folder / f"{number:05}.jpg").write_bytes(data)
+@contextmanager
+def large_setting(quick: bool) -> Iterator[dict[str, Any]]:
+    with tempfile.TemporaryDirectory(prefix="silva-bench-") as folder:
+        data = put_large_photos(Path(folder), 32 if quick else 192)
+        yield {"folder": folder, "data": data}
 
 
-def silva_auto(folder: str) -> Open:
+def paths_in(folder: str) -> list[str]:
+    return sorted(str(path) for path in Path(folder).glob("*.jpg"))
+
+
+def photos(folder: str, interpolation: Any = "bilinear") -> Any:
+    """The pipeline as silva's users write it."""
     import cv2  # noqa: F401  what others import before the clock starts, silva may too
     import simplejpeg  # noqa: F401
 
@@ -69,110 +54,200 @@ def silva_auto(folder: str) -> Open:
 
     _ = sv.Loader  # the engine, imported before the clock starts, as torch is
 
-    image = sv.image("bytes").decode().random_resized_crop(_SIZE).random_flip()
-    photos = sv.read_files(f"{folder}/*.jpg").derive(image=image.normalize(_MEAN, _STD).to_chw())
-    return lambda: photos.select("image").batch(BATCH).loader()
+    image = sv.image("bytes").decode().random_resized_crop(SIZE, interpolation=interpolation)
+    image = image.random_flip().normalize(MEAN, STD)
+    return sv.read_files(f"{folder}/*.jpg").derive(image=image.to_chw()).select("image")
+
+
+def silva_auto(folder: str, batch: int = BATCH) -> Open:
+    rows = photos(folder)
+    return lambda: rows.batch(batch).loader()
+
+
+def silva_exact(folder: str) -> Open:
+    rows = photos(folder, "area")
+    return lambda: rows.batch(BATCH).loader()
+
+
+def silva_close(folder: str) -> Open:
+    rows = photos(folder, "area")
+    return lambda: rows.batch(BATCH).options(fidelity="close").loader()
 
 
 class ByHand:
     """What a person would write: one photo, from its file to float32 channels."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, area: bool = False) -> None:
         import cv2
 
         cv2.setNumThreads(1)
-        self.paths = sorted(str(p) for p in Path(folder).glob("*.jpg"))
-        levels = np.arange(256, dtype=np.float32)[:, None] / np.float32(255)
-        self._table: Any = ((levels - np.array(_MEAN, np.float32)) / np.array(_STD, np.float32))[
-            None
-        ]
+        self._table: Any = hand.normal_table(MEAN, STD)
+        self._area = area
 
-    def read(self, index: int, out: np.ndarray) -> None:
+    def read(self, path: str, out: np.ndarray) -> None:
         import cv2
-        import simplejpeg
 
-        rng = np.random.default_rng((0, index))
-        photo = simplejpeg.decode_jpeg(Path(self.paths[index]).read_bytes(), "RGB")
-        top, left, height, width = draw_box(rng, *photo.shape[:2])
-        part = cv2.resize(photo[top : top + height, left : left + width], (_SIZE, _SIZE))
+        rng = np.random.default_rng(int(Path(path).stem))
+        photo = hand.read(path)
+        part = hand.resized(photo, hand.draw_box(rng, *photo.shape[:2]), SIZE, self._area)
         if rng.random() < 0.5:
-            part = cv2.flip(part, 1)
+            part = hand.flipped(part)
         np.copyto(out, cv2.LUT(part, self._table).transpose(2, 0, 1))
 
-
-def draw_box(rng: np.random.Generator, height: int, width: int) -> tuple[int, int, int, int]:
-    """Top, left, height, width of a random resized crop, by torchvision's rules."""
-    for _ in range(10):
-        area = height * width * rng.uniform(0.08, 1.0)
-        ratio = math.exp(rng.uniform(math.log(3 / 4), math.log(4 / 3)))
-        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
-        if 0 < w <= width and 0 < h <= height:
-            top, left = rng.integers(0, height - h + 1), rng.integers(0, width - w + 1)
-            return int(top), int(left), h, w
-    w, h = min(width, round(height * 4 / 3)), min(height, round(width * 4 / 3))
-    return (height - h) // 2, (width - w) // 2, h, w
+    def __call__(self, path: str) -> np.ndarray:
+        out = np.empty((3, SIZE, SIZE), np.float32)
+        self.read(path, out)
+        return out
 
 
-def two_threads(folder: str) -> Open:
-    hand = ByHand(folder)
-    count = len(hand.paths)
+def two_threads(folder: str, batch: int = BATCH, area: bool = False) -> Open:
+    by_hand, paths = ByHand(area), paths_in(folder)
 
-    def make(start: int) -> np.ndarray:
-        rows = range(start, min(start + BATCH, count))
-        batch = np.empty((len(rows), 3, _SIZE, _SIZE), np.float32)
-        for out, index in zip(batch, rows, strict=True):
-            hand.read(index, out)
-        return batch
+    def make(rows: range) -> np.ndarray:
+        made = np.empty((len(rows), 3, SIZE, SIZE), np.float32)
+        for index, out in zip(rows, made, strict=True):
+            by_hand.read(paths[index], out)
+        return made
 
-    def batches() -> Iterator[np.ndarray]:
-        waiting: deque[Future[np.ndarray]] = deque()
-        with ThreadPoolExecutor(_THREADS) as pool:
-            for start in range(0, count, BATCH):
-                waiting.append(pool.submit(make, start))
-                if len(waiting) > 2 * _THREADS:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-
-    return batches
+    return on_threads(len(paths), batch, make)
 
 
-def dataloader(folder: str) -> Open:
-    import torch
-    import torch.utils.data as data
+def dataloader_by_hand(folder: str, batch: int = BATCH) -> Open:
+    return mapping.dataloader(mapping.Job(paths_in(folder), ByHand(), batch))
 
-    hand = ByHand(folder)
 
-    class Photos(data.Dataset[torch.Tensor]):
-        def __len__(self) -> int:
-            return len(hand.paths)
+class Photo(torchvision_cpu.Transform):
+    """torchvision's transforms v2, on uint8 as long as possible."""
 
-        def __getitem__(self, index: int) -> torch.Tensor:
-            out = np.empty((3, _SIZE, _SIZE), np.float32)
-            hand.read(index, out)
-            return torch.from_numpy(out)
+    def steps(self, v2: Any) -> list[Any]:
+        import torch
 
-    return lambda: data.DataLoader(Photos(), batch_size=BATCH, num_workers=2)
+        return [
+            v2.RandomResizedCrop(SIZE, antialias=False),  # as silva and the limit
+            v2.RandomHorizontalFlip(),
+            v2.ToDtype(torch.float32, scale=True),
+            v2.Normalize(MEAN, STD),
+        ]
+
+
+def job(folder: str, batch: int = BATCH) -> mapping.Job:
+    torchvision_cpu.load()
+    return mapping.Job(paths_in(folder), Photo(), batch)
+
+
+def dataloader(folder: str, batch: int = BATCH) -> Open:
+    return mapping.dataloader(job(folder, batch))
+
+
+def torchdata(folder: str, batch: int = BATCH) -> Open:
+    return mapping.torchdata_processes(job(folder, batch))
+
+
+def grain(folder: str, batch: int = BATCH) -> Open:
+    return mapping.grain_threads(job(folder, batch))
+
+
+def ray_data(folder: str) -> Open:
+    return mapping.ray_data(job(folder))
+
+
+def spdl(folder: str) -> Open:
+    return mapping.spdl_threads(job(folder))
+
+
+def webdataset(folder: str) -> Open:
+    return shards.webdataset(job(folder))
+
+
+def mosaicml(folder: str) -> Open:
+    return shards.mosaicml(job(folder))
+
+
+def litdata(folder: str) -> Open:
+    return shards.litdata(job(folder))
+
+
+def tensorflow_data(folder: str, batch: int = BATCH) -> Open:
+    """Only the part that is wanted is decoded: the best that TensorFlow's documentation knows."""
+    import tensorflow as tf
+
+    from benchmarks.peers import tensorflow_images as ops
+
+    def photo(path: Any) -> Any:
+        pixels = ops.random_flip(ops.decode_and_crop(tf.io.read_file(path), SIZE))
+        return tf.transpose(ops.normalize(pixels, MEAN, STD), (2, 0, 1))
+
+    return ops.batches(paths_in(folder), photo, batch)
 
 
 def brightness(batch: Any) -> float:
     """Draws differ, so only the light of all photos together can agree (every 16th pixel)."""
-    numbers = np.asarray(batch)
-    assert numbers.dtype == np.float32
-    assert numbers.shape[1:] == (3, _SIZE, _SIZE)
-    channels = numbers[:, :, ::4, ::4].mean(axis=(2, 3), dtype=np.float64)
-    return float((channels * _STD + _MEAN).sum())
+    channels = np.asarray(batch)[:, :, ::4, ::4].mean(axis=(2, 3), dtype=np.float64)
+    return float((channels * STD + MEAN).sum())
 
+
+def of_many(name: str) -> str:
+    return f"{name}, batch of {_MANY}"
+
+
+_HAND, _LOADER, _TF = "two threads by hand", "DataLoader, 2 workers", "tf.data, decode and crop"
+_TORCH = "torch"
+_BY_HAND_LOADER = "DataLoader, lines by hand"
 
 WORKLOAD = Workload(
-    name="images",
-    title="JPEG photos: decode, random resized crop 224, flip, normalise, batches of 32",
+    name="classification",
+    title="Classification: JPEG, random resized crop 224, flip, normalise, batches of 32 and 256",
     setting=setting,
     contestants=(
-        Contestant("two threads by hand", two_threads, limit=True),
+        Contestant(_HAND, two_threads, limit=True),
         Contestant("silva auto", silva_auto, key="image"),
-        Contestant("DataLoader, 2 workers", dataloader),
+        Contestant(_BY_HAND_LOADER, dataloader_by_hand),
+        Contestant(_TF, tensorflow_data, environment="tensorflow"),
+        Contestant(_LOADER, dataloader, environment=_TORCH),
+        Contestant("torchdata.nodes, processes", torchdata, environment=_TORCH),
+        Contestant("Grain, threads", grain, environment=_TORCH),
+        Contestant("Ray Data", ray_data, key="made", environment="ray"),
+        Contestant("SPDL, threads", spdl, environment="spdl"),
+        Contestant("WebDataset", webdataset, environment=_TORCH),
+        Contestant("MosaicML streaming", mosaicml, environment="mosaicml"),
+        Contestant("LitData", litdata, environment="litdata"),
+        Contestant(of_many(_HAND), two_threads, limit=True, given={"batch": _MANY}),
+        Contestant(of_many("silva auto"), silva_auto, key="image", given={"batch": _MANY}),
+        Contestant(of_many(_TF), tensorflow_data, environment="tensorflow", given={"batch": _MANY}),
+        Contestant(of_many(_LOADER), dataloader, environment=_TORCH, given={"batch": _MANY}),
+    ),
+    targets=(
+        Target("silva auto", at_least=0.9, of=_HAND),
+        Target("silva auto", at_least=2, of=_LOADER),
+        Target("silva auto", at_least=1.3, of=_TF),
+        Target("silva auto", at_most=1.15, of=_HAND, metric="cpu_row"),
+        Target("silva auto", at_most=1, of=_LOADER, metric="peak"),
+        Target(of_many("silva auto"), at_least=0.9, of=of_many(_HAND)),
+        Target(of_many("silva auto"), at_least=2, of=of_many(_LOADER)),
+        Target(of_many("silva auto"), at_least=1.3, of=of_many(_TF)),
     ),
     checksum=brightness,
     tolerance=0.05,
+    shape=(3, SIZE, SIZE),
+    rounds=3,
+    remarks=peers.IMAGES,
+)
+
+LARGE = Workload(
+    name="large",
+    title="The same on photos of 12 megapixels, averaged (area), batches of 32",
+    setting=large_setting,
+    contestants=(
+        Contestant(_HAND, two_threads, limit=True, given={"area": True}),
+        Contestant("silva, exact", silva_exact, key="image"),
+        Contestant("silva, close", silva_close, key="image"),
+    ),
+    targets=(
+        Target("silva, exact", at_least=0.9, of=_HAND),
+        Target("silva, close", at_least=2, of="silva, exact"),
+    ),
+    checksum=brightness,
+    tolerance=0.1,
+    shape=(3, SIZE, SIZE),
+    rounds=3,
 )

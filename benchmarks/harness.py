@@ -13,21 +13,37 @@ import resource
 import signal
 import statistics
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from benchmarks.environments import NotInstalled, python_of
 from benchmarks.machine import OtherLoad
 from benchmarks.resident import PeakWatch
 from benchmarks.workload import Contestant, Metric, Target, Workload
 
-_DEADLINE = 600.0
+_DEADLINE, _QUICK_DEADLINE = 600.0, 60.0
 """Seconds for one run: a hang is a result too."""
 
 Run = dict[str, Any]
-"""wall, first, cpu: seconds; rows; checksum; peak: bytes; rate: rows a second; notes;
-parameters; other_load: share of the CPUs that others used."""
+"""wall, first, cpu: seconds; cpu_row: of one row; rows; checksum; form: type and shape of the first
+batch; peak: bytes; rate: rows a second; steady: the same after the first batch; notes; parameters;
+other_load: share of the CPUs that others used."""
+
+_ROOT = Path(__file__).parents[1]
+_PINNED = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "NUMBA_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "CUDA_VISIBLE_DEVICES": "",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "PYTHONPATH": str(_ROOT),
+}
+"""Libraries use one thread in each worker: how work is spread is what is compared. The path is for
+workers that peers start."""
 
 
 @dataclass
@@ -37,6 +53,9 @@ class Outcome:
     workload: Workload
     runs: dict[str, list[Run | None]] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)
+    """Contestants whose environment could not be made, and why."""
+    data: str = ""
 
     @property
     def other_load(self) -> float:
@@ -76,14 +95,25 @@ class Outcome:
 def run_workload(
     workload: Workload, *, quick: bool, rounds: int, say: Callable[[str], None]
 ) -> Outcome:
+    deadline = _QUICK_DEADLINE if quick else _DEADLINE
     outcome = Outcome(workload, {c.name: [] for c in workload.contestants})
-    with workload.setting(quick) as parameters:
+    for contestant in workload.contestants:
+        try:
+            python_of(contestant.environment)
+        except NotInstalled as error:
+            outcome.missing[contestant.name] = str(error)
+    with workload.setting(quick) as given:
+        parameters = {name: value for name, value in given.items() if name != "data"}
+        outcome.data = given.get("data", "")
         for number in range(rounds):
             turn = number % len(workload.contestants)
             for contestant in workload.contestants[turn:] + workload.contestants[:turn]:
+                if contestant.name in outcome.missing:
+                    outcome.runs[contestant.name].append(None)
+                    continue
                 say(f"{workload.name}, round {number + 1} of {rounds}: {contestant.name}")
                 try:
-                    run = run_once(workload, contestant, parameters)
+                    run = run_once(workload, contestant, parameters, deadline)
                 except RuntimeError as error:
                     outcome.errors.append(f"{contestant.name}, round {number + 1}: {error}")
                     outcome.runs[contestant.name].append(None)
@@ -93,22 +123,28 @@ def run_workload(
     return outcome
 
 
-def run_once(workload: Workload, contestant: Contestant, parameters: dict[str, Any]) -> Run:
+def run_once(
+    workload: Workload,
+    contestant: Contestant,
+    parameters: dict[str, Any],
+    deadline: float = _DEADLINE,
+) -> Run:
     """One run in a new process; RuntimeError with what it said if it fails."""
-    given = dict(parameters)
+    given = parameters | contestant.given
     if contestant.share != 1:
         given["rows"] = int(given["rows"] * contestant.share)
     order = {"workload": workload.name, "contestant": contestant.name, "parameters": given}
     load, before = OtherLoad(), _our_cpu()
     process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.child", json.dumps(order)],
+        [python_of(contestant.environment), "-m", "benchmarks.child", json.dumps(order)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        env=os.environ | _PINNED, cwd=_ROOT,
     )  # fmt: skip
     watch = PeakWatch(process.pid, workload.shared_once)
     try:
-        out, err = process.communicate(timeout=_DEADLINE)
+        out, err = process.communicate(timeout=deadline)
     except subprocess.TimeoutExpired:
-        raise RuntimeError(f"no end after {_DEADLINE:.0f} s") from None
+        raise RuntimeError(f"no end after {deadline:.0f} s") from None
     finally:
         watch.stop()
         if process.poll() is None:
@@ -118,6 +154,7 @@ def run_once(workload: Workload, contestant: Contestant, parameters: dict[str, A
         raise RuntimeError(f"ended with {process.returncode}: {err.strip()[-2000:]}")
     run: Run = json.loads(out.strip().splitlines()[-1])
     run |= {"peak": watch.peak, "rate": run["rows"] / run["wall"], "parameters": given}
+    run["cpu_row"] = run["cpu"] / run["rows"]
     run["other_load"] = round(load.share(_our_cpu() - before), 3)
     return run
 
@@ -131,6 +168,8 @@ def disagreements(outcome: Outcome) -> list[str]:
         for run in outcome.runs[contestant.name]:
             if run is None:
                 continue
+            if workload.shape is not None and not fits(run["form"], workload):
+                found.append(f"{contestant.name} gave batches of {run['form']}")
             given = (run["rows"], run["checksum"])
             if workload.expected is not None:
                 wanted = workload.expected(**run["parameters"])
@@ -140,6 +179,15 @@ def disagreements(outcome: Outcome) -> list[str]:
             if given[0] != wanted[0] or not math.isclose(given[1], wanted[1], rel_tol=tolerance):
                 found.append(f"{contestant.name} gave (rows, checksum) {given}, not {wanted}")
     return found
+
+
+def fits(form: list[Any], workload: Workload) -> bool:
+    """Whether a first batch is of the workload's type, and its rows of the workload's shape."""
+    assert workload.shape is not None
+    dtype, (_, *shape) = form
+    pairs = zip(shape, workload.shape, strict=False)
+    same = len(shape) == len(workload.shape) and all(b in (a, None) for a, b in pairs)
+    return bool(same and dtype == workload.dtype)
 
 
 def _our_cpu() -> float:

@@ -29,9 +29,16 @@ def _workload(outcome: Outcome) -> dict[str, Any]:
         "name": workload.name,
         "title": workload.title,
         "metric": workload.metric,
+        "remarks": workload.remarks,
+        "data": outcome.data,
         "other_load": round(outcome.other_load, 3),
         "contestants": [
-            {"name": c.name, "limit": c.limit, "runs": [_run(r) for r in outcome.runs[c.name]]}
+            {
+                "name": c.name,
+                "limit": c.limit,
+                "missing": outcome.missing.get(c.name),
+                "runs": [_run(r) for r in outcome.runs[c.name]],
+            }
             for c in workload.contestants
         ],
         "targets": [_target(outcome, target) for target in workload.targets],

@@ -10,10 +10,16 @@ from rich.table import Table
 from benchmarks.harness import Outcome
 from benchmarks.workload import Metric, Target
 
-_METRICS: dict[Metric, str] = {"rate": "rows/s", "first": "first s", "peak": "peak MiB"}
+_METRICS: dict[Metric, str] = {
+    "rate": "rows/s",
+    "first": "first s",
+    "peak": "peak MiB",
+    "cpu_row": "CPU µs/row",
+}
+_OF_WHAT: dict[Metric, str] = {"rate": "", "first": "", "peak": ": memory", "cpu_row": ": CPU"}
 _BUSY = 0.1
 """With more of the CPUs in other hands, ratios say little."""
-_UNITS: dict[Metric, str] = {"rate": "/s", "first": "s", "peak": "MiB"}
+_UNITS: dict[Metric, str] = {"rate": "/s", "first": "s", "peak": "MiB", "cpu_row": "µs"}
 
 
 def show(outcome: Outcome, console: Console, *, quick: bool) -> None:
@@ -21,6 +27,9 @@ def show(outcome: Outcome, console: Console, *, quick: bool) -> None:
     console.print(contestants_table(outcome))
     if outcome.workload.targets:
         console.print(targets_table(outcome))
+    for text in (outcome.workload.remarks, outcome.data):
+        if text:
+            console.print(f"[dim]{text}[/]", highlight=False)
     busy = outcome.other_load > _BUSY
     advice = "[bold yellow]too much: measure again on a quiet machine[/]" if busy else ""
     console.print(f"[dim]others used {outcome.other_load:.0%} of the CPUs meanwhile[/] {advice}")
@@ -28,6 +37,8 @@ def show(outcome: Outcome, console: Console, *, quick: bool) -> None:
         console.print(
             "[dim]a quick run: start-up weighs too much for the targets to mean anything[/]"
         )
+    for name, reason in outcome.missing.items():
+        console.print(f"[yellow]not installed:[/] {name}: {reason}", highlight=False)
     for error in outcome.errors:
         console.print(f"[bold red]wrong:[/] {error}", highlight=False)
 
@@ -41,24 +52,23 @@ def contestants_table(outcome: Outcome) -> Table:
         others.remove("rate")
     for name in (_METRICS[workload.metric], "lowest – highest", *map(_METRICS.__getitem__, others)):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("CPU s", justify="right", no_wrap=True)
-    table.add_column("CPU µs/row", justify="right", no_wrap=True)
+    if workload.metric == "rate":
+        table.add_column("steady/s", justify="right", no_wrap=True)
     for contestant in workload.contestants:
         name = f"{contestant.name} [dim](limit)[/]" if contestant.limit else contestant.name
         values = outcome.known(contestant.name, workload.metric)
         if not values:
-            table.add_row(name, "failed")
+            missing = contestant.name in outcome.missing
+            table.add_row(name, "not installed" if missing else "failed")
             continue
         low, median, high = (
             in_units(workload.metric, f(values)) for f in (min, statistics.median, max)
         )
         shown = [in_units(m, statistics.median(outcome.known(contestant.name, m))) for m in others]
-        cpu = statistics.median(outcome.known(contestant.name, "cpu"))
-        per_row = cpu / outcome.known(contestant.name, "rows")[0] * 1e6
-        digits = 2 if per_row < 10 else 0
-        table.add_row(
-            name, median, f"{low} – {high}", *shown, f"{cpu:.2f}", f"{per_row:,.{digits}f}"
-        )
+        if workload.metric == "rate":
+            steady = statistics.median(outcome.known(contestant.name, "steady"))
+            shown.append(in_units("rate", steady) if steady else "–")
+        table.add_row(name, median, f"{low} – {high}", *shown)
     return table
 
 
@@ -93,7 +103,7 @@ def describe(target: Target, outcome: Outcome) -> str:
         text += f" / {outcome.best_of(target.of, target.metric)}"
     if isinstance(target.of, tuple):
         text += f" (best of {len(target.of)})"
-    return text
+    return text + _OF_WHAT[target.metric]
 
 
 def wanted(target: Target) -> str:
@@ -115,6 +125,8 @@ def in_units(metric: Metric, value: float) -> str:
         return f"{value / 2**20:,.0f}"
     if metric == "first":
         return f"{value:.3f}"
+    if metric == "cpu_row":
+        return f"{value * 1e6:,.{2 if value < 1e-5 else 0}f}"
     for unit, name in ((1e6, " M"), (1e3, " k")):
         if value >= unit:
             return f"{value / unit:#.3g}{name}".replace(". ", " ")

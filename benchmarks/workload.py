@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 BATCH = 32
 
-Metric = Literal["rate", "first", "peak"]
+Metric = Literal["rate", "first", "peak", "cpu_row"]
+Shape = tuple[int | None, ...]
+"""None where it may be anything."""
 Open = Callable[[], Iterable[Any]]
 """Makes the loader and hands out its batches; called with the clock running."""
 
@@ -27,6 +29,10 @@ class Contestant:
     """Contestants of one group, with the same share, must agree on rows and checksum."""
     limit: bool = False
     """Written by hand for this one job: what a framework can hope for."""
+    environment: str | None = None
+    """Where it runs (see `environments`); without a name, where silva is installed."""
+    given: dict[str, Any] = field(default_factory=dict)
+    """Parameters of its own, beside those of the workload."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,8 @@ class Target:
 
 
 Setting = Callable[[bool], AbstractContextManager[dict[str, Any]]]
-"""Given whether to be quick: the parameters of all contestants, for as long as they are needed."""
+"""Given whether to be quick: the parameters of all contestants, for as long as they are needed.
+A parameter `data` is not for them: it says in words what data is used."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,11 @@ class Workload:
     targets: tuple[Target, ...] = ()
     checksum: Callable[[Any], float] = float
     """Of one batch; those of an epoch are added up and must be the same for all contestants."""
+    whole: bool = False
+    """The checksum is of all columns, not of the one whose rows are counted."""
+    shape: Shape | None = None
+    """Of one row, where every contestant must give numbers of this shape and of `dtype`."""
+    dtype: str = "float32"
     expected: Callable[..., tuple[int, float]] | None = None
     """Rows and checksum, from the parameters, where they are known beforehand."""
     tolerance: float = 0.0
@@ -72,6 +84,8 @@ class Workload:
     shared_once: bool = False
     """Counts shared memory once: slower to look at, and exact."""
     rounds: int | None = None
+    remarks: str = ""
+    """What a reader of the table should know."""
 
     def contestant(self, name: str) -> Contestant:
         return next(c for c in self.contestants if c.name == name)

@@ -1,6 +1,18 @@
 """All workloads, in the order in which they run."""
 
-from benchmarks import arrays, gil, images, memory, overhead, startup
+from benchmarks import (
+    arrays,
+    audio,
+    classification,
+    gil,
+    memory,
+    overhead,
+    recsys,
+    simclr,
+    ssd,
+    startup,
+    text,
+)
 from benchmarks.workload import Workload
 
 WORKLOADS: dict[str, Workload] = {
@@ -12,6 +24,12 @@ WORKLOADS: dict[str, Workload] = {
         startup.WORKLOAD,
         startup.IMPORT,
         memory.WORKLOAD,
-        images.WORKLOAD,
+        simclr.WORKLOAD,
+        ssd.WORKLOAD,
+        classification.WORKLOAD,
+        classification.LARGE,
+        text.WORKLOAD,
+        audio.WORKLOAD,
+        recsys.WORKLOAD,
     )
 }

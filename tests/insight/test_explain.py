@@ -40,6 +40,7 @@ Plan as written
 
 Rules
   drop_unread: nobody reads what these steps write
+    · unread
 
 Plan as run
   batch 4
