@@ -10,12 +10,14 @@ import multiprocessing
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
+from benchmarks.peers import mapping
 from benchmarks.workload import BATCH, Contestant, Open, Target, Workload, sum_of
 
 _SECONDS = 200e-6
@@ -100,6 +102,47 @@ def dataloader(rows: int, loops: int) -> Open:
     return lambda: data.DataLoader(Rows(), batch_size=BATCH, num_workers=_WORKERS)
 
 
+@dataclass(frozen=True)
+class Work:
+    """What goes to the workers of peers."""
+
+    loops: int
+
+    def __call__(self, x: int) -> np.ndarray:
+        return np.array(work(int(x), self.loops))
+
+
+def job(rows: int, loops: int) -> mapping.Job:
+    return mapping.Job(list(range(rows)), Work(loops), BATCH)
+
+
+def torchdata(rows: int, loops: int) -> Open:
+    return mapping.torchdata_processes(job(rows, loops))
+
+
+def grain(rows: int, loops: int) -> Open:
+    return mapping.grain_processes(job(rows, loops))
+
+
+def huggingface(rows: int, loops: int) -> Open:
+    return mapping.huggingface(job(rows, loops))
+
+
+def ray_data(rows: int, loops: int) -> Open:
+    return mapping.ray_data(job(rows, loops))
+
+
+def tensorflow_data(rows: int, loops: int) -> Open:
+    """Python inside tf.data: the lock is held, whatever the number of threads."""
+    import tensorflow as tf
+
+    def one(x: Any) -> Any:
+        return tf.numpy_function(lambda value: np.int64(work(int(value), loops)), [x], tf.int64)
+
+    numbers = tf.data.Dataset.range(rows).map(one, num_parallel_calls=_WORKERS).batch(BATCH)
+    return lambda: numbers.prefetch(_WORKERS).as_numpy_iterator()
+
+
 def silva_loader(rows: int, loops: int, **arguments: Any) -> Open:
     import torch  # noqa: F401
 
@@ -133,6 +176,11 @@ WORKLOAD = Workload(
         Contestant("silva, 2 workers", silva_2, key="x"),
         Contestant("silva, 2 processes", silva_processes, key="x"),
         Contestant("DataLoader, 2 workers", dataloader),
+        Contestant("torchdata.nodes, processes", torchdata, environment="torch"),
+        Contestant("Grain, processes", grain, environment="torch"),
+        Contestant("HF datasets", huggingface, environment="torch"),
+        Contestant("Ray Data", ray_data, key="made", environment="ray"),
+        Contestant("tf.data", tensorflow_data, share=0.25, environment="tensorflow"),
         Contestant("plain loop", plain_loop),
     ),
     targets=(

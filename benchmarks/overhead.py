@@ -116,6 +116,61 @@ def dataloader_2(rows: int) -> Open:
     return dataloader(2, rows)
 
 
+def torchdata(rows: int) -> Open:
+    """Nodes have no filter: what goes in is filtered by what will come out."""
+    from torchdata import nodes
+
+    class Kept:
+        def __iter__(self) -> Iterator[int]:
+            return (x for x in range(rows) if keep(x + 1))
+
+    def batches() -> Iterator[list[int]]:
+        mapped = nodes.Mapper(nodes.IterableWrapper(Kept()), plus_one)
+        return iter(nodes.Loader(nodes.Batcher(mapped, BATCH, drop_last=False)))
+
+    return batches
+
+
+def webdataset(rows: int) -> Open:
+    import webdataset as wds
+
+    def batches() -> Iterator[list[int]]:
+        stages = (wds.map(plus_one), wds.select(keep), wds.batched(BATCH, collation_fn=None))
+        return iter(wds.DataPipeline(lambda: iter(range(rows)), *stages))
+
+    return batches
+
+
+def grain(rows: int) -> Open:
+    """Without threads: handing over single numbers costs more than they do."""
+    import grain
+
+    numbers = grain.MapDataset.range(rows).map(plus_one).filter(keep)
+    options = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
+    return lambda: iter(numbers.to_iter_dataset(options).batch(BATCH, batch_fn=np.array))
+
+
+def tensorflow_data(rows: int) -> Open:
+    import tensorflow as tf
+
+    numbers = tf.data.Dataset.range(rows).map(plus_one).filter(keep).batch(BATCH)
+    return lambda: numbers.prefetch(tf.data.AUTOTUNE).as_numpy_iterator()
+
+
+def ray_data(rows: int) -> Open:
+    """On whole columns, as its documentation advises."""
+    import ray
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.data.DataContext.get_current().enable_progress_bars = False
+
+    def step(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        y = columns["id"] + 1
+        return {"x": y[y % 10 != 0]}
+
+    return lambda: ray.data.range(rows).map_batches(step).iter_batches(batch_size=BATCH)
+
+
 _DATALOADERS = ("DataLoader, 0 workers", "DataLoader, 1 worker", "DataLoader, 2 workers")
 
 WORKLOAD = Workload(
@@ -129,6 +184,11 @@ WORKLOAD = Workload(
         Contestant("DataLoader, 0 workers", dataloader_0),
         Contestant("DataLoader, 1 worker", dataloader_1, share=0.1),
         Contestant("DataLoader, 2 workers", dataloader_2, share=0.1),
+        Contestant("torchdata.nodes", torchdata, environment="torch"),
+        Contestant("WebDataset", webdataset, environment="torch"),
+        Contestant("Grain", grain, share=0.1, environment="torch"),
+        Contestant("tf.data", tensorflow_data, share=0.02, environment="tensorflow"),
+        Contestant("Ray Data, columns", ray_data, key="x", share=0.1, environment="ray"),
         Contestant("numpy on slices", numpy_slices, limit=True),
         Contestant("silva expressions", silva_expressions, key="x"),
         Contestant("silva batched", silva_batched, key="x"),
