@@ -70,6 +70,16 @@ def test_what_waits_is_bounded():
     recycle._free_bytes = 0
 
 
+def test_sizes_that_are_no_longer_wanted_are_freed():
+    recycle._free.clear()
+    recycle._free_bytes = 0
+    old = [empty((4 << 20,), np.uint8) for _ in range(4)]
+    old.clear()
+    new = [empty((9 << 20,), np.uint8) for _ in range(4)]
+    assert recycle._free_bytes == 0
+    del new
+
+
 def test_threads_never_share_a_buffer():
     wrong: list[int] = []
 

@@ -10,6 +10,7 @@ from silva.columns.array import Array
 from silva.columns.column import Column
 from silva.columns.grouped import Grouped
 from silva.columns.lists import Lists
+from silva.columns.recycle import empty
 from silva.columns.strings import Strings
 from silva.columns.values import Values
 
@@ -37,7 +38,8 @@ def _concat_arrays(columns: list[Array]) -> Column:
     first = columns[0].data
     if any(c.data.dtype != first.dtype or c.data.shape[1:] != first.shape[1:] for c in columns):
         return Values([item for c in columns for item in _typed_rows(c)])
-    return Array(np.concatenate([c.data for c in columns]), _concat_valid(columns))
+    out = empty((sum(len(c) for c in columns), *first.shape[1:]), first.dtype)
+    return Array(np.concatenate([c.data for c in columns], out=out), _concat_valid(columns))
 
 
 def _typed_rows(column: Column) -> list[object]:

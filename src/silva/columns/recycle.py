@@ -16,7 +16,7 @@ import numpy as np
 
 _LEAST_BYTES = 1 << 20
 """Below this, malloc recycles well enough."""
-_MOST_FREE_BYTES = 256 << 20
+_MOST_FREE_BYTES = 128 << 20
 """Buffers that wait for their next use; what comes back beyond this is freed."""
 
 _free: dict[int, deque[mmap.mmap]] = {}
@@ -59,10 +59,24 @@ def _lease(size: int) -> _Lease:
         buffer = _free[size].popleft()
         _free_bytes -= size
     except (KeyError, IndexError):
+        _drop_one(size)
         buffer = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     lease = _Lease((size,), np.uint8, buffer=buffer)
     lease._buffer = buffer
     return lease
+
+
+def _drop_one(wanted: int) -> None:
+    """Frees a buffer of another size than is wanted now: that one may never be wanted again."""
+    global _free_bytes
+    for size, buffers in list(_free.items()):
+        if size != wanted and buffers:
+            try:
+                buffers.popleft()
+            except IndexError:  # another thread was first
+                continue
+            _free_bytes -= size
+            return
 
 
 def _rounded(nbytes: int) -> int:

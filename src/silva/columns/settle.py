@@ -17,13 +17,14 @@ import numpy as np
 from silva.columns.array import Array
 from silva.columns.column import Allocate, Column
 from silva.columns.ragged import Ragged
+from silva.columns.recycle import empty
 from silva.columns.values import Values
 from silva.errors import ColumnError
 
 _NUMBERS = {bool: np.dtype(bool), int: np.dtype(np.int64), float: np.dtype(np.float64)}
 
 
-def settle(values: Values, allocate: Allocate = np.empty) -> Column:
+def settle(values: Values, allocate: Allocate = empty) -> Column:
     """The densest column of these rows for which every slice has the type of its own rows."""
     if len(values.kinds) != 1:
         return values

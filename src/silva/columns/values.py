@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from silva.columns.column import Allocate, Column
+from silva.columns.recycle import empty
 
 _PLAIN = frozenset({bool, int, float, str, bytes, type(None), list, tuple, dict})
 
@@ -65,7 +66,7 @@ class Values:
 
         return batch_of_rows(self.items)
 
-    def settled(self, allocate: Allocate = np.empty) -> Column:
+    def settled(self, allocate: Allocate = empty) -> Column:
         from silva.columns.settle import settle
 
         return settle(self, allocate)

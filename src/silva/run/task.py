@@ -7,9 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
-import numpy as np
-
-from silva.columns import Block
+from silva.columns import Block, empty
 from silva.columns.column import Allocate
 from silva.physical.call import Worker
 from silva.physical.context import Context
@@ -66,7 +64,7 @@ class Task:
 
 
 def execute(
-    stage: Runs, payload: Any, context: Context, worker: Worker, allocate: Allocate = np.empty
+    stage: Runs, payload: Any, context: Context, worker: Worker, allocate: Allocate = empty
 ) -> Result:
     """Runs a stage on one input and settles its columns: all backends do just this."""
     result = stage.run(payload, context, worker)

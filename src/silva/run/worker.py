@@ -59,8 +59,7 @@ def _listen(channel: Any, messages: queue.SimpleQueue[Any]) -> None:
 
 def _answer(channel: Any, stages: dict[int, Any], worker: Any, message: Any) -> None:
     """Takes note of a stage, or runs one and sends what came of it."""
-    import numpy as np
-
+    from silva.columns import empty
     from silva.run.task import execute
 
     segment = None
@@ -73,7 +72,7 @@ def _answer(channel: Any, stages: dict[int, Any], worker: Any, message: Any) -> 
             stages[number] = pickle.loads(stages[number])  # noqa: S301  from our own parent
         segment = channel.segment()
         payload, context = rest
-        allocate = np.empty if segment is None else segment.allocate
+        allocate = empty if segment is None else segment.allocate
         result = execute(stages[number], payload, context, worker, allocate)
         reply: tuple[Any, Any] = (result, None)
     except BaseException as error:  # noqa: BLE001  raised again in the parent
