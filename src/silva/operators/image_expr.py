@@ -31,6 +31,8 @@ Size = int | tuple[int, int]
 _INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "area", "lanczos", "antialias")
 AVERAGING = ("area", "antialias")
 """The interpolations that take the mean of all pixels when they shrink."""
+MOST_PIXELS = 178_956_970
+"""More than this is taken for an attack, as Pillow does: half a gigabyte of RGB."""
 _DIRECTIONS = ("horizontal", "vertical")
 
 
@@ -46,7 +48,7 @@ class ImageExpr(Expr):
     def decode(
         self,
         mode: Literal["rgb", "gray"] = "rgb",
-        max_pixels: int = 178_956_970,
+        max_pixels: int = MOST_PIXELS,
         shrink: bool = False,
     ) -> ImageExpr:
         """The pixels of a JPEG, PNG, WebP, BMP or GIF (first frame): uint8, 3 channels or 1.
@@ -62,9 +64,10 @@ class ImageExpr(Expr):
         bytes.decode(mode='gray', max_pixels=1000000)
         """
         one_of("mode", mode, ("rgb", "gray"))
-        more = {"shrink": True} if shrink else {}
-        limit = positive("max_pixels", max_pixels)
-        return self._call("image.decode", mode=mode, max_pixels=limit, **more)
+        given = {"mode": mode, "max_pixels": positive("max_pixels", max_pixels), "shrink": shrink}
+        usual = {"mode": "rgb", "max_pixels": MOST_PIXELS, "shrink": False}
+        unusual = {name: value for name, value in given.items() if value != usual[name]}
+        return self._call("image.decode", **unusual)
 
     def info(self) -> Expr:
         """(height, width) as decode() would give them, read from the header alone.
@@ -396,7 +399,7 @@ def image(
     image first, then the others in this order: `derive(…, into=("image", "boxes", "labels"))`.
 
     >>> image("bytes").decode(max_pixels=10**6).random_crop(32)
-    bytes.decode(mode='rgb', max_pixels=1000000).random_crop(height=32, width=32)
+    bytes.decode(max_pixels=1000000).random_crop(height=32, width=32)
     >>> image("photo", boxes="boxes").flip()
     photo.scene(boxes, carries=('boxes',)).flip(direction='horizontal')
     """

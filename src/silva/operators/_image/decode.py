@@ -16,6 +16,7 @@ import simplejpeg
 
 from silva.operators._image.header import Header, read_header
 from silva.operators._image.scene import Scene, check, with_channels
+from silva.operators.image_expr import MOST_PIXELS
 from silva.operators.rows import Draw, Link, Params
 
 _TURNS: dict[int, Callable[[Any], Any]] = {
@@ -31,7 +32,7 @@ _TURNS: dict[int, Callable[[Any], Any]] = {
 
 
 def decode(params: Params, draw: Draw) -> Link:
-    gray, limit = params["mode"] == "gray", params["max_pixels"]
+    gray, limit = wanted(params)
 
     def link(row: int, value: Any, out: np.ndarray | None) -> Any:
         if type(value) is Scene:
@@ -39,6 +40,11 @@ def decode(params: Params, draw: Draw) -> Link:
         return decode_bytes(value, gray, limit)
 
     return link
+
+
+def wanted(params: Params) -> tuple[bool, int]:
+    """Whether gray is wanted, and how many pixels at most."""
+    return params.get("mode") == "gray", params.get("max_pixels", MOST_PIXELS)
 
 
 def info(params: Params, draw: Draw) -> Link:

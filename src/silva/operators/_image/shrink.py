@@ -19,7 +19,14 @@ import cv2
 import numpy as np
 import simplejpeg
 
-from silva.operators._image.decode import as_bytes, check_size, decode, upright, upright_size
+from silva.operators._image.decode import (
+    as_bytes,
+    check_size,
+    decode,
+    upright,
+    upright_size,
+    wanted,
+)
 from silva.operators._image.geometry import Decide
 from silva.operators._image.header import read_header
 from silva.operators._image.moves import Crop, CropResize, Move, Resize, move_scene
@@ -40,7 +47,7 @@ def shrinking(choose: Callable[[Params, Draw], Decide]) -> Fuse:
             return None
         plain = decode(params, draw)
         decide = choose(next_params, next_draw)
-        gray, limit = params["mode"] == "gray", params["max_pixels"]
+        gray, limit = wanted(params)
 
         def link(row: int, value: Any, out: np.ndarray | None) -> Any:
             scene = value if type(value) is Scene else None
@@ -88,15 +95,15 @@ def _decode_at(data: bytes, gray: bool, height: int, width: int, factor: int) ->
     """The pixels at 1 / factor; None where this JPEG cannot be decoded so."""
     if factor == 1:
         return None
-    wanted = -(-height // factor), -(-width // factor)
+    size = -(-height // factor), -(-width // factor)
     try:
         pixels: np.ndarray = simplejpeg.decode_jpeg(
             data, "GRAY" if gray else "RGB",
-            min_height=wanted[0], min_width=wanted[1], min_factor=factor,
+            min_height=size[0], min_width=size[1], min_factor=factor,
         )  # fmt: skip
     except (ValueError, KeyError):  # damaged, or odd: the plain way says what is wrong
         return None
-    return pixels if pixels.shape[:2] == wanted else None
+    return pixels if pixels.shape[:2] == size else None
 
 
 def _sample(image: np.ndarray, move: Move, factor: int, out: np.ndarray | None) -> np.ndarray:
