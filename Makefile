@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow lint format bench clean
+.PHONY: help setup demo test test-slow lint format bench bench-peers clean
 
 help:            ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -41,8 +41,12 @@ format: $(READY) ## let ruff put things right
 	$(BIN)/ruff format .
 
 # make bench QUICK=1 for a short run: make hands variables of its command line on as environment.
-bench: $(READY)  ## the benchmarks
+# Peers run in environments of their own (benchmarks/.envs, 11 GB), made when they are missing.
+bench: $(READY)  ## silva beside its peers
 	$(BIN)/python -m benchmarks
+
+bench-peers: $(READY)  ## make the environments of the peers
+	$(BIN)/python -m benchmarks.environments
 
 clean:           ## remove .venv, caches and build products
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

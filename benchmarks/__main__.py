@@ -6,17 +6,16 @@ import argparse
 import json
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
 from benchmarks.environments import make
 from benchmarks.harness import run_workload
+from benchmarks.page import page
 from benchmarks.plot import draw
 from benchmarks.report import as_json
 from benchmarks.table import show
-from benchmarks.workload import Workload
 from benchmarks.workloads import WORKLOADS
 
 _RESULTS = Path(__file__).parent / "results"
@@ -25,24 +24,12 @@ _WIDTH = 110
 """Columns of the output where it does not go to a terminal."""
 
 
-def without_peers(workload: Workload) -> Workload:
-    """What can run in silva's own environment, and the targets that speak of nobody else."""
-    own = tuple(c for c in workload.contestants if c.environment is None)
-    names = {c.name for c in own}
-    targets = []
-    for target in workload.targets:
-        others = target.of if isinstance(target.of, tuple) else (target.of,)
-        if {target.who, target.minus, *others} <= {*names, None}:
-            targets.append(target)
-    return replace(workload, contestants=own, targets=tuple(targets))
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     parser.add_argument("names", nargs="*", metavar="name", help=", ".join(WORKLOADS))
     parser.add_argument("--quick", action="store_true", help="small sizes, one round (or QUICK=1)")
     parser.add_argument("--rounds", type=int, help=f"how often all take their turn ({_ROUNDS})")
-    parser.add_argument("--json", type=Path, help="where to write; the picture goes beside it")
+    parser.add_argument("--json", type=Path, help="where to write; picture and page go beside it")
     parser.add_argument("--no-peers", action="store_true", help="only what runs beside silva")
     given = parser.parse_args()
     unknown = [name for name in given.names if name not in WORKLOADS]
@@ -54,7 +41,9 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     chosen = [WORKLOADS[name] for name in given.names or WORKLOADS]
     if given.no_peers:
-        chosen = [without_peers(workload) for workload in chosen]
+        chosen = [workload.only(lambda c: c.environment is None) for workload in chosen]
+    if quick:
+        chosen = [workload.only(lambda c: not c.long) for workload in chosen]
     for environment in sorted({c.environment for w in chosen for c in w.contestants} - {None}):
         make(environment, say=lambda text: console.print(f"[dim]{text}[/]", highlight=False))
     outcomes = []
@@ -68,7 +57,8 @@ def main() -> int:
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps(result, indent=1) + "\n")
     draw(result, target.with_suffix(".png"))
-    console.print(f"\nwritten: {target} and its .png", highlight=False)
+    target.with_suffix(".html").write_text(page(result))
+    console.print(f"\nwritten: {target}, its .png and its .html", highlight=False)
     return 1 if any(outcome.errors for outcome in outcomes) else 0
 
 

@@ -227,9 +227,9 @@ _PEERS = (
     Contestant("torchdata.nodes, threads", torchdata_threads, environment=_TORCH),
     Contestant("torchdata.nodes, processes", torchdata_processes, environment=_TORCH),
     Contestant("Grain, threads", grain_threads, environment=_TORCH),
-    Contestant("Grain, processes", grain_processes, environment=_TORCH),
-    Contestant("SPDL, threads", spdl, environment="spdl"),
-    Contestant("Ray Data", ray_data, key="made", environment="ray"),
+    Contestant("Grain, processes", grain_processes, environment=_TORCH, long=True),
+    Contestant("SPDL, threads", spdl, environment="spdl", long=True),
+    Contestant("Ray Data", ray_data, key="made", environment="ray", long=True),
     Contestant("tf.data, Python inside", tensorflow_data, environment="tensorflow"),
 )
 

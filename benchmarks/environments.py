@@ -29,6 +29,11 @@ def names() -> list[str]:
     return sorted(path.stem for path in _FILES.glob("*.txt"))
 
 
+def requirements(name: str) -> list[str]:
+    """What an environment's file asks for, with its versions."""
+    return [line for step in _steps(name) for line in step if not line.startswith("-")]
+
+
 def python_of(name: str | None) -> str:
     """The interpreter of an environment; silva's own without a name. NotInstalled if it is not."""
     if name is None:

@@ -188,7 +188,7 @@ WORKLOAD = Workload(
         Contestant("WebDataset", webdataset, environment="torch"),
         Contestant("Grain", grain, share=0.1, environment="torch"),
         Contestant("tf.data", tensorflow_data, share=0.02, environment="tensorflow"),
-        Contestant("Ray Data, columns", ray_data, key="x", share=0.1, environment="ray"),
+        Contestant("Ray Data, columns", ray_data, key="x", share=0.1, environment="ray", long=True),
         Contestant("numpy on slices", numpy_slices, limit=True),
         Contestant("silva expressions", silva_expressions, key="x"),
         Contestant("silva batched", silva_batched, key="x"),

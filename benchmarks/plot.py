@@ -14,8 +14,12 @@ _AXES = {
     "peak": ("peak MiB", 2.0**20),
 }
 _SILVA, _LIMIT, _OTHER = "#2f7d4f", "#c9c9c9", "#8fa7c4"
-_WIDE = 30
+WIDE = 30
 """Where the longest bar is so many times the shortest, the axis is logarithmic."""
+
+
+def is_silva(name: str) -> bool:
+    return "silva" in name
 
 
 def draw(result: dict[str, Any], path: Path) -> None:
@@ -47,15 +51,18 @@ def draw(result: dict[str, Any], path: Path) -> None:
 def _bars(axis: Any, workload: dict[str, Any]) -> None:
     label, unit = _AXES[workload["metric"]]
     names, medians, spreads, colours = [], [], [], []
+    limit = None
     for contestant in workload["contestants"]:
         values = [run[workload["metric"]] / unit for run in contestant["runs"] if run]
         if not values:
             continue
         median = statistics.median(values)
+        if contestant["limit"] and limit is None and workload["name"] != "memory":
+            limit = median
         names.append(contestant["name"])
         medians.append(median)
         spreads.append((median - min(values), max(values) - median))
-        ours = "silva" in contestant["name"] or workload["name"] == "memory"
+        ours = is_silva(contestant["name"]) or workload["name"] == "memory"
         colours.append(_LIMIT if contestant["limit"] else _SILVA if ours else _OTHER)
     if not names:
         return
@@ -68,11 +75,13 @@ def _bars(axis: Any, workload: dict[str, Any]) -> None:
     for name, median, end in zip(names, medians, reach, strict=True):
         text = f" {median:,.0f}" if median >= 100 else f" {median:.3g}"
         axis.text(end, name, text, va="center", fontsize=8)
-    if max(medians) > _WIDE * min(medians):
+    if max(medians) > WIDE * min(medians):
         axis.set_xscale("log")
         axis.set_xlim(min(medians) / 3, max(reach) * 5)
     else:
         axis.set_xlim(0, max(reach) * 1.15)
+    if limit is not None:
+        axis.axvline(limit, color="#c2410c", linewidth=1, linestyle=(0, (4, 3)), zorder=0)
     axis.invert_yaxis()
     axis.set_title(workload["title"], loc="left", fontsize=9, fontweight="bold")
     axis.set_xlabel(label, fontsize=8)

@@ -6,6 +6,7 @@ import statistics
 from datetime import UTC, datetime
 from typing import Any
 
+from benchmarks.environments import requirements
 from benchmarks.harness import Outcome
 from benchmarks.machine import describe_machine
 from benchmarks.table import amount, describe, wanted
@@ -15,10 +16,13 @@ _LEFT_OUT = ("parameters",)
 
 
 def as_json(outcomes: list[Outcome], *, quick: bool) -> dict[str, Any]:
+    contestants = [c for outcome in outcomes for c in outcome.workload.contestants]
+    used = sorted({c.environment for c in contestants if c.environment is not None})
     return {
         "quick": quick,
         "date": datetime.now(UTC).date().isoformat(),
         "machine": describe_machine(),
+        "environments": {name: requirements(name) for name in used},
         "workloads": [_workload(outcome) for outcome in outcomes],
     }
 

@@ -281,9 +281,11 @@ WORKLOAD = Workload(
         Contestant("silva auto", silva_auto, key="image"),
         Contestant("tf.data", tensorflow_data, key="image", environment="tensorflow"),
         Contestant("DataLoader, 2 workers", dataloader, key="image", environment=_TORCH),
-        Contestant("torchdata.nodes, processes", torchdata, key="image", environment=_TORCH),
+        Contestant(
+            "torchdata.nodes, processes", torchdata, key="image", environment=_TORCH, long=True
+        ),
         Contestant("Grain, threads", grain, key="image", environment=_TORCH),
-        Contestant("Ray Data", ray_data, key="image", environment="ray"),
+        Contestant("Ray Data", ray_data, key="image", environment="ray", long=True),
     ),
     targets=(
         Target("silva auto", at_least=0.9, of=_HAND),

@@ -197,9 +197,9 @@ _PEERS = (
     Contestant("torchdata.nodes, threads", torchdata_threads, environment=_TORCH),
     Contestant("torchdata.nodes, processes", torchdata_processes, environment=_TORCH),
     Contestant("Grain, threads", grain_threads, environment=_TORCH),
-    Contestant("SPDL, threads", spdl, environment="spdl"),
-    Contestant("HF datasets", huggingface, environment=_TORCH),
-    Contestant("Ray Data", ray_data, environment="ray"),
+    Contestant("SPDL, threads", spdl, environment="spdl", long=True),
+    Contestant("HF datasets", huggingface, environment=_TORCH, long=True),
+    Contestant("Ray Data", ray_data, environment="ray", long=True),
     Contestant("tf.data, same tokenizer", tensorflow_data, environment="tensorflow"),
 )
 

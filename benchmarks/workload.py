@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 BATCH = 32
@@ -31,6 +31,8 @@ class Contestant:
     """Written by hand for this one job: what a framework can hope for."""
     environment: str | None = None
     """Where it runs (see `environments`); without a name, where silva is installed."""
+    long: bool = False
+    """Left out of quick runs: it takes long to start, or to prepare."""
     given: dict[str, Any] = field(default_factory=dict)
     """Parameters of its own, beside those of the workload."""
 
@@ -45,6 +47,14 @@ class Target:
     of: str | tuple[str, ...] | None = None
     minus: str | None = None
     metric: Metric = "rate"
+
+    def among(self, names: set[str]) -> Target | None:
+        """The target where only these take part; nothing where one is missing that it needs."""
+        of = self.of
+        if isinstance(of, tuple):
+            of = tuple(name for name in of if name in names) or "nobody"
+        needed = {self.who, self.minus, *(of if isinstance(of, tuple) else (of,))} - {None}
+        return replace(self, of=of) if needed <= names else None
 
     def reached(self, value: float) -> bool:
         if self.at_least is not None and value < self.at_least:
@@ -89,6 +99,13 @@ class Workload:
 
     def contestant(self, name: str) -> Contestant:
         return next(c for c in self.contestants if c.name == name)
+
+    def only(self, wanted: Callable[[Contestant], bool]) -> Workload:
+        """With some of the contestants, and the targets that speak of nobody else."""
+        kept = tuple(c for c in self.contestants if wanted(c))
+        names = {c.name for c in kept}
+        targets = (target.among(names) for target in self.targets)
+        return replace(self, contestants=kept, targets=tuple(t for t in targets if t is not None))
 
 
 def sizes(full: dict[str, Any], quick: dict[str, Any]) -> Setting:
