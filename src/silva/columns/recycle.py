@@ -54,16 +54,27 @@ def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 
 
 def _lease(size: int) -> _Lease:
-    global _free_bytes
-    try:
-        buffer = _free[size].popleft()
-        _free_bytes -= size
-    except (KeyError, IndexError):
+    buffer = _take(size)
+    if buffer is None:
         _drop_one(size)
         buffer = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    lease = _Lease((size,), np.uint8, buffer=buffer)
+    lease = _Lease((len(buffer),), np.uint8, buffer=buffer)
     lease._buffer = buffer
     return lease
+
+
+def _take(size: int) -> mmap.mmap | None:
+    """The smallest free buffer that will do; one that is twice too large is kept for others."""
+    global _free_bytes
+    for found in sorted(s for s, buffers in list(_free.items()) if buffers and s < 2 * size):
+        if found >= size:
+            try:
+                buffer = _free[found].popleft()
+            except IndexError:  # another thread was first
+                continue
+            _free_bytes -= found
+            return buffer
+    return None
 
 
 def _drop_one(wanted: int) -> None:
@@ -73,7 +84,7 @@ def _drop_one(wanted: int) -> None:
         if size != wanted and buffers:
             try:
                 buffers.popleft()
-            except IndexError:  # another thread was first
+            except IndexError:
                 continue
             _free_bytes -= size
             return

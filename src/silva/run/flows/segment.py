@@ -12,24 +12,44 @@ from silva.columns import Block
 from silva.physical import plan as physical
 from silva.physical.stage import Result
 from silva.run.flows.feeds import PlacesInput
-from silva.run.flows.trail import Flow, Mark, Offset, Piece, Reader, State, Trail
+from silva.run.flows.trail import Flow, Joined, Mark, Offset, Piece, Reader, State, Trail
 from silva.run.session import Session
 
 
 class BlocksInput:
-    """The input of a segment over another flow: its blocks, cut to the size that is asked for."""
+    """The input of a segment over another flow: its blocks, cut to the size that is asked for, or
+    joined where they are much smaller."""
 
     def __init__(self, flow: Flow, whole: bool = False) -> None:
         self.flow = flow
         self._whole = whole
         self._reader = Reader(flow.pieces())
+        self._error: Exception | None = None
+        """What reading on has raised: it comes after the rows before it."""
 
     def next(self, rows: int) -> tuple[Block, Trail] | None:
+        if self._error is not None:
+            raise self._error
         ready = self._reader.available()
         if not ready:
             return None
+        if not self._whole and ready < rows // 2:
+            return self._joined(rows)
         block, trail, start = self._reader.take(ready if self._whole else rows)
         return block, trail if start == 0 else Offset(trail, start)
+
+    def _joined(self, rows: int) -> tuple[Block, Trail]:
+        blocks: list[Block] = []
+        runs: list[tuple[Trail, int, int]] = []
+        try:
+            while rows and self._reader.available():
+                block, trail, start = self._reader.take(rows)
+                blocks.append(block)
+                runs.append((trail, start, len(block)))
+                rows -= len(block)
+        except Exception as error:  # noqa: BLE001  raised when it is its turn
+            self._error = error
+        return Block.concat(blocks), Joined(runs)
 
     def fetch(self, marks: list[Mark]) -> Block:
         return self.flow.fetch(marks)
