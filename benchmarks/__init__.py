@@ -41,6 +41,6 @@ measured ones, where adding up would take longer than the work itself.
   processes share count in each of them, which makes forked workers look larger than they are; the
   memory workload divides them (PSS), and adds shared segments that nobody has mapped.
 
-The result is written as JSON, drawn as PNG and as one HTML page into `benchmarks/results/`, with the
+The result is written as JSON, PNG and one HTML page into `benchmarks/results/`, with the
 machine, the versions and the load that others put on the machine meanwhile.
 """

@@ -187,7 +187,7 @@ def brightness(batch: Any) -> float:
 
 
 def of_many(name: str) -> str:
-    return f"{name}, batch of {_MANY}"
+    return f"{name}, {_MANY}"
 
 
 _HAND, _LOADER, _TF = "two threads by hand", "DataLoader, 2 workers", "tf.data, decode and crop"

@@ -179,7 +179,7 @@ WORKLOAD = Workload(
         Contestant("torchdata.nodes, processes", torchdata, environment="torch"),
         Contestant("Grain, processes", grain, environment="torch"),
         Contestant("HF datasets", huggingface, environment="torch", long=True),
-        Contestant("Ray Data", ray_data, key="made", environment="ray", long=True),
+        Contestant("Ray Data", ray_data, key="made", share=0.25, environment="ray", long=True),
         Contestant("tf.data", tensorflow_data, share=0.25, environment="tensorflow"),
         Contestant("plain loop", plain_loop),
     ),

@@ -274,7 +274,7 @@ def items_and_prices(batch: dict[str, Any]) -> float:
     return float(len(values) + float(some.sum()) * 64 / BUCKETS + float(batch["price"].sum()))
 
 
-_HAND, _TORCH = "pyarrow, two threads by hand", "torch"
+_HAND, _TORCH = "two threads by hand", "torch"
 
 WORKLOAD = Workload(
     name="recsys",
