@@ -2,10 +2,10 @@
 
 A block is a contiguous run of rows in logical order, held as columns. A column is one of
 `Array` (fixed shape), `Lists` (values + offsets), `Strings` (Arrow text or bytes), `Values`
-(a Python list: what a per-row function returned, images of many sizes, anything) and `Grouped`
-(unique values + inverse index). All answer `take, slice, rows, batch`; `concat` and `settle`
-build them. The type of a batch depends on the rows of that batch alone, never on where blocks
-begin: see `settle`.
+(a Python list: what a per-row function returned, images of many sizes, anything), `Grouped`
+(unique values + inverse index), and `Parts` (several columns as one, within a step). All answer
+`take, slice, rows, batch`; `concat` and `settle` build them. The type of a batch depends on the
+rows of that batch alone, never on where blocks begin: see `settle`.
 """
 
 from silva.columns.array import Array
@@ -15,6 +15,7 @@ from silva.columns.column import Column
 from silva.columns.concat import concat
 from silva.columns.grouped import Grouped
 from silva.columns.lists import Lists
+from silva.columns.parts import Parts
 from silva.columns.ragged import Ragged
 from silva.columns.recycle import empty
 from silva.columns.settle import settle
@@ -27,6 +28,7 @@ __all__ = [
     "Column",
     "Grouped",
     "Lists",
+    "Parts",
     "Ragged",
     "Strings",
     "Values",

@@ -7,12 +7,12 @@ A kernel is bound to its parameters and to the block's random numbers once; what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from silva.columns import Array, Column, Values, empty
+from silva.columns import Array, Column, Parts, Values, empty
 
 Params = dict[str, Any]
 
@@ -69,26 +69,60 @@ def fuse(steps: Sequence[Step]) -> list[Link]:
     return links
 
 
+class Bundle(Protocol):
+    """A row of several parts, the first of which is what links write into `out`."""
+
+    is_bundle: bool
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
 def run_rows(column: Column, links: Sequence[Link]) -> Column:
     """Every row through all links; one array where all results have one shape. Nulls stay null."""
     values = column.rows()
-    made: list[Any] = []
-    whole: np.ndarray | None = None
+    results = _Results(len(values))
+    others: list[Any] = []
     for row, value in enumerate(values):
-        out = None if whole is None else whole[row]
-        result = None if value is None else _run(links, row, value, out)
+        made: Any = None if value is None else _run(links, row, value, results.out(row))
+        if getattr(made, "is_bundle", False):
+            made, *rest = made
+            others.append(rest)
+        results.put(row, made, value)
+    if not others:
+        return results.column()
+    given = iter(others)
+    nothing = [None] * len(others[0])
+    by_row = [nothing if value is None else next(given) for value in values]
+    return Parts((results.column(), *(Values(list(part)) for part in zip(*by_row, strict=True))))
+
+
+class _Results:
+    """One array for as long as results are alike, else a list of them."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._whole: np.ndarray | None = None
+        self._made: list[Any] = []
+
+    def out(self, row: int) -> np.ndarray | None:
+        """Where the row's result would lie."""
+        return None if self._whole is None else self._whole[row]
+
+    def put(self, row: int, result: Any, value: Any) -> None:
         if row == 0 and type(result) is np.ndarray and not result.dtype.hasobject:
-            whole = empty((len(values), *result.shape), result.dtype)
-            out = whole[0]
-        if whole is not None and out is not None and result is not out:
-            if _alike(result, out):
-                out[...] = result
-            else:
-                made = [x.copy() for x in whole[:row]]  # lets the large array go
-                whole = None
-        if whole is None:
-            made.append(_private(result, value))
-    return Values(made) if whole is None else Array(whole)
+            self._whole = empty((self._count, *result.shape), result.dtype)
+        whole = self._whole
+        if whole is not None and _alike(result, whole):
+            if not _is_row(result, whole, row):
+                whole[row] = result
+            return
+        if whole is not None:
+            self._made = [x.copy() for x in whole[:row]]  # lets the large array go
+            self._whole = None
+        self._made.append(_private(result, value))
+
+    def column(self) -> Column:
+        return Values(self._made) if self._whole is None else Array(self._whole)
 
 
 def _run(links: Sequence[Link], row: int, value: Any, out: np.ndarray | None) -> Any:
@@ -97,16 +131,26 @@ def _run(links: Sequence[Link], row: int, value: Any, out: np.ndarray | None) ->
     return links[-1](row, value, out)
 
 
+def _alike(result: Any, whole: np.ndarray) -> bool:
+    return (
+        type(result) is np.ndarray
+        and result.shape == whole.shape[1:]
+        and result.dtype == whole.dtype
+    )
+
+
+def _is_row(result: np.ndarray, whole: np.ndarray, row: int) -> bool:
+    """Whether the result was written where it belongs."""
+    place: int = whole[row].__array_interface__["data"][0]
+    return bool(result.__array_interface__["data"][0] == place)
+
+
 def _private(result: Any, value: Any) -> Any:
     """The result as an array of its own: neither the row that it came from, nor a part of more."""
     if type(result) is not np.ndarray:
         return result
     seen = type(value) is np.ndarray and np.may_share_memory(result, value)
     return result.copy() if seen or not result.flags.c_contiguous else result
-
-
-def _alike(a: Any, b: np.ndarray) -> bool:
-    return type(a) is np.ndarray and a.shape == b.shape and a.dtype == b.dtype
 
 
 def room(out: np.ndarray | None, shape: tuple[int, ...], dtype: Any) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from silva.columns import Array, Column, Grouped, Lists, Values
+from silva.columns import Array, Column, Grouped, Lists, Parts, Values
 from silva.errors import ColumnError
 from silva.order.draws import Draw
 from silva.physical.call import Worker, call_rows, watched
@@ -164,9 +164,12 @@ class Evaluate:
     def apply(self, rows: Rows, worker: Worker) -> None:
         run = _evaluation(rows, self.term, self.id, self.into[0])
         made = _settle(rows, _try(rows, self.label, self.into[:1], run))
-        if len(self.into) > 1:
+        whole = made[self.into[0]]
+        if isinstance(whole, Parts):
+            made = dict(zip(self.into, whole.columns, strict=True))
+        elif len(self.into) > 1:  # some row was done alone, or there is none that is not null
             nothing = (None,) * len(self.into)
-            parts = [nothing if row is None else row for row in made[self.into[0]].rows()]
+            parts = [nothing if row is None else row for row in whole.rows()]
             made = _spread(parts, self.into, rows, self.label)
         rows.columns = {**rows.columns, **made}
 

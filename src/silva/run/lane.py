@@ -24,6 +24,8 @@ _MOST_BLOCKS = 256
 _FIRST_ROWS = 32
 _ENOUGH_SECONDS = 0.04
 """Time to watch a stage before deciding where it runs."""
+_ENOUGH_KNOWN_SECONDS = 0.002
+"""The same without functions of the user's: who holds the lock is known, only the cost is not."""
 _WATCHED_SECONDS = 0.004
 """Python's lock changes hands every 5 ms: in less, a probe sees little."""
 _COPY_SECONDS = 1 / 2e9
@@ -162,7 +164,8 @@ class Lane:
     def decide(self) -> None:
         """Chooses the backend once enough was seen, by what the stage costs and who holds the
         lock."""
-        if self.decided or self.stats.busy < _ENOUGH_SECONDS:
+        enough = _ENOUGH_KNOWN_SECONDS if self.probe is None else _ENOUGH_SECONDS
+        if self.decided or self.stats.busy < enough:
             return
         if self.probe is not None and not self.probe.seconds:
             return  # the next block is watched

@@ -51,7 +51,7 @@ def moving(choose: Callable[[Params, Draw], Decide]) -> Bind:
                     f"the mask is {value.mask.shape[0]} × {value.mask.shape[1]} and its image "
                     f"{height} × {width}"
                 )
-            return move_scene(decide(row, height, width, value), value)
+            return move_scene(decide(row, height, width, value), value, out)
 
         return link
 
@@ -215,40 +215,48 @@ def random_iou_crop(params: Params, draw: Draw) -> Decide:
     def decide(row: int, height: int, width: int, scene: Any) -> Move:
         if scene is None or scene.boxes is None:
             raise ValueError('random_iou_crop needs boxes: sv.image("bytes", boxes="boxes")')
-        mine = drawn[row]
-        wanted = options[int(mine[0] * len(options))]
-        if wanted >= 1:
+        wanted = options[int(drawn[row, 0] * len(options))]
+        if wanted >= 1 or not len(scene.boxes):
             return Stay((height, width))
-        for down, across, at_top, at_left in mine[1:].reshape(-1, 4).tolist():
-            tall, wide = int(height * (low + (high - low) * down)), 0
-            wide = int(width * (low + (high - low) * across))
-            if not tall or not wide or not least_ratio <= wide / tall <= most_ratio:
-                continue
-            top, left = int((height - tall) * at_top), int((width - wide) * at_left)
-            if _keeps(scene.boxes, top, left, tall, wide, wanted):
-                return _CentresInside(Crop(top, left, tall, wide))
-        return Stay((height, width))
+        # all attempts at once: the first that will do is the one that would have been found
+        sides, places = np.split(drawn[row, 1:].reshape(-1, 4), 2, axis=1)
+        size = np.array([height, width])
+        parts = (size * (low + (high - low) * sides)).astype(np.int64)
+        corners = ((size - parts) * places).astype(np.int64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = parts[:, 1] / parts[:, 0]
+        fit = (least_ratio <= ratios) & (ratios <= most_ratio) & (parts > 0).all(axis=1)
+        fit &= _best_overlap(scene.boxes, corners, parts) >= wanted
+        if not fit.any():
+            return Stay((height, width))
+        first = int(fit.argmax())
+        return _CentresInside(Crop(*corners[first].tolist(), *parts[first].tolist()))
 
     return decide
 
 
-def _keeps(boxes: np.ndarray, top: int, left: int, tall: int, wide: int, wanted: float) -> bool:
-    """Whether a part holds the centre of a box, and overlaps with such boxes enough."""
-    inside = _centres_inside(boxes, top, left, tall, wide)
-    if not inside.any():
-        return False
-    boxes = boxes[inside]
-    part = np.array([left, top, left + wide, top + tall], np.float32)
-    low, high = np.maximum(boxes[:, :2], part[:2]), np.minimum(boxes[:, 2:], part[2:])
-    common = np.prod(np.maximum(high - low, 0), axis=1)
+def _best_overlap(boxes: np.ndarray, corners: np.ndarray, parts: np.ndarray) -> np.ndarray:
+    """For each part of an image (top and left, height and width): the best overlap (intersection
+    over union) with a box whose centre it holds, or -1 where it holds none."""
+    start = corners[:, None, ::-1].astype(np.float32)
+    stop = start + parts[:, None, ::-1]
+    centres = (boxes[:, :2] + boxes[:, 2:]) / 2
+    inside = ((start < centres) & (centres < stop)).all(axis=2)
+    shared = np.minimum(boxes[:, 2:], stop) - np.maximum(boxes[:, :2], start)
+    common = np.prod(np.maximum(shared, 0), axis=2)
     areas = np.prod(boxes[:, 2:] - boxes[:, :2], axis=1)
-    return bool((common / (areas + tall * wide - common)).max() >= wanted)
+    overlap = common / np.maximum(areas + np.prod(parts, axis=1)[:, None] - common, 1e-9)
+    best: np.ndarray = np.where(inside, overlap, -1.0).max(axis=1)
+    return best
 
 
-def _centres_inside(boxes: np.ndarray, top: int, left: int, tall: int, wide: int) -> np.ndarray:
+def _centres_inside(boxes: np.ndarray, crop: Crop) -> np.ndarray:
     across, down = (boxes[:, 0] + boxes[:, 2]) / 2, (boxes[:, 1] + boxes[:, 3]) / 2
     inside: np.ndarray = (
-        (left < across) & (across < left + wide) & (top < down) & (down < top + tall)
+        (crop.left < across)
+        & (across < crop.left + crop.width)
+        & (crop.top < down)
+        & (down < crop.top + crop.height)
     )
     return inside
 
@@ -273,7 +281,7 @@ class _CentresInside:
 
     def boxes(self, boxes: np.ndarray) -> np.ndarray:
         crop = self._crop
-        inside = _centres_inside(boxes, crop.top, crop.left, crop.height, crop.width)
+        inside = _centres_inside(boxes, crop)
         moved = crop.boxes(boxes)
         moved[~inside] = 0  # no area: dropped with their labels
         return moved

@@ -47,10 +47,10 @@ class Move(Protocol):
         """Height and width of what comes out."""
 
 
-def move_scene(move: Move, scene: Scene) -> Scene:
+def move_scene(move: Move, scene: Scene, out: np.ndarray | None = None) -> Scene:
     """All parts of a scene, moved. Boxes are clipped to the image; those of which nothing is left
     go, and their labels with them."""
-    image = move.image(scene.image, None)
+    image = move.image(scene.image, out)
     mask = None if scene.mask is None else move.mask(scene.mask)
     if scene.boxes is None:
         return replace(scene, image=image, mask=mask)

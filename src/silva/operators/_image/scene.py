@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import cv2
 import numpy as np
@@ -30,6 +30,8 @@ class Scene:
     """(n, …): whatever belongs to each box."""
     mask: np.ndarray | None = None
     """(height, width) of numbers, one a pixel."""
+
+    is_bundle: ClassVar[bool] = True
 
     def __iter__(self) -> Iterator[Any]:
         yield self.image
@@ -75,7 +77,7 @@ def on_image(work: Callable[[int, np.ndarray, np.ndarray | None], np.ndarray]) -
 
     def link(row: int, value: Any, out: np.ndarray | None) -> Any:
         if type(value) is Scene:
-            return value.with_image(guarded(work, row, value.image, None))
+            return value.with_image(guarded(work, row, value.image, out))
         return guarded(work, row, value, out)
 
     return link

@@ -15,6 +15,9 @@ from silva.run.flows.feeds import PlacesInput
 from silva.run.flows.trail import Flow, Joined, Mark, Offset, Piece, Reader, State, Trail
 from silva.run.session import Session
 
+_SMALL_BYTES = 1 << 18
+"""Pieces that are worth a copy to make one block of several."""
+
 
 class BlocksInput:
     """The input of a segment over another flow: its blocks, cut to the size that is asked for, or
@@ -33,7 +36,7 @@ class BlocksInput:
         ready = self._reader.available()
         if not ready:
             return None
-        if not self._whole and ready < rows // 2:
+        if not self._whole and ready < rows // 2 and self._reader.at_hand() < _SMALL_BYTES:
             return self._joined(rows)
         block, trail, start = self._reader.take(ready if self._whole else rows)
         return block, trail if start == 0 else Offset(trail, start)

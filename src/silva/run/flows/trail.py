@@ -105,6 +105,10 @@ class Reader:
             self._piece, self._at = found, 0
         return len(self._piece.block) - self._at
 
+    def at_hand(self) -> int:
+        """Bytes of the piece whose rows are at hand."""
+        return self._piece.block.nbytes if self._piece is not None else 0
+
     def take(self, count: int) -> tuple[Block, Trail, int]:
         """At most `count` of the rows at hand, with their trail and where they begin in it."""
         assert self._piece is not None
