@@ -38,8 +38,8 @@ def python_of(name: str | None) -> str:
     """The interpreter of an environment; silva's own without a name. NotInstalled if it is not."""
     if name is None:
         return sys.executable
-    note = _note(name)
-    if note != f"made {_fingerprint(name)}":
+    if not _is_made(name):
+        note = _note(name)
         old = not note or note.startswith("made ")
         raise NotInstalled("python -m benchmarks.environments makes it" if old else note)
     return str(_MADE / name / "bin" / "python")
@@ -94,9 +94,14 @@ def _run(command: list[str]) -> None:
 
 
 def main() -> int:
-    for name in sys.argv[1:] or names():
-        make(name, again=name in sys.argv[1:])
+    """Makes those that are named, or all that are not there, also those that failed before."""
+    for name in sys.argv[1:] or [name for name in names() if not _is_made(name)]:
+        make(name, again=True)
     return 0
+
+
+def _is_made(name: str) -> bool:
+    return _note(name) == f"made {_fingerprint(name)}"
 
 
 if __name__ == "__main__":

@@ -13,18 +13,23 @@ import resource
 import signal
 import statistics
 import subprocess
+import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchmarks.environments import NotInstalled, python_of
 from benchmarks.machine import OtherLoad
-from benchmarks.resident import PeakWatch
+from benchmarks.resident import PeakWatch, process_tree
 from benchmarks.workload import Contestant, Metric, Target, Workload
 
 _DEADLINE, _QUICK_DEADLINE = 600.0, 60.0
 """Seconds for one run: a hang is a result too."""
+
+_SCRATCH = "sb-"
+"""Short: Ray keeps sockets there, and their names must not be long."""
 
 Run = dict[str, Any]
 """wall, first, cpu: seconds; cpu_row: of one row; rows; checksum; form: type and shape of the first
@@ -135,21 +140,21 @@ def run_once(
         given["rows"] = int(given["rows"] * contestant.share)
     order = {"workload": workload.name, "contestant": contestant.name, "parameters": given}
     load, before = OtherLoad(), _our_cpu()
-    process = subprocess.Popen(
-        [python_of(contestant.environment), "-m", "benchmarks.child", json.dumps(order)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        env=os.environ | _PINNED, cwd=_ROOT,
-    )  # fmt: skip
-    watch = PeakWatch(process.pid, workload.shared_once)
-    try:
-        out, err = process.communicate(timeout=deadline)
-    except subprocess.TimeoutExpired:
-        raise RuntimeError(f"no end after {deadline:.0f} s") from None
-    finally:
-        watch.stop()
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)  # its own session: nobody else's processes
-            process.communicate()
+    with tempfile.TemporaryDirectory(prefix=_SCRATCH, ignore_cleanup_errors=True) as scratch:
+        process = subprocess.Popen(
+            [python_of(contestant.environment), "-m", "benchmarks.child", json.dumps(order)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+            env=os.environ | _PINNED | {"TMPDIR": scratch}, cwd=_ROOT,
+        )  # fmt: skip
+        watch = PeakWatch(process.pid, workload.shared_once)
+        try:
+            out, err = process.communicate(timeout=deadline)
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"no end after {deadline:.0f} s") from None
+        finally:
+            watch.stop()
+            if process.poll() is None:
+                _kill(process)
     if process.returncode != 0 or not out.strip():
         raise RuntimeError(f"ended with {process.returncode}: {err.strip()[-2000:]}")
     run: Run = json.loads(out.strip().splitlines()[-1])
@@ -157,6 +162,16 @@ def run_once(
     run["cpu_row"] = run["cpu"] / run["rows"]
     run["other_load"] = round(load.share(_our_cpu() - before), 3)
     return run
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    """Ends a run with all that it started: its session, and daemons that left it."""
+    daemons = process_tree(process.pid)
+    os.killpg(process.pid, signal.SIGKILL)
+    for pid in daemons:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.communicate()
 
 
 def disagreements(outcome: Outcome) -> list[str]:

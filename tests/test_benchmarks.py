@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks import audio, data, environments, overhead, recsys, ssd
 from benchmarks import hand_images as hand
-from benchmarks.harness import fits, run_workload
+from benchmarks.harness import fits, run_once, run_workload
 from benchmarks.page import page
 from benchmarks.report import as_json
 from benchmarks.table import show
@@ -139,6 +139,12 @@ def test_a_peer_that_is_not_installed_is_shown_and_stops_nothing(tmp_path, monke
     assert "not installed" in text
     assert "plain loop (limit)" in text
     assert "http" not in text
+
+
+def test_a_run_without_end_is_an_error():
+    contestant = overhead.WORKLOAD.contestant("plain loop")
+    with pytest.raises(RuntimeError, match="no end after"):
+        run_once(overhead.WORKLOAD, contestant, {"rows": 10**12}, deadline=0.2)
 
 
 # The same work: what is written by hand, beside a plain reference.
