@@ -19,6 +19,8 @@ _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
 _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
+_AT_ONCE = 1 << 14
+"""Numbers that are drawn in one go: few calls, and all in the cache."""
 
 
 @functools.lru_cache(maxsize=1024, typed=True)
@@ -40,17 +42,19 @@ class Draw:
     def uniform(self, count: int) -> np.ndarray:
         """float64 in [0, 1), shape (rows, count)."""
         pairs = (count + 1) // 2
-        out = np.empty((len(self.ids), pairs * 2))
-        for i in range(pairs):
-            a, b, c, d = _philox(self.key[0], i, self.ids, self.places)
-            out[:, 2 * i] = _double(a, b)
-            out[:, 2 * i + 1] = _double(c, d)
-        return out[:, :count]
+        out = np.empty((len(self.ids), pairs, 2))
+        several = max(_AT_ONCE // max(len(self.ids), 1), 1)
+        for start in range(0, pairs, several):
+            some = np.arange(start, min(start + several, pairs), dtype=np.uint64)
+            a, b, c, d = _philox(self.key[0], some, self.ids, self.places)
+            out[:, start : start + several, 0] = _double(a, b).T
+            out[:, start : start + several, 1] = _double(c, d).T
+        return out.reshape(len(self.ids), pairs * 2)[:, :count]
 
     def seeds(self) -> np.ndarray:
         """One uint64 a row, to seed generators that are not ours."""
-        a, b, _, _ = _philox(self.key[1], 0, self.ids, self.places)
-        words: np.ndarray = (a << _32) | b
+        a, b, _, _ = _philox(self.key[1], np.zeros(1, np.uint64), self.ids, self.places)
+        words: np.ndarray = ((a << _32) | b)[0]
         return words
 
     def slice(self, start: int, stop: int) -> Draw:
@@ -84,13 +88,16 @@ def _double(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _philox(
-    key: int, block: int, ids: np.ndarray, places: np.ndarray | None
+    key: int, blocks: np.ndarray, ids: np.ndarray, places: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Four 32-bit words a row (held in uint64) of Philox 4x32 with 10 rounds."""
+    """Four 32-bit words (held in uint64) for each block of numbers and each row, of Philox 4x32
+    with 10 rounds: (blocks, rows)."""
     k0, k1 = key & 0xFFFFFFFF, key >> 32
-    c0 = np.full(len(ids), block, dtype=np.uint64)
-    c1 = np.zeros(len(ids), np.uint64) if places is None else (places ^ (places >> _32)) & _LOW
-    c2, c3 = ids & _LOW, ids >> _32
+    shape = (len(blocks), len(ids))
+    zero = np.zeros(1, np.uint64)
+    c0: np.ndarray = np.broadcast_to(blocks[:, None], shape)
+    c1 = np.broadcast_to(zero if places is None else (places ^ (places >> _32)) & _LOW, shape)
+    c2, c3 = np.broadcast_to(ids & _LOW, shape), np.broadcast_to(ids >> _32, shape)
     for _ in range(10):
         p0, p1 = c0 * _M0, c2 * _M1
         c0, c1, c2, c3 = (

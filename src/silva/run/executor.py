@@ -16,6 +16,7 @@ from silva.physical.call import Worker
 from silva.physical.context import Context
 from silva.physical.stage import Result
 from silva.run.flows.feeds import PlacesInput
+from silva.run.freed import keep_freed_memory
 from silva.run.lane import Backend, Lane
 from silva.run.open_store import cached_source, open_store
 from silva.run.processes import ProcessPool
@@ -136,6 +137,7 @@ class Executor:
         if self._process != os.getpid():  # in a forked child: those workers are the parent's
             self._process, self._pools = os.getpid(), {}
         if lane.backend not in self._pools:
+            keep_freed_memory()
             kind = ThreadPool if lane.backend == "threads" else ProcessPool
             self._pools[lane.backend] = kind(max(self.workers, 1))
         return self._pools[lane.backend]

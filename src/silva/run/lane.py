@@ -17,11 +17,11 @@ _BLOCK_SECONDS = 0.05
 """Long enough to hide what a block costs to hand over, short enough to start and stop quickly."""
 _BLOCK_BYTES = 8 << 20
 _MOST_ROWS = 1 << 17
-_MOST_PYTHON_ROWS = 1 << 12
+_MOST_PYTHON_ROWS = 1 << 13
 """Lists of more Python objects than this fall out of the CPU's cache."""
 _MOST_BLOCKS = 256
 """In flight at once: each look at the window takes time."""
-_FIRST_ROWS = 32
+_FIRST_ROWS = 4
 _ENOUGH_SECONDS = 0.04
 """Time to watch a stage before deciding where it runs."""
 _ENOUGH_KNOWN_SECONDS = 0.002

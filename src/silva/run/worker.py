@@ -31,8 +31,10 @@ def main() -> None:
     sys.argv[1:] = []
     from silva.physical.call import Worker
     from silva.run.channel import Channel
+    from silva.run.freed import keep_freed_memory
     from silva.run.task import execute  # noqa: F401  now, not when the first block is there
 
+    keep_freed_memory()
     channel = Channel(sock)
     messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
     try:

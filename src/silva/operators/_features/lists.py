@@ -27,7 +27,7 @@ from silva.operators._features import numbers
 from silva.operators._features.arguments import Params, Side
 from silva.operators._features.hashing import float_words
 from silva.operators._features.items import plain, shared, with_value
-from silva.operators._features.ragged import dense, offsets_of, read_lists, select
+from silva.operators._features.ragged import dense, read_lists, select
 from silva.operators._features.table import Table
 
 ItemKernel = Callable[[Column, Params], Column]
@@ -66,11 +66,11 @@ def truncate(column: Column, params: Params) -> Column:
     short = np.minimum(lengths, n)
     if int(short.sum()) == int(lists.offsets[-1]):
         return _shared(lists)
-    starts = lists.offsets[:-1] if side == "right" else lists.offsets[1:] - short
-    offsets = offsets_of(short)
-    places = np.repeat(starts - offsets[:-1], short)
-    places += np.arange(len(places))
-    return Lists(lists.values.take(places), offsets, lists.valid)
+    runs, keeps = [short, lengths - short], [True, False]
+    if side == "left":
+        runs, keeps = runs[::-1], keeps[::-1]
+    mask = np.repeat(np.tile(keeps, len(lengths)), np.stack(runs, axis=1).ravel())
+    return select(lists, mask, short)
 
 
 def _shared(lists: Lists) -> Lists:
