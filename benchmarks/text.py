@@ -68,6 +68,8 @@ def table() -> np.ndarray:
 
 
 def silva_auto(lines: str, vocabulary: str) -> Open:
+    import pyarrow.compute  # noqa: F401  what others import before the clock starts, silva may too
+
     import silva as sv
 
     _ = sv.Loader  # the engine, imported before the clock starts, as torch is

@@ -10,6 +10,7 @@ rows of that batch alone, never on where blocks begin: see `settle`.
 
 from silva.columns.array import Array
 from silva.columns.arrow import from_arrow, table_columns, to_arrow
+from silva.columns.bed import empty_rows
 from silva.columns.block import Block
 from silva.columns.column import Column
 from silva.columns.concat import concat
@@ -34,6 +35,7 @@ __all__ = [
     "Values",
     "concat",
     "empty",
+    "empty_rows",
     "from_arrow",
     "settle",
     "table_columns",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from silva.columns.array import Array
+from silva.columns.bed import joined
 from silva.columns.column import Column
 from silva.columns.grouped import Grouped
 from silva.columns.lists import Lists
@@ -38,6 +39,9 @@ def _concat_arrays(columns: list[Array]) -> Column:
     first = columns[0].data
     if any(c.data.dtype != first.dtype or c.data.shape[1:] != first.shape[1:] for c in columns):
         return Values([item for c in columns for item in _typed_rows(c)])
+    whole = joined([c.data for c in columns])
+    if whole is not None:
+        return Array(whole, _concat_valid(columns))
     out = empty((sum(len(c) for c in columns), *first.shape[1:]), first.dtype)
     return Array(np.concatenate([c.data for c in columns], out=out), _concat_valid(columns))
 

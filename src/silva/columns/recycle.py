@@ -16,7 +16,7 @@ import numpy as np
 
 _LEAST_BYTES = 1 << 20
 """Below this, malloc recycles well enough."""
-_MOST_FREE_BYTES = 128 << 20
+_MOST_FREE_BYTES = 256 << 20
 """Buffers that wait for their next use; what comes back beyond this is freed."""
 
 _free: dict[int, deque[mmap.mmap]] = {}

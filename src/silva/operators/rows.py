@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from silva.columns import Array, Column, Parts, Values, empty
+from silva.columns import Array, Column, Parts, Values, empty_rows
 
 Params = dict[str, Any]
 
@@ -110,7 +110,7 @@ class _Results:
 
     def put(self, row: int, result: Any, value: Any) -> None:
         if row == 0 and type(result) is np.ndarray and not result.dtype.hasobject:
-            self._whole = empty((self._count, *result.shape), result.dtype)
+            self._whole = empty_rows(self._count, result.shape, result.dtype)
         whole = self._whole
         if whole is not None and _alike(result, whole):
             if not _is_row(result, whole, row):

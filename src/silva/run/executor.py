@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from time import monotonic
 from typing import Any
 
+from silva.columns.bed import Bed, Spot
 from silva.errors import DeadlineError, LoaderError
 from silva.physical import plan as physical
 from silva.physical.call import Worker
@@ -27,6 +28,30 @@ from silva.run.threads import PAUSE, InlinePool, ThreadPool
 
 _START_SECONDS = 60.0
 """Time that worker processes have to start, whatever the deadline of a step."""
+
+
+class _Beds:
+    """Which batch each block of a stage lies in, where blocks are smaller than batches."""
+
+    def __init__(self, batch: int) -> None:
+        self._batch = batch
+        self._rows = 0
+        self._number = 0
+        """Of the batch that the bed is for."""
+        self._bed = Bed(batch)
+
+    def fitting(self, rows: int) -> int:
+        """At most so many rows that a block ends with its batch."""
+        return min(rows, self._batch - self._rows % self._batch) if rows < self._batch else rows
+
+    def spot(self, rows: int) -> Spot | None:
+        """The place of the next block, of so many rows; None where it is a batch or more."""
+        number, start = divmod(self._rows, self._batch)
+        self._rows += rows
+        if number != self._number:
+            self._number, self._bed = number, Bed(self._batch)
+        fits = rows < self._batch and start + rows <= self._batch
+        return Spot(self._bed, start, rows) if fits else None
 
 
 class Executor:
@@ -87,16 +112,19 @@ class Executor:
         closings = self._closings
         unordered = not self._ordered and isinstance(source, PlacesInput)
         wake = threading.Event() if unordered else None
+        beds = _Beds(lane.align)
         try:
             while True:
                 while not ended and self._admits(lane, window):
-                    found = source.next(next(self.sizes) if self.sizes else lane.next_rows())
+                    wanted = next(self.sizes) if self.sizes else beds.fitting(lane.next_rows())
+                    found = source.next(wanted)
                     if found is None:
                         ended = True
                         break
                     payload, trail = found
                     task = Task(node.stage, payload, context)
                     task.wake = wake
+                    task.spot = beds.spot(len(payload))
                     pool = self._pool(lane)
                     pool.submit(task)
                     window.append((trail, task, pool, len(payload)))

@@ -21,6 +21,8 @@ _MOST_PYTHON_ROWS = 1 << 13
 """Lists of more Python objects than this fall out of the CPU's cache."""
 _MOST_BLOCKS = 256
 """In flight at once: each look at the window takes time."""
+_FIRST_BLOCKS = 16
+"""By then blocks have found their size."""
 _FIRST_ROWS = 4
 _ENOUGH_SECONDS = 0.04
 """Time to watch a stage before deciding where it runs."""
@@ -111,8 +113,8 @@ class Lane:
             return False
         if blocks < 2 * self.workers + 1:
             return True
-        if not self.stats.blocks or blocks >= _MOST_BLOCKS:
-            return False  # blocks are small as long as nothing is known: no need for many
+        if self.stats.blocks < _FIRST_BLOCKS or blocks >= _MOST_BLOCKS:
+            return False  # blocks are small as long as little is known: no need for many
         return rows < 2 * self.need_rows + self.workers * self.next_rows()
 
     def learn(self, result: Result, rows_in: int) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from silva.columns import Block, empty
+from silva.columns.bed import Spot, lying
 from silva.columns.column import Allocate
 from silva.physical.call import Worker
 from silva.physical.context import Context
@@ -19,7 +20,7 @@ class Task:
 
     __slots__ = (
         "_lock", "attempts", "cancelled", "context", "error", "finished", "payload", "result",
-        "runs", "stage", "started", "wake",
+        "runs", "spot", "stage", "started", "wake",
     )  # fmt: skip
 
     def __init__(self, stage: Runs, payload: Any, context: Context) -> None:
@@ -29,6 +30,8 @@ class Task:
         self.result: Result | None = None
         self.error: BaseException | None = None
         self.finished = threading.Event()
+        self.spot: Spot | None = None
+        """Where its rows lie in a batch, where that is known."""
         self.wake: threading.Event | None = None
         """Set too when the task is finished, by whoever waits for any of several."""
         self._lock = threading.Lock()
@@ -64,10 +67,16 @@ class Task:
 
 
 def execute(
-    stage: Runs, payload: Any, context: Context, worker: Worker, allocate: Allocate = empty
+    stage: Runs,
+    payload: Any,
+    context: Context,
+    worker: Worker,
+    allocate: Allocate = empty,
+    spot: Spot | None = None,
 ) -> Result:
     """Runs a stage on one input and settles its columns: all backends do just this."""
-    result = stage.run(payload, context, worker)
+    with lying(spot):
+        result = stage.run(payload, context, worker)
     block = result.block
     columns = {name: column.settled(allocate) for name, column in block.columns.items()}
     return replace(result, block=Block(columns, block.ids, block.places))

@@ -33,7 +33,9 @@ class InlinePool:
 
     def wait(self, task: Task, on_idle: Callable[[float], None]) -> None:
         if not task.finished.is_set():
-            task.finish(execute(task.stage, task.payload, task.context, self._worker))
+            task.finish(
+                execute(task.stage, task.payload, task.context, self._worker, spot=task.spot)
+            )
 
     def stacks(self) -> str:
         return ""
@@ -93,7 +95,7 @@ def _work(tasks: _Tasks) -> None:
             continue
         task.started = time.monotonic()
         try:
-            task.finish(execute(task.stage, task.payload, task.context, worker))
+            task.finish(execute(task.stage, task.payload, task.context, worker, spot=task.spot))
         except BaseException as error:  # noqa: BLE001  raised again on the consumer's thread
             task.finish(None, error)
         del task
