@@ -57,6 +57,8 @@ class ProcessPool:
         self._closing = False
         self._broken: Exception | None = None
         """Why no worker can be had any more."""
+        self._raced = False
+        """A task was given to a second worker at some time."""
         self._false_starts = 0
         """Workers that ended before they were ready, since anything went well."""
         self._stages: dict[int, tuple[Runs, bytes]] = {}
@@ -103,10 +105,14 @@ class ProcessPool:
             waits = task in self._tasks or task.finished.is_set()
             if task.runs == 1 and not waits and _may_repeat(task.stage):
                 self._tasks.appendleft(task)
+                self._raced = True
                 self._changed.notify()
 
     def wait(self, task: Task, on_idle: Callable[[float], None]) -> None:
         began = time.monotonic()
+        if self._raced:  # there may be a loser, who would be at it for ever
+            for keeper in self._keepers:
+                keeper.end_if_outrun()
         while not task.finished.wait(PAUSE):
             check_owner(self._owner)
             for keeper in self._keepers:
@@ -318,15 +324,21 @@ class _Keeper:
         for task in tasks:
             task.finish(None, error)
 
+    def end_if_outrun(self) -> None:
+        """Kills a worker that is still at what another has done: what else it holds is done
+        elsewhere."""
+        with self._pool._changed:
+            outrun = bool(self._outstanding) and self._outstanding[0].finished.is_set()
+        if outrun:
+            self.kill()
+
     def end_if_useless(self) -> None:
-        """Kills a worker that was stopped (SIGSTOP), or that is still at what another has done:
-        what else it holds is done elsewhere."""
+        """Kills a worker that was stopped (SIGSTOP), or outrun."""
         process = self.process
         if process is None or process.returncode is not None:
             return
-        with self._pool._changed:
-            outrun = bool(self._outstanding) and self._outstanding[0].finished.is_set()
-        if outrun or _is_stopped(process.pid):
+        self.end_if_outrun()
+        if _is_stopped(process.pid):
             self.kill()
 
     def stacks(self) -> str:
