@@ -23,6 +23,7 @@ from silva.physical.steps import Call, CallColumns, Evaluate, Keep, Step
 from silva.plan import expr
 from silva.plan.function import Function
 from silva.plan.operator import adopt_operators, is_built_in, operator
+from silva.plan.traits import step_reads
 
 TAG_SHIFT = np.uint64(56)
 """A row's identity holds its source in the top 8 bits."""
@@ -110,9 +111,7 @@ class Read:
         first = {n: found[n] if n in late else rows.columns[n] for n in self.columns}
         rows.columns, rows.index = {**first, **own}, None
 
-    def _read(
-        self, places: Places, index: np.ndarray, names: tuple[str, ...]
-    ) -> dict[str, Column]:
+    def _read(self, places: Places, index: np.ndarray, names: tuple[str, ...]) -> dict[str, Column]:
         run = getattr(self.source, "read_run", None)  # quicker, where rows are in memory in order
         if run is not None and not self.maps and places.picked is None:
             return dict(run(places.start, places.stop, names))
@@ -157,10 +156,8 @@ def _reads(step: Step) -> set[str] | None:
             return set(step.function.reads)
         case Evaluate():
             return set(expr.columns_read(step.term))
-        case Keep() if isinstance(step.step, Function):
-            return set(step.step.reads)
         case Keep():
-            return set(expr.columns_read(step.step))
+            return set(step_reads(step.step))
     return None
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from silva.plan import expr
 
 _MIRRORED = {
@@ -36,16 +38,22 @@ class Condition:
             return True
         assert isinstance(least, int | float)
         assert isinstance(most, int | float)
+        # beside a column of float32, numpy rounds the number first
+        with np.errstate(over="ignore"):
+            rounded = float(np.float32(self.value))
+        return any(self._holds(value, least, most) for value in (self.value, rounded))
+
+    def _holds(self, value: float, least: float, most: float) -> bool:
         match self.op:
             case "less":
-                return least < self.value
+                return least < value
             case "less_equal":
-                return least <= self.value
+                return least <= value
             case "greater":
-                return most > self.value
+                return most > value
             case "greater_equal":
-                return most >= self.value
-        return least <= self.value <= most
+                return most >= value
+        return least <= value <= most
 
 
 def conditions(term: expr.Term) -> tuple[Condition, ...]:

@@ -60,7 +60,9 @@ def _conjuncts(node: Filter) -> list[Filter]:
     step = node.step
     if not isinstance(step, expr.Call) or step.op != "and" or step_is_random(step):
         return [node]
-    first, second = (replace(node, step=arg, id=f"{node.id}.{i}") for i, arg in enumerate(step.args))
+    first, second = (
+        replace(node, step=arg, id=f"{node.id}.{i}") for i, arg in enumerate(step.args)
+    )
     return [*_conjuncts(first), *_conjuncts(second)]
 
 
