@@ -168,7 +168,9 @@ class Loader:
     def _lowered(self) -> Any:
         """The physical plan."""
         if self._physical is None:
-            self._physical = Lowering(self._column_values).lower(self._optimized)
+            frugal = option(self._logical, "optimize", True)
+            lowering = Lowering(self._column_values, frugal=frugal)
+            self._physical = lowering.lower(self._optimized)
             shards = self._shards // self._world
             self._executor.segments = max(1, shards * _count_segments(self._physical))
         return self._physical

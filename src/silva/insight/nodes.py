@@ -65,7 +65,12 @@ def _map(step: Map) -> str:
 
 def _chunked(feed: physical.ChunkedFeed) -> str:
     order = "in order" if feed.seed is None else f"chunks in permuted order (seed {feed.seed})"
-    return f"feed {_counted(feed.source)}read in chunks, {order}"
+    skipped = ""
+    if feed.conditions:
+        units = feed.source.units()
+        count = sum(feed.skips(unit) for unit in range(units))
+        skipped = f", {count} of {plural(units, 'chunk')} skipped by their statistics"
+    return f"feed {_counted(feed.source)}read in chunks, {order}{skipped}"
 
 
 def _windows(node: physical.Windows) -> str:

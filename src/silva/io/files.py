@@ -15,6 +15,8 @@ from silva.io.travel import Travels
 @dataclass(frozen=True)
 class WholeFiles(Travels):
     access: ClassVar[Literal["indexed"]] = "indexed"
+    costly: ClassVar[tuple[str, ...]] = ("bytes",)
+    """Read late: of rows that a filter drops, not at all."""
     files: Files
 
     def columns(self) -> tuple[str, ...]:

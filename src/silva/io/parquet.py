@@ -22,6 +22,7 @@ from silva.io.batches import RUN_BYTES, RUN_ROWS, empty_runs, leaf_types, runs, 
 from silva.io.names import chosen
 from silva.io.paths import Files, Paths, local_files
 from silva.io.travel import Travels
+from silva.plan.conditions import Condition
 
 FOOTER_THREADS = 8
 FOOTERS_KEPT = 64
@@ -106,6 +107,24 @@ class Parquet(Travels):
 
     def unit_rows(self) -> np.ndarray:
         return self._layout.rows
+
+    def may_hold(self, unit: int, conditions: tuple[Condition, ...]) -> bool:
+        """Whether the row group can hold a row that meets all conditions, by its statistics."""
+        file, group = int(self._layout.files[unit]), int(self._layout.groups[unit])
+        footer = self._footer(file)
+        own = leaf_types(footer.schema.to_arrow_schema())
+        row_group = footer.row_group(group)
+        places = {row_group.column(i).path_in_schema: i for i in range(row_group.num_columns)}
+        for condition in conditions:
+            name = condition.column
+            if name not in places or own.get(name) != self._layout.types.get(name):
+                continue
+            statistics = row_group.column(places[name]).statistics
+            if statistics is None or not statistics.has_min_max:
+                continue
+            if not condition.may_hold(statistics.min, statistics.max):
+                return False
+        return True
 
     def open(self, unit: int, start: int, columns: tuple[str, ...]) -> Iterator[dict[str, Column]]:
         file, group = int(self._layout.files[unit]), int(self._layout.groups[unit])

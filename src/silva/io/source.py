@@ -43,7 +43,8 @@ class Indexed(Source, Protocol):
     def read(self, rows: np.ndarray, columns: tuple[str, ...]) -> dict[str, Column]:
         """The rows at these int64 positions, in this order, with just these columns.
 
-        May raise for the whole call if any one row is bad: the engine then asks row by row.
+        May raise for the whole call if any one row is bad: the engine then asks row by row. Where
+        some columns cost much more than others, `costly` names them: they are read after filters.
         """
 
 

@@ -28,6 +28,7 @@ from silva.physical.steps import (
     Step,
 )
 from silva.plan import node as logical
+from silva.plan.conditions import Condition, conditions
 from silva.plan.fingerprint import fingerprint
 from silva.plan.function import Function
 from silva.plan.schema import columns
@@ -60,8 +61,10 @@ class _Chain:
 class Lowering:
     """Lowers one plan; holds the numbering of its sources and stages."""
 
-    def __init__(self, weights_of: WeightsOf) -> None:
+    def __init__(self, weights_of: WeightsOf, *, frugal: bool = True) -> None:
+        """`frugal`: what filters drop is not read where that can be told or put off."""
         self._weights_of = weights_of
+        self._frugal = frugal
         self._sources = 0
         self._segments = 0
 
@@ -258,7 +261,7 @@ class Lowering:
                 "of one source, before mix, zip, concat, take after a filter, or pack"
             )
         chain.steps.append(Project(tuple((n, n) for n in names)))
-        segment = self._segment(chain)
+        segment = self._segment(chain, skips=False)  # a cache wants an answer for every row
         return _Chain(physical.CacheRows(segment, node.folder, fingerprint(node.input)))
 
     def _close(self, chain: _Chain, names: tuple[str, ...], wanted: frozenset[str]) -> Any:
@@ -268,14 +271,18 @@ class Lowering:
         chain.steps.append(Project(tuple((n, n) for n in kept)))
         return self._segment(chain)
 
-    def _segment(self, chain: _Chain) -> Any:
+    def _segment(self, chain: _Chain, *, skips: bool = True) -> Any:
         indexed = isinstance(chain.input, physical.IndexedFeed)
         if not chain.steps and not indexed:
             return chain.input
         self._segments += 1
         steps = _forget(chain.steps)
-        stage = Stage(steps, chain.input.read if indexed else None)
-        return physical.Segment(chain.input, stage, f"stage {self._segments}")
+        stage = Stage(steps, chain.input.read if indexed else None, lazy=self._frugal)
+        below = chain.input
+        if skips and self._frugal and isinstance(below, physical.ChunkedFeed):
+            known = hasattr(below.source, "may_hold")
+            below = replace(below, conditions=_conditions(steps) if known else ())
+        return physical.Segment(below, stage, f"stage {self._segments}")
 
     # Batches.
 
@@ -352,6 +359,25 @@ def _gives(node: Any) -> tuple[str, ...] | None:
         case physical.Windows() | physical.Take() | physical.Skip() | physical.CacheRows():
             return _gives(node.input)
     return None
+
+
+def _conditions(steps: tuple[Step, ...]) -> tuple[Condition, ...]:
+    """What the filters of a stage ask of columns as they were read."""
+    found: list[Condition] = []
+    written: set[str] = set()
+    for step in steps:
+        match step:
+            case Keep() if not isinstance(step.step, Function):
+                found += [c for c in conditions(step.step) if c.column not in written]
+            case Evaluate():
+                written |= set(step.into)
+            case Call() | CallColumns() if not step.function.marks.impure:
+                written |= set(step.into)
+            case Keep() if not step.step.marks.impure:  # type: ignore[union-attr]
+                pass
+            case _:
+                break
+    return tuple(found)
 
 
 def _forget(steps: list[Step]) -> tuple[Step, ...]:

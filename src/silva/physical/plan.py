@@ -7,6 +7,7 @@ from typing import Any
 
 from silva.physical.stage import Read, Runs, Stage
 from silva.plan import node as logical
+from silva.plan.conditions import Condition
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +27,12 @@ class ChunkedFeed:
     tag: int
     seed: int | None
     """Units come in an order permuted by this seed; None for the order they have."""
+    conditions: tuple[Condition, ...] = ()
+    """What the stage above asks of every row: units that cannot meet it are not read."""
+
+    def skips(self, unit: int) -> bool:
+        """Whether the unit's statistics say that none of its rows would be kept."""
+        return bool(self.conditions) and not self.source.may_hold(unit, self.conditions)
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,6 +33,8 @@ class Rows:
     subs: list[np.ndarray] = field(default_factory=list)
     """For each explode so far, which part of its row each row is."""
     failures: list[Failure] = field(default_factory=list)
+    index: np.ndarray | None = None
+    """Each row's place in its source, where some of its columns are still to be read."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -76,6 +78,7 @@ class Rows:
         self.origin = picked if self.origin is None else self.origin[picked]
         self.subs = [s[picked] for s in self.subs]
         self.ids = self.ids[picked]
+        self.index = None if self.index is None else self.index[picked]
         self.places = None if self.places is None else self.places[picked]
 
     def key(self, row: int) -> str:

@@ -19,10 +19,11 @@ from silva.physical.call import Worker, watched
 from silva.physical.context import Context, Failure
 from silva.physical.globals import seeding
 from silva.physical.rows import Rows
-from silva.physical.steps import Step
+from silva.physical.steps import Call, CallColumns, Evaluate, Keep, Step
 from silva.plan import expr
 from silva.plan.function import Function
 from silva.plan.operator import adopt_operators, is_built_in, operator
+from silva.plan.traits import step_reads
 
 TAG_SHIFT = np.uint64(56)
 """A row's identity holds its source in the top 8 bits."""
@@ -70,66 +71,94 @@ class Read:
         words = identity.view(np.uint64)  # rows are not negative: the same bits
         return words | (np.uint64(self.tag) << TAG_SHIFT) if self.tag else words
 
-    def rows(self, places: Places, context: Context, worker: Worker) -> Rows:
-        """The rows at these places. A source may call code that draws from global generators (a
-        dataset with random transforms): it is then read row by row, seeded."""
+    def rows(
+        self, places: Places, context: Context, worker: Worker, late: tuple[str, ...] = ()
+    ) -> Rows:
+        """The rows at these places, without the columns in `late`, which `fetch` reads. A source
+        may call code that draws from global generators (a dataset with random transforms): it is
+        then read row by row, seeded."""
         index = self.index(places, context)
         ids = self.ids(places, index)
+        names = tuple(n for n in self.columns if n not in late)
 
         def attempt(seeded: frozenset[str]) -> Rows:
-            rows = Rows(context, {}, ids, None, len(places))
+            rows = Rows(context, {}, ids, None, len(places), index=index if late else None)
             seeds: Iterator[None] | None = None
             if seeded:
                 key = stream_key(context.seed, context.epoch, self.label)
                 seeds = seeding(seeded, Draw(key, ids).seeds().tolist())
-                self._read_one_by_one(rows, index, None, seeds)
+                rows.columns = self._read_one_by_one(rows, index, names, None, seeds)
                 return rows
             try:
-                rows.columns = self._read(places, index)
+                rows.columns = self._read(places, index, names)
             except Exception as error:  # noqa: BLE001  any error is the row's failure
-                self._read_one_by_one(rows, index, error, None)
+                rows.columns = self._read_one_by_one(rows, index, names, error, None)
             return rows
 
         if not runs_user_code(self.source):
             return attempt(frozenset())
         return watched(self.source, worker, attempt)
 
-    def _read(self, places: Places, index: np.ndarray) -> dict[str, Column]:
+    def fetch(self, rows: Rows, late: tuple[str, ...]) -> None:
+        """Reads the columns that were left for later, of the rows that are still there."""
+        assert rows.index is not None
+        try:
+            found = dict(self.source.read(rows.index, late)) if len(rows) else {}
+        except Exception as error:  # noqa: BLE001  any error is the row's failure
+            found = self._read_one_by_one(rows, rows.index, late, error, None)
+        found = found or {name: Values([]) for name in late}
+        own = {n: c for n, c in rows.columns.items() if n not in self.columns}
+        first = {n: found[n] if n in late else rows.columns[n] for n in self.columns}
+        rows.columns, rows.index = {**first, **own}, None
+
+    def _read(self, places: Places, index: np.ndarray, names: tuple[str, ...]) -> dict[str, Column]:
         run = getattr(self.source, "read_run", None)  # quicker, where rows are in memory in order
         if run is not None and not self.maps and places.picked is None:
-            return dict(run(places.start, places.stop, self.columns))
-        return dict(self.source.read(index, self.columns))
+            return dict(run(places.start, places.stop, names))
+        return dict(self.source.read(index, names))
 
     def _read_one_by_one(
         self,
         rows: Rows,
         index: np.ndarray,
+        names: tuple[str, ...],
         whole_error: Exception | None,
         seeds: Iterator[None] | None,
-    ) -> None:
+    ) -> dict[str, Column]:
         good = np.ones(len(rows), dtype=bool)
+        failed = len(rows.failures)
         parts: list[dict[str, Column]] = []
         substitute = rows.context.on_error == "substitute"
         for i in range(len(index)):
             if seeds is not None:
                 next(seeds)
             try:
-                parts.append(self.source.read(index[i : i + 1], self.columns))
+                parts.append(self.source.read(index[i : i + 1], names))
             except Exception as error:  # noqa: BLE001  any error is the row's failure
                 rows.fail(i, self.label, error)
                 if substitute:
-                    parts.append({n: Values([rows.context.substitute]) for n in self.columns})
+                    parts.append({n: Values([rows.context.substitute]) for n in names})
                     continue
                 good[i] = False
                 if rows.context.on_error == "raise":
                     good[i:] = False
                     break
-        if not rows.failures and whole_error is not None:
+        if len(rows.failures) == failed and whole_error is not None:
             raise whole_error
         rows.keep(good)
-        rows.columns = {
-            n: concat([p[n] for p in parts]) if parts else Values([]) for n in self.columns
-        }
+        return {n: concat([p[n] for p in parts]) if parts else Values([]) for n in names}
+
+
+def _reads(step: Step) -> set[str] | None:
+    """The columns that a step reads; None where it needs all of them in their place."""
+    match step:
+        case Call() | CallColumns():
+            return set(step.function.reads)
+        case Evaluate():
+            return set(expr.columns_read(step.term))
+        case Keep():
+            return set(step_reads(step.step))
+    return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,6 +192,8 @@ class Runs(Protocol):
 class Stage:
     steps: tuple[Step, ...]
     read: Read | None = None
+    lazy: bool = False
+    """Columns that cost much are read after the filters."""
 
     def __getstate__(self) -> dict[str, Any]:
         """With the operators that a worker cannot find by their names."""
@@ -170,7 +201,7 @@ class Stage:
         calls = [c for t in terms if isinstance(t, expr.Call) for c in expr.walk(t)]
         used = {c.op: operator(c.op) for c in calls if isinstance(c, expr.Call)}
         foreign = tuple(found for found in used.values() if not is_built_in(found))
-        return {"steps": self.steps, "read": self.read, "operators": foreign}
+        return {"steps": self.steps, "read": self.read, "lazy": self.lazy, "operators": foreign}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         adopt_operators(state.pop("operators"))
@@ -184,7 +215,7 @@ class Stage:
     @property
     def one_to_one(self) -> bool:
         """Every row in gives one row out (unless it fails)."""
-        from silva.physical.steps import Keep, Spread
+        from silva.physical.steps import Spread
 
         return not any(isinstance(s, Keep | Spread) for s in self.steps)
 
@@ -195,19 +226,43 @@ class Stage:
 
         return any(isinstance(s, Spread) for s in self.steps)
 
+    @functools.cached_property
+    def _late(self) -> tuple[tuple[str, ...], int]:
+        """Costly columns that no step needs before the first filter, and the number of the step
+        before which they are read: what the filter drops is never fetched."""
+        if self.read is None or not self.lazy:
+            return (), -1
+        late = set(getattr(self.read.source, "costly", ())) & set(self.read.columns)
+        filtered = False
+        for number, step in enumerate(self.steps):
+            reads = _reads(step)
+            if reads is None or late & reads:
+                if not filtered:
+                    return (), -1
+                return tuple(sorted(late)), number
+            filtered = filtered or isinstance(step, Keep)
+        return (tuple(sorted(late)), len(self.steps)) if filtered and late else ((), -1)
+
     def run(self, payload: Places | Block, context: Context, worker: Worker) -> Result:
         started, cpu_started = time.perf_counter(), time.thread_time()
         worker.moved = False
         if isinstance(payload, Places):
             assert self.read is not None
-            rows = self.read.rows(payload, context, worker)
+            rows = self.read.rows(payload, context, worker, self._late[0])
         else:
             rows = Rows(context, dict(payload.columns), payload.ids, payload.places, len(payload))
         spent = [time.perf_counter() - started]
-        for step in self.steps:
+        late, at = self._late if rows.index is not None else ((), -1)
+        for number, step in enumerate(self.steps):
             before = time.perf_counter()
+            if number == at and self.read is not None:
+                self.read.fetch(rows, late)
+                spent[0] += time.perf_counter() - before
+                before = time.perf_counter()
             step.apply(rows, worker)
             spent.append(time.perf_counter() - before)
+        if at == len(self.steps) and self.read is not None:
+            self.read.fetch(rows, late)
         return Result(
             block=rows.block(),
             size_in=rows.size_in,

@@ -164,7 +164,8 @@ class UnitsFlow:
         last, last_row = self._stop
         while (unit_at, row) < self._stop:
             unit = int(self._order(np.array([unit_at]))[0])
-            runs.append((unit_at, unit, row, last_row if unit_at == last else None))
+            if not self._feed.skips(unit):
+                runs.append((unit_at, unit, row, last_row if unit_at == last else None))
             unit_at, row = unit_at + 1, 0
         for (at, unit, start, stop), blocks in self._session.read_units(self._feed, runs):
             yield from self._unit(at, unit, start, stop, blocks)
