@@ -1,4 +1,4 @@
-"""Draws `operators.jpg`: every image operator on one photo. Run it with `python docs/images/operators.py`."""
+"""Draws `operators.jpg`: every image operator on one photo. Run it with Python as it is."""
 
 from pathlib import Path
 
