@@ -19,6 +19,7 @@ def address(array: np.ndarray) -> int:
 
 
 def test_the_memory_of_a_dropped_array_is_used_again():
+    recycle._free.clear()
     first = empty(SHAPE, np.uint8)
     where = address(first)
     del first
@@ -64,19 +65,16 @@ def test_empty_and_small_shapes():
 def test_what_waits_is_bounded():
     held = [empty((64 << 20,), np.uint8) for _ in range(8)]
     held.clear()
-    waiting = sum(len(b) for buffers in recycle._free.values() for b in buffers)
-    assert waiting <= recycle._MOST_FREE_BYTES
+    assert 0 < recycle.free_bytes() <= recycle._MOST_FREE_BYTES
     recycle._free.clear()
-    recycle._free_bytes = 0
 
 
 def test_sizes_that_are_no_longer_wanted_are_freed():
     recycle._free.clear()
-    recycle._free_bytes = 0
     old = [empty((4 << 20,), np.uint8) for _ in range(4)]
     old.clear()
     new = [empty((9 << 20,), np.uint8) for _ in range(4)]
-    assert recycle._free_bytes == 0
+    assert recycle.free_bytes() == 0
     del new
 
 

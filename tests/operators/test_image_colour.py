@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import torchvision_here
+from drawn import Table
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.datasets import load_sample_image
@@ -27,16 +28,6 @@ v2 = torchvision_here.load()
 PHOTOS = [load_sample_image(name)[:240, 100:400].copy() for name in ("china.jpg", "flower.jpg")]
 X = image("x")
 factors = st.floats(0, 3)
-
-
-class Table:
-    """Row i draws line i."""
-
-    def __init__(self, lines: Any) -> None:
-        self.lines = np.atleast_2d(np.asarray(lines, float))
-
-    def uniform(self, count: int) -> np.ndarray:
-        return self.lines[:, :count]
 
 
 def noise(seed: int, *shape: int, dtype: Any = np.uint8) -> np.ndarray:

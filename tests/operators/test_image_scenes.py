@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torchvision_here
+from drawn import Table
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.datasets import load_sample_image
@@ -24,16 +25,6 @@ from silva.testing import assert_same_stream
 v2 = torchvision_here.load()
 PHOTO = load_sample_image("flower.jpg")[:120, :160].copy()
 X = image("x")
-
-
-class Table:
-    """Row i draws line i."""
-
-    def __init__(self, lines: Any) -> None:
-        self.lines = np.atleast_2d(np.asarray(lines, float))
-
-    def uniform(self, count: int) -> np.ndarray:
-        return self.lines[:, :count]
 
 
 def one(expr: Any, x: Any, line: Any = 0.0) -> Any:

@@ -20,9 +20,8 @@ _MOST_FREE_BYTES = 256 << 20
 """Buffers that wait for their next use; what comes back beyond this is freed."""
 
 _free: dict[int, deque[mmap.mmap]] = {}
-_free_bytes = 0
 # No lock: `__del__` may run anywhere, also while this thread holds one. The deques' own operations
-# are atomic; the count of bytes may be off by a buffer for a moment, which only moves the limit.
+# are atomic, and what waits is counted each time: a running sum would drift.
 
 
 class _Lease(np.ndarray):
@@ -31,11 +30,14 @@ class _Lease(np.ndarray):
     _buffer: mmap.mmap | None = None
 
     def __del__(self) -> None:
-        global _free_bytes
         buffer = self._buffer
-        if buffer is not None and _free_bytes + len(buffer) <= _MOST_FREE_BYTES:
-            _free_bytes += len(buffer)
+        if buffer is not None and free_bytes() + len(buffer) <= _MOST_FREE_BYTES:
             _free.setdefault(len(buffer), deque()).append(buffer)
+
+
+def free_bytes() -> int:
+    """Bytes that wait for their next use."""
+    return sum(size * len(buffers) for size, buffers in list(_free.items()))
 
 
 def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
@@ -66,28 +68,23 @@ def _lease(size: int) -> _Lease:
 
 def _take(size: int) -> mmap.mmap | None:
     """The smallest free buffer that will do; one that is twice too large is kept for others."""
-    global _free_bytes
     for found in sorted(s for s, buffers in list(_free.items()) if buffers and s < 2 * size):
         if found >= size:
             try:
-                buffer = _free[found].popleft()
+                return _free[found].popleft()
             except IndexError:  # another thread was first
                 continue
-            _free_bytes -= found
-            return buffer
     return None
 
 
 def _drop_one(wanted: int) -> None:
     """Frees a buffer of another size than is wanted now: that one may never be wanted again."""
-    global _free_bytes
     for size, buffers in list(_free.items()):
         if size != wanted and buffers:
             try:
                 buffers.popleft()
             except IndexError:
                 continue
-            _free_bytes -= size
             return
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from silva.insight.words import plural
+from silva.io.source import may_hold
 from silva.order.positions import DrawRows, Map, Permute, PermuteWindows, Range
 from silva.physical import plan as physical
 from silva.plan.show import show_node
@@ -68,7 +69,7 @@ def _chunked(feed: physical.ChunkedFeed) -> str:
     skipped = ""
     if feed.conditions:
         units = feed.source.units()
-        count = sum(feed.skips(unit) for unit in range(units))
+        count = sum(not may_hold(feed.source, unit, feed.conditions) for unit in range(units))
         skipped = f", {count} of {plural(units, 'chunk')} skipped by their statistics"
     return f"feed {_counted(feed.source)}read in chunks, {order}{skipped}"
 

@@ -13,6 +13,7 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 
 from silva.columns import Column
+from silva.plan.conditions import Condition
 
 
 @runtime_checkable
@@ -75,3 +76,10 @@ def runs_user_code(source: Source) -> bool:
     hold Python's lock or draw from global generators. Sources of one's own are taken to."""
     own = type(source).__module__.partition(".")[0] == "silva"
     return bool(getattr(source, "runs_user_code", not own))
+
+
+def may_hold(source: Source, unit: int, conditions: tuple[Condition, ...]) -> bool:
+    """Whether a unit can hold a row that meets all conditions; True where the source has no
+    statistics (a method `may_hold`) to tell by."""
+    told = getattr(source, "may_hold", None)
+    return told is None or not conditions or bool(told(unit, conditions))

@@ -7,7 +7,7 @@ A kernel is bound to its parameters and to the block's random numbers once; what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -69,16 +69,12 @@ def fuse(steps: Sequence[Step]) -> list[Link]:
     return links
 
 
-class Bundle(Protocol):
-    """A row of several parts, the first of which is what links write into `out`."""
-
-    is_bundle: bool
-
-    def __iter__(self) -> Iterator[Any]: ...
-
-
 def run_rows(column: Column, links: Sequence[Link]) -> Column:
-    """Every row through all links; one array where all results have one shape. Nulls stay null."""
+    """Every row through all links; one array where all results have one shape. Nulls stay null.
+
+    A result with `is_bundle` has several parts, the first of which is what links write into `out`;
+    the others become columns of their own.
+    """
     values = column.rows()
     results = _Results(len(values))
     others: list[Any] = []

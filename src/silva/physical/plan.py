@@ -30,10 +30,6 @@ class ChunkedFeed:
     conditions: tuple[Condition, ...] = ()
     """What the stage above asks of every row: units that cannot meet it are not read."""
 
-    def skips(self, unit: int) -> bool:
-        """Whether the unit's statistics say that none of its rows would be kept."""
-        return bool(self.conditions) and not self.source.may_hold(unit, self.conditions)
-
 
 @dataclass(frozen=True, eq=False)
 class Segment:

@@ -19,7 +19,7 @@ from silva.physical.call import Worker, watched
 from silva.physical.context import Context, Failure
 from silva.physical.globals import seeding
 from silva.physical.rows import Rows
-from silva.physical.steps import Call, CallColumns, Evaluate, Keep, Step
+from silva.physical.steps import Call, CallColumns, Evaluate, Keep, Spread, Step
 from silva.plan import expr
 from silva.plan.function import Function
 from silva.plan.operator import adopt_operators, is_built_in, operator
@@ -215,15 +215,11 @@ class Stage:
     @property
     def one_to_one(self) -> bool:
         """Every row in gives one row out (unless it fails)."""
-        from silva.physical.steps import Spread
-
         return not any(isinstance(s, Keep | Spread) for s in self.steps)
 
     @property
     def explodes(self) -> bool:
         """One row in may give several out."""
-        from silva.physical.steps import Spread
-
         return any(isinstance(s, Spread) for s in self.steps)
 
     @functools.cached_property

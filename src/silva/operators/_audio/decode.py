@@ -15,9 +15,9 @@ import numpy as np
 import soundfile
 
 from silva.columns import Array, Column, Values
-from silva.operators._audio.rows import Params
 from silva.operators._audio.wav import read_wav
 from silva.operators._audio.waveform import resampled, resampled_length
+from silva.operators.rows import Params
 
 _LOUDEST = 1e15
 """In float32, what is louder would overflow when filtered or squared; it is damage, not sound."""

@@ -12,7 +12,8 @@ import math
 import numpy as np
 
 from silva.columns import Column
-from silva.operators._audio.rows import Params, Shape, read_rows, write_rows
+from silva.operators._audio.rows import Shape, read_rows, write_rows
+from silva.operators.rows import Params
 
 
 def log(columns: list[Column], params: Params, draw: object) -> Column:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from silva.columns import Column
-from silva.operators._audio.rows import Draw, Params, Shape, read_rows, write_rows
+from silva.operators._audio.rows import Shape, read_rows, write_rows
+from silva.operators.rows import Draw, Params
 
 
 def mask_time(columns: list[Column], params: Params, draw: Draw) -> Column:

@@ -18,8 +18,9 @@ from functools import lru_cache
 import numpy as np
 
 from silva.columns import Column
-from silva.operators._audio.rows import Params, Shape, flat, read_rows, write_rows
+from silva.operators._audio.rows import Shape, flat, read_rows, write_rows
 from silva.operators._audio.scratch import scratch
+from silva.operators.rows import Params
 
 _LINEAR = 200 / 3
 """Hz for a mel below 1000 Hz, on Slaney's scale."""

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from silva.columns import Array, Column, Values, empty
 
-Params = dict[str, Any]
 Shape = tuple[int, ...]
-
-
-class Draw(Protocol):
-    def uniform(self, k: int) -> np.ndarray:
-        """(rows, k) numbers in [0, 1); row i's depend on nothing but row i."""
 
 
 def read_rows(column: Column, axes: int = 1) -> list[Any]:

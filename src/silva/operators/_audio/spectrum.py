@@ -6,8 +6,9 @@ import numpy as np
 
 from silva.columns import Column
 from silva.operators._audio.fourier import energy, framed, window
-from silva.operators._audio.rows import Params, Shape, flat, read_rows, write_rows
+from silva.operators._audio.rows import Shape, flat, read_rows, write_rows
 from silva.operators._audio.scratch import scratch
+from silva.operators.rows import Params
 
 _SEVERAL = 32_000
 """Samples of frames that are worked on at once, so that they stay in the cache."""

@@ -17,8 +17,9 @@ import numpy as np
 
 from silva.columns import Column
 from silva.operators._audio.fourier import forward, framed, inverse, window
-from silva.operators._audio.rows import Draw, Params, Shape, flat, read_rows, write_rows
+from silva.operators._audio.rows import Shape, flat, read_rows, write_rows
 from silva.operators._audio.scratch import scratch
+from silva.operators.rows import Draw, Params
 
 _SEVERAL = 100_000
 """Samples of frames that are worked on at once, so that they stay in the cache."""

@@ -16,7 +16,8 @@ import numpy as np
 import soxr
 
 from silva.columns import Column
-from silva.operators._audio.rows import Params, Shape, read_rows, write_rows
+from silva.operators._audio.rows import Shape, read_rows, write_rows
+from silva.operators.rows import Params
 
 
 def mono(columns: list[Column], params: Params, draw: object) -> Column:

@@ -10,6 +10,7 @@ import numpy as np
 
 from silva.columns import Block
 from silva.errors import StateError
+from silva.io.source import may_hold
 from silva.order.permutation import permute
 from silva.order.shards import shard_range
 from silva.physical import plan as physical
@@ -164,7 +165,7 @@ class UnitsFlow:
         last, last_row = self._stop
         while (unit_at, row) < self._stop:
             unit = int(self._order(np.array([unit_at]))[0])
-            if not self._feed.skips(unit):
+            if may_hold(self._feed.source, unit, self._feed.conditions):
                 runs.append((unit_at, unit, row, last_row if unit_at == last else None))
             unit_at, row = unit_at + 1, 0
         for (at, unit, start, stop), blocks in self._session.read_units(self._feed, runs):

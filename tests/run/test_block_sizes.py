@@ -1,0 +1,58 @@
+"""Blocks find their size: tiny pieces are joined, and no window is filled with tiny blocks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import silva as sv
+from silva.testing import assert_same_stream
+
+ROWS = 40_000
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> str:
+    """More than a hundred units of 4 KiB, the least that a text file is cut into."""
+    path = tmp_path / "lines.txt"
+    path.write_text("".join(f"{i:010d}\n" for i in range(ROWS)))
+    return str(path)
+
+
+def test_small_pieces_of_a_source_are_joined(lines: str):
+    pipeline = sv.read_lines(lines).derive(n=lambda text: int(text)).batch(64)
+    with pipeline.loader(backend="inline") as loader:
+        found = [n for batch in loader for n in batch["n"].tolist()]
+        blocks = loader.stats()["stage 1"]["blocks"]
+    assert found == list(range(ROWS))
+    assert blocks < 60
+
+
+def test_joined_pieces_resume_exactly(tmp_path: Path):
+    path = tmp_path / "few.txt"
+    path.write_text("".join(f"{i:010d}\n" for i in range(3000)))
+    assert_same_stream(sv.read_lines(str(path)).derive(n=lambda text: int(text)).batch(900))
+
+
+def test_rows_before_a_broken_piece_come_out_first(lines: str):
+    path = Path(lines)
+    data = bytearray(path.read_bytes())
+    data[ROWS // 2 * 11] = 0xFF
+    path.write_bytes(data)
+    seen: list[int] = []
+    pipeline = sv.read_lines(lines).derive(n=lambda text: int(text)).batch(16)
+    with pipeline.loader(backend="inline") as loader:
+        batches = (batch["n"].tolist() for batch in loader)
+        with pytest.raises(sv.SourceError, match="utf-8"):
+            seen.extend(n for batch in batches for n in batch)
+    assert seen == list(range(len(seen)))
+    assert len(seen) > ROWS // 2 - 1000  # all but what was read together with it
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_a_large_batch_does_not_fill_the_window_with_tiny_blocks(backend):
+    pipeline = sv.from_columns({"x": range(100_000)}).derive(y=lambda x: x + 1).batch(8192)
+    with pipeline.loader(backend=backend, workers=2) as loader:
+        assert sum(len(batch["y"]) for batch in loader) == 100_000
+        assert loader.stats()["stage 1"]["blocks"] < 300
