@@ -12,6 +12,7 @@ import numpy as np
 
 from silva.errors import LoaderError, PlanError, SilvaError, StateError
 from silva.insight.watch import Watch
+from silva.optimize.model import Backend
 from silva.optimize.runner import optimize
 from silva.order.length import plan_rows
 from silva.order.shards import shards_of_rank
@@ -25,7 +26,6 @@ from silva.profile.machine import Machine, parse_bytes
 from silva.run.ahead import Ahead
 from silva.run.executor import Executor
 from silva.run.failures import Failures, Policy, Skip, Substitute
-from silva.run.lane import Backend
 from silva.run.stream import Part, Stream
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ def step_by_step(term: expr.Term, column: Any, ids: np.ndarray) -> Any:
         if isinstance(part, expr.Call):
             found = operator(part.op)
             draw = Draw(stream_key(*KEY, index), ids)
-            column = rows.run_rows(column, [found.kernel.bind(dict(part.params), draw)])
+            column = rows.run_rows(column, [("", found.kernel.bind(dict(part.params), draw))])
     return column
 
 

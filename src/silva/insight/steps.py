@@ -29,7 +29,7 @@ def stage_steps(stage: Any, stats: LaneStats | None) -> list[StepTime]:
     Choosing columns takes no time worth a line, and is left out.
     """
     labels = _labels(stage)
-    times = [] if stats is None else stats.step_seconds
+    times = [] if stats is None else [cost.seconds for cost in stats.steps]
     if len(times) != len(labels):
         lonely = stats is not None and stats.blocks and len([x for x in labels if x]) == 1
         alone = stats.busy if lonely and stats is not None else None
@@ -40,7 +40,7 @@ def stage_steps(stage: Any, stats: LaneStats | None) -> list[StepTime]:
 
 
 def _labels(stage: Any) -> list[str]:
-    """One for each number in `LaneStats.step_seconds`; empty where there is nothing to show."""
+    """One for each number in `LaneStats.steps`; empty where there is nothing to show."""
     match stage:
         case Stage():
             read = "" if stage.read is None else stage.read.label

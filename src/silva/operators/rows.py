@@ -8,11 +8,13 @@ A kernel is bound to its parameters and to the block's random numbers once; what
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
 from typing import Any, Protocol
 
 import numpy as np
 
 from silva.columns import Array, Column, Parts, Values, empty_rows
+from silva.operators.meter import is_metering, note
 
 Params = dict[str, Any]
 
@@ -42,8 +44,12 @@ class RowKernel:
         self.__module__ = bind.__module__
 
     def __call__(self, columns: Sequence[Column], params: Params, draw: Draw) -> Column:
-        return run_rows(columns[0], [self.bind(params, draw)])
+        return run_rows(columns[0], [("", self.bind(params, draw))])
 
+
+NamedLink = tuple[str, Link]
+_METERED_ROWS = 4
+"""Of each block, whose steps are timed one by one."""
 
 Step = tuple[str, RowKernel, Params, Draw]
 """A step of a chain: the operator's name, its kernel, and what to bind it to."""
@@ -54,22 +60,25 @@ def run_chain(column: Column, steps: Sequence[Step]) -> Column:
     return run_rows(column, fuse(steps))
 
 
-def fuse(steps: Sequence[Step]) -> list[Link]:
+def fuse(steps: Sequence[Step]) -> list[NamedLink]:
     """One link a step, or one for two neighbours where they have a fused kernel."""
-    links: list[Link] = []
+    links: list[NamedLink] = []
     at = 0
     while at < len(steps):
         name, kernel, params, draw = steps[at]
         link = None
         if at + 1 < len(steps) and name in steps[at + 1][1].after:
-            _, following, next_params, next_draw = steps[at + 1]
+            second, following, next_params, next_draw = steps[at + 1]
             link = following.after[name](params, draw, next_params, next_draw)
-        links.append(kernel.bind(params, draw) if link is None else link)
+        if link is None:
+            links.append((name, kernel.bind(params, draw)))
+        else:
+            links.append((f"{name} + {second.rpartition('.')[2]}", link))
         at += 1 if link is None else 2
     return links
 
 
-def run_rows(column: Column, links: Sequence[Link]) -> Column:
+def run_rows(column: Column, links: Sequence[NamedLink]) -> Column:
     """Every row through all links; one array where all results have one shape. Nulls stay null.
 
     A result with `is_bundle` has several parts, the first of which is what links write into `out`;
@@ -78,8 +87,14 @@ def run_rows(column: Column, links: Sequence[Link]) -> Column:
     values = column.rows()
     results = _Results(len(values))
     others: list[Any] = []
+    metered = _METERED_ROWS if is_metering() else 0
+    run = [link for _, link in links]
     for row, value in enumerate(values):
-        made: Any = None if value is None else _run(links, row, value, results.out(row))
+        made: Any = None
+        if value is not None and row < metered:
+            made = _run_metered(links, row, value, results.out(row))
+        elif value is not None:
+            made = _run(run, row, value, results.out(row))
         if getattr(made, "is_bundle", False):
             made, *rest = made
             others.append(rest)
@@ -125,6 +140,15 @@ def _run(links: Sequence[Link], row: int, value: Any, out: np.ndarray | None) ->
     for link in links[:-1]:
         value = link(row, value, None)
     return links[-1](row, value, out)
+
+
+def _run_metered(links: Sequence[NamedLink], row: int, value: Any, out: np.ndarray | None) -> Any:
+    last = len(links) - 1
+    for i, (name, link) in enumerate(links):
+        began = perf_counter()
+        value = link(row, value, out if i == last else None)
+        note(name, perf_counter() - began, 1)
+    return value
 
 
 def _alike(result: Any, whole: np.ndarray) -> bool:

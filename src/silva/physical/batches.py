@@ -22,6 +22,7 @@ from silva.plan import expr
 from silva.plan import node as logical
 from silva.plan.function import Function
 from silva.plan.show import show_node
+from silva.profile.costs import StepUse
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,10 +36,14 @@ class BatchValue:
 
     @property
     def nbytes(self) -> int:
-        return sum(int(getattr(v, "nbytes", 64)) for v in self.values.values())
+        return sum(map(_nbytes, self.values.values()))
 
     def __len__(self) -> int:
         return 1
+
+
+def _nbytes(value: Any) -> int:
+    return int(getattr(value, "nbytes", 64))
 
 
 def batch_value(block: Block, pad: Any) -> BatchValue:
@@ -110,25 +115,29 @@ class BatchStage:
         started, cpu = time.perf_counter(), time.thread_time()
         failures: tuple[Failure, ...] = ()
         worker.moved = False
-        spent = [0.0]
+        uses = [StepUse(0.0, 0.0, 1, 1)]
         batch: BatchValue | None = payload
         for node in self.nodes:
             assert batch is not None
             given: BatchValue = batch
-            before = time.perf_counter()
+            before, cpu_before = time.perf_counter(), time.thread_time()
             try:
                 batch = _apply(node, given, context, worker)
             except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it is, it is a failure
                 failures += (_failure(payload, node, error),)
                 batch = _substituted(node, given, context)
-            spent.append(time.perf_counter() - before)
+            spent, spent_cpu = time.perf_counter() - before, time.thread_time() - cpu_before
+            made = {} if batch is None else batch.values
+            into = getattr(node, "into", ())
+            written = tuple((name, _nbytes(made[name])) for name in into if name in made)
+            uses.append(StepUse(spent, spent_cpu, 1, int(batch is not None), written))
             if batch is None:
                 break
         kept = [] if batch is None else [batch]
         functions = [getattr(n, "step", None) for n in self.nodes]
-        spent += [0.0] * (len(self.nodes) + 1 - len(spent))
-        made = _result(kept, failures, started, cpu, worker, functions, self.label)
-        return replace(made, step_seconds=tuple(spent))
+        uses += [StepUse(0.0, 0.0, 0, 0)] * (len(self.nodes) + 1 - len(uses))
+        result = _result(kept, failures, started, cpu, worker, functions, self.label)
+        return replace(result, uses=tuple(uses))
 
 
 def _substituted(node: logical.Node, batch: BatchValue, context: Context) -> BatchValue | None:

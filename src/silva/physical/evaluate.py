@@ -4,10 +4,12 @@ operators that work row by row are chained, and the chain is run when its result
 from __future__ import annotations
 
 from collections.abc import Mapping
+from time import perf_counter
 
 import numpy as np
 
 from silva.columns import Array, Column, Grouped, Values
+from silva.operators.meter import note
 from silva.operators.rows import RowKernel, Step, run_chain
 from silva.order.draws import Draw, stream_key
 from silva.plan import expr
@@ -50,7 +52,9 @@ def evaluate(
                     waiting[id(part)] = (start, [*steps, step])
                 else:
                     args = [value(a) for a in part.args]
+                    began = perf_counter()
                     made[id(part)] = found.kernel(args, params, draw)
+                    note(part.op, perf_counter() - began, len(ids))
     return value(term)
 
 

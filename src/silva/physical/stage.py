@@ -13,6 +13,7 @@ import numpy as np
 
 from silva.columns import Block, Column, Values, concat
 from silva.io.source import runs_user_code
+from silva.operators.meter import Metered, metering
 from silva.order.draws import Draw, stream_key
 from silva.order.positions import Map, order_rows
 from silva.physical.call import Worker, watched
@@ -24,6 +25,7 @@ from silva.plan import expr
 from silva.plan.function import Function
 from silva.plan.operator import adopt_operators, is_built_in, operator
 from silva.plan.traits import step_reads
+from silva.profile.costs import StepUse
 
 TAG_SHIFT = np.uint64(56)
 """A row's identity holds its source in the top 8 bits."""
@@ -172,11 +174,44 @@ class Result:
     failures: tuple[Failure, ...]
     seconds: float
     cpu: float
-    step_seconds: tuple[float, ...] = ()
+    uses: tuple[StepUse, ...] = ()
+    """What reading took, and then each step."""
+    late: StepUse | None = None
+    """What reading took of columns that were left until after a filter."""
     moved: bool = False
     """A global generator moved on a thread where it could not be seeded: do it again elsewhere."""
     seeded: str | None = None
     """The step that draws from a global generator, which was seeded for each row and epoch."""
+
+
+class _Meter:
+    """Keeps the time of a stage's steps; the first entry is what reading took."""
+
+    def __init__(self, rows: Rows, started: float, cpu_started: float) -> None:
+        self.at, self.cpu_at = started, cpu_started
+        self.count = len(rows)
+        self.uses: list[StepUse] = []
+        self.late: StepUse | None = None
+        self.step(rows, tuple(rows.columns), None)
+
+    def step(self, rows: Rows, into: tuple[str, ...], operators: Metered | None) -> None:
+        seconds, cpu = self._lap()
+        written = tuple((n, rows.columns[n].nbytes) for n in into if n in rows.columns)
+        use = StepUse(seconds, cpu, self.count, len(rows), written, operators or None)
+        self.uses.append(use)
+        self.count = len(rows)
+
+    def fetched(self, rows: Rows, late: tuple[str, ...]) -> None:
+        """Columns were read that had been left for later."""
+        seconds, cpu = self._lap()
+        written = tuple((n, rows.columns[n].nbytes) for n in late if n in rows.columns)
+        self.late = StepUse(seconds, cpu, self.count, len(rows), written)
+
+    def _lap(self) -> tuple[float, float]:
+        at, cpu_at = time.perf_counter(), time.thread_time()
+        seconds, cpu = at - self.at, cpu_at - self.cpu_at
+        self.at, self.cpu_at = at, cpu_at
+        return seconds, cpu
 
 
 class Runs(Protocol):
@@ -247,27 +282,28 @@ class Stage:
             rows = self.read.rows(payload, context, worker, self._late[0])
         else:
             rows = Rows(context, dict(payload.columns), payload.ids, payload.places, len(payload))
-        spent = [time.perf_counter() - started]
+        meter = _Meter(rows, started, cpu_started)
         late, at = self._late if rows.index is not None else ((), -1)
         for number, step in enumerate(self.steps):
-            before = time.perf_counter()
             if number == at and self.read is not None:
                 self.read.fetch(rows, late)
-                spent[0] += time.perf_counter() - before
-                before = time.perf_counter()
-            step.apply(rows, worker)
-            spent.append(time.perf_counter() - before)
+                meter.fetched(rows, late)
+            with metering() as operators:
+                step.apply(rows, worker)
+            meter.step(rows, getattr(step, "into", ()), operators)
         if at == len(self.steps) and self.read is not None:
             self.read.fetch(rows, late)
+            meter.fetched(rows, late)
         return Result(
             block=rows.block(),
             size_in=rows.size_in,
             origin=rows.origin,
             subs=tuple(rows.subs),
             failures=tuple(sorted(rows.failures, key=lambda f: (f.row, f.part))),
-            seconds=time.perf_counter() - started,
-            cpu=time.thread_time() - cpu_started,
-            step_seconds=tuple(spent),
+            seconds=meter.at - started,
+            cpu=meter.cpu_at - cpu_started,
+            uses=tuple(meter.uses),
+            late=meter.late,
             moved=worker.moved,
             seeded=self._seeded(worker),
         )

@@ -12,13 +12,14 @@ from typing import Any
 
 from silva.columns.bed import Bed, Spot
 from silva.errors import DeadlineError, LoaderError
+from silva.optimize.model import Backend
 from silva.physical import plan as physical
 from silva.physical.call import Worker
 from silva.physical.context import Context
 from silva.physical.stage import Result
 from silva.run.flows.feeds import PlacesInput
 from silva.run.freed import keep_freed_memory
-from silva.run.lane import Backend, Lane
+from silva.run.lane import Lane
 from silva.run.open_store import cached_source, open_store
 from silva.run.processes import ProcessPool
 from silva.run.reading import UnitReader

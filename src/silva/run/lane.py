@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from silva.io.source import runs_user_code
+from silva.optimize.model import Backend, Load, choose_place
 from silva.physical.stage import Result, Runs
 from silva.physical.steps import Call, Keep, MapWhole
 from silva.plan.function import Function
+from silva.profile.costs import Cost
 from silva.profile.gil import GilProbe
-
-Backend = Literal["inline", "threads", "processes"]
 
 _BLOCK_SECONDS = 0.05
 """Long enough to hide what a block costs to hand over, short enough to start and stop quickly."""
@@ -30,12 +29,8 @@ _ENOUGH_KNOWN_SECONDS = 0.002
 """The same without functions of the user's: who holds the lock is known, only the cost is not."""
 _WATCHED_SECONDS = 0.004
 """Python's lock changes hands every 5 ms: in less, a probe sees little."""
-_COPY_SECONDS = 1 / 2e9
-"""Seconds a byte costs to bring over from another process."""
 _OPERATORS_SHARE = 0.1
 """Of a built-in operator's time, what is spent holding Python's lock."""
-_PROCESS_START = 0.3
-"""Seconds until a worker process earns its keep."""
 
 
 @dataclass
@@ -57,7 +52,10 @@ class LaneStats:
     """The most bytes of finished blocks that were ever waiting for the consumer."""
     queue_fill: float = 0.0
     """Blocks done and waiting when the consumer came, on average."""
-    step_seconds: list[float] = field(default_factory=list)
+    steps: list[Cost] = field(default_factory=list)
+    """What reading took, and then each step."""
+    late: Cost = field(default_factory=Cost)
+    """What reading took of columns that were left until after a filter."""
 
 
 class Lane:
@@ -128,12 +126,12 @@ class Lane:
         stats.busy += result.seconds
         stats.cpu += result.cpu
         self._seeded = self._seeded or result.seeded is not None
-        if result.step_seconds:
-            if len(stats.step_seconds) != len(result.step_seconds):
-                stats.step_seconds = [0.0] * len(result.step_seconds)
-            stats.step_seconds = [
-                a + b for a, b in zip(stats.step_seconds, result.step_seconds, strict=True)
-            ]
+        if len(stats.steps) < len(result.uses):
+            stats.steps = [Cost() for _ in result.uses]
+        for cost, use in zip(stats.steps, result.uses, strict=False):
+            cost.add(use)
+        if result.late is not None:
+            stats.late.add(result.late)
         if rows_in == 0:
             return
         weight = 0.5 if stats.blocks > 1 else 1.0
@@ -172,40 +170,23 @@ class Lane:
         if self.probe is not None and not self.probe.seconds:
             return  # the next block is watched
         self.decided = True
+        load, busy = self.load(), max(self.stats.busy, 1e-9)
+        left = float("inf") if self.rows_left is None else self.rows_left * load.seconds
+        place = choose_place(
+            load,
+            self.workers,
+            left=left + self.later_rows * load.seconds,
+            meanwhile=self.consumer_seconds / busy,
+            shares_generators=self._seeded,
+        )
+        self.backend, self.reason = place.backend, place.reason
+
+    def load(self) -> Load:
+        """What a row costs, as far as it was seen."""
+        stats = self.stats
         share = _OPERATORS_SHARE if self.probe is None else self.probe.share
-        per_row = self._seconds_per_row
-        left = float("inf") if self.rows_left is None else self.rows_left * per_row
-        left += self.later_rows * per_row
-        meanwhile = self.consumer_seconds / max(self.stats.busy, 1e-9)
-        # Amdahl: the lock is one lane; and beside a worker, the consumer's own time is free
-        by_threads = _overlapped(1 / (share + (1 - share) / self.workers), meanwhile)
-        if self._seeded:
-            by_threads = 1.0  # it draws from global generators, which threads would share
-        moved = per_row + self._bytes_per_row * _COPY_SECONDS
-        by_processes = _overlapped(self.workers * per_row / moved, meanwhile)
-        seen = f"{_duration(per_row)} a row, the lock is held {share:.0%} of the time"
-        if left < _PROCESS_START / 2:
-            self.reason = f"{_duration(per_row)} a row, {_duration(left)} left: not worth a worker"
-        elif by_processes > 1.2 * by_threads and left * (1 - 1 / by_processes) > 2 * _PROCESS_START:
-            self.backend = "processes"
-            self.reason = f"{seen}: processes {by_processes:.1f}×, threads {by_threads:.1f}×"
-        elif by_threads > 1.15:
-            self.backend = "threads"
-            self.reason = f"{seen}: threads {by_threads:.1f}×"
-        else:
-            self.reason = f"{seen}: workers would not help"
-
-
-def _overlapped(speed: float, meanwhile: float) -> float:
-    """How much faster stage and consumer are together when the stage, `speed` times as fast, runs
-    beside the consumer, who takes `meanwhile` of the stage's own time."""
-    return (1 + meanwhile) / max(1 / speed, meanwhile)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 1e-3:
-        return f"{seconds * 1e6:.3g} µs"
-    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+        cpu = stats.cpu / stats.rows_in if stats.rows_in else self._seconds_per_row
+        return Load(self._seconds_per_row, cpu, share, self._bytes_per_row)
 
 
 def _has_functions(stage: Runs) -> bool:

@@ -1,0 +1,75 @@
+"""What a step costs a row, added up from the blocks that were measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from silva.operators.meter import Metered
+
+
+class StepUse(NamedTuple):
+    """What one step took for one block."""
+
+    seconds: float
+    cpu: float
+    rows_in: int
+    rows_out: int
+    columns: tuple[tuple[str, int], ...] = ()
+    """What it wrote: names and bytes."""
+    operators: Metered | None = None
+    """Of an expression: seconds and rows of each operator, as far as it was metered."""
+
+
+@dataclass
+class Cost:
+    """The sum of what a step took.
+
+    >>> cost = Cost()
+    >>> cost.add(StepUse(2.0, 1.5, rows_in=10, rows_out=5, columns=(("x", 80),)))
+    >>> cost.seconds_a_row, cost.cpu_a_row, cost.selectivity, cost.bytes_a_row("x")
+    (0.2, 0.15, 0.5, 16.0)
+    """
+
+    rows: int = 0
+    kept: int = 0
+    seconds: float = 0.0
+    cpu: float = 0.0
+    columns: dict[str, int] = field(default_factory=dict)
+    """Bytes written, by column."""
+    operators: Metered = field(default_factory=dict)
+
+    def add(self, use: StepUse) -> None:
+        self.rows += use.rows_in
+        self.kept += use.rows_out
+        self.seconds += use.seconds
+        self.cpu += use.cpu
+        for name, nbytes in use.columns:
+            self.columns[name] = self.columns.get(name, 0) + nbytes
+        for name, (seconds, rows) in (use.operators or {}).items():
+            before, count = self.operators.get(name, (0.0, 0))
+            self.operators[name] = (before + seconds, count + rows)
+
+    @property
+    def seconds_a_row(self) -> float:
+        """Wall time for each row that comes in."""
+        return self.seconds / self.rows if self.rows else 0.0
+
+    @property
+    def cpu_a_row(self) -> float:
+        return self.cpu / self.rows if self.rows else 0.0
+
+    @property
+    def selectivity(self) -> float:
+        """Rows that go on, of those that come in."""
+        return self.kept / self.rows if self.rows else 1.0
+
+    def bytes_a_row(self, column: str) -> float:
+        """Bytes of a column for each row that goes on."""
+        return self.columns.get(column, 0) / self.kept if self.kept else 0.0
+
+    def shares(self) -> dict[str, float]:
+        """Of an expression's time, the share of each operator; they add up to 1."""
+        per_row = {name: s / max(rows, 1) for name, (s, rows) in self.operators.items()}
+        total = sum(per_row.values())
+        return {name: s / total for name, s in per_row.items()} if total else {}
