@@ -45,6 +45,14 @@ def pytest_runtest_makereport(
 
 
 @pytest.fixture(autouse=True)
+def _own_profiles(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No test is planned by what another measured."""
+    monkeypatch.setenv("SILVA_PROFILES", str(tmp_path_factory.mktemp("profiles")))
+
+
+@pytest.fixture(autouse=True)
 def _nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fails a test that leaves a child process, or a thread that is silva's or would block exit.
 

@@ -27,6 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("optimize",),
     ("physical",),
     ("run",),
+    ("planning",),
     ("feed",),
     ("insight",),
     ("loader",),

@@ -13,16 +13,17 @@ import numpy as np
 from silva.errors import LoaderError, PlanError, SilvaError, StateError
 from silva.insight.watch import Watch
 from silva.optimize.model import Backend
-from silva.optimize.runner import optimize
+from silva.optimize.runner import Outcome
 from silva.order.length import plan_rows
 from silva.order.shards import shards_of_rank
 from silva.order.state import Identity, check_state, new_state
 from silva.physical import plan as physical
 from silva.physical.context import Context, Failure
-from silva.physical.lower import Lowering
 from silva.plan import node as logical
 from silva.plan.node import option
-from silva.profile.machine import Machine, parse_bytes
+from silva.planning.choose import Room, Speeds
+from silva.planning.planner import Planner
+from silva.profile.machine import Machine, copy_seconds, parse_bytes
 from silva.run.ahead import Ahead
 from silva.run.executor import Executor
 from silva.run.failures import Failures, Policy, Skip, Substitute
@@ -88,8 +89,14 @@ class Loader:
         self._executor.epochs = epochs
         self._closer = weakref.finalize(self, self._executor.close)
         self._failures = Failures(on_error, None if failures is None else Path(failures))
-        self._optimized, self.outcomes = optimize(self._logical)
-        self._physical: Any = None
+        self._planner = Planner(
+            self._logical,
+            weights_of=functools.partial(_column_values, self._seed),
+            lanes=self._executor.lanes,
+            epochs=epochs,
+            workers=self._executor.workers,
+            rooms=functools.partial(_rooms, self._executor, self._failures),
+        )
         self._epoch = 0
         self._start: dict[str, Any] = {}
         self._step = 0
@@ -133,10 +140,11 @@ class Loader:
         try:
             self._ahead_state, self._agreed_steps = self._start, 0
             ahead, self._ahead = self._ahead, None
+            self._planner.start(self._epoch)
             stream = self._stream = ahead.stream if ahead else self._open(self._epoch, self._start)
-            batches = ahead.batches() if ahead else iter(stream)
+            batches = self._planned(ahead.batches() if ahead else iter(stream))
             if self._needs_agreement():
-                batches = self._agreed(stream, batches)
+                batches = self._agreed(batches)
             watched = self._watched(batches) if self._progress else batches
             yield from watched if self._steps is None else self._counted(watched)
             complete = True
@@ -144,6 +152,7 @@ class Loader:
             self._live = False
             self._saved = (self._epoch + 1, {}, 0) if complete else self._position()
             self._stream = None
+            self._planner.write_down()
             if complete:
                 self._look_ahead()
             else:
@@ -167,13 +176,39 @@ class Loader:
 
     def _lowered(self) -> Any:
         """The physical plan."""
-        if self._physical is None:
-            frugal = option(self._logical, "optimize", True)
-            lowering = Lowering(self._column_values, frugal=frugal)
-            self._physical = lowering.lower(self._optimized)
-            shards = self._shards // self._world
-            self._executor.segments = max(1, shards * _count_segments(self._physical))
-        return self._physical
+        plan = self._planner.physical()
+        shards = self._shards // self._world
+        self._executor.segments = max(1, shards * _count_segments(plan))
+        return plan
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """What the rules did, and what they would do if they were allowed to."""
+        return self._planner.outcomes
+
+    def _planned(self, batches: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """The batches, with a change of plan at their borders when there is a better one."""
+        planner = self._planner
+        while not planner.settled:
+            for batch in batches:
+                yield batch
+                if planner.due():
+                    break
+            else:
+                return
+            if planner.look(self._epoch) and not self._failures.total:
+                batches = self._reopened(batches)
+        yield from batches
+
+    def _reopened(self, batches: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """The rest of the epoch, by the plan as it is now."""
+        assert self._stream is not None
+        self._start, self._step = self._stream.state(), self._step + self._stream.count
+        close = getattr(batches, "close", None)
+        if close is not None:
+            close()
+        self._stream = self._open(self._epoch, self._start)
+        return iter(self._stream)
 
     def _look_ahead(self) -> None:
         """Begins the next epoch, if there will be one and workers to begin it."""
@@ -210,13 +245,6 @@ class Loader:
             return Context(self._seed, epoch, "substitute", policy.value)
         return Context(self._seed, epoch, "skip" if isinstance(policy, Skip) else "raise")
 
-    def _column_values(self, plan: logical.Node, name: str) -> np.ndarray:
-        """A whole column of a plan, read here and now: weights must be known before row 0."""
-        picked = logical.Batch(logical.Select(without_shuffles(plan), (name,)), 4096)
-        loader = Loader(picked, backend="inline", seed=self._seed)
-        parts = [batch[name] for batch in loader]
-        return np.concatenate(parts) if parts else np.empty(0)
-
     # Equal steps on all ranks.
 
     def _check_equal_steps(self) -> None:
@@ -246,20 +274,19 @@ class Loader:
     def _needs_agreement(self) -> bool:
         return self._group is not None and self._world > 1 and not self._eval
 
-    def _agreed(
-        self, stream: Stream, batches: Iterator[dict[str, Any]]
-    ) -> Iterator[dict[str, Any]]:
+    def _agreed(self, batches: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """Batches as long as every rank has one: looks one ahead, and asks the others."""
         from silva.feed.agreement import all_have_one
 
+        assert self._stream is not None
         ahead = next(batches, None)
-        states = stream.state()
+        states = self._stream.state()
         while all_have_one(ahead is not None, self._group):
             assert ahead is not None
             batch, self._ahead_state = ahead, states
             self._agreed_steps += 1
             ahead = next(batches, None)
-            states = stream.state()
+            states = self._stream.state()
             yield batch
 
     # State.
@@ -310,7 +337,7 @@ class Loader:
         extra = {k: v for k, v in cursors.items() if not k.isdigit()}
         self._forget_ahead()
         self._shards = shards
-        self._physical = None
+        self._planner.forget()
         self._epoch = int(found["epoch"])
         self._step = int(found["step"])
         self._start = {str(s): cursors[str(s)] for s in mine if str(s) in cursors} | extra
@@ -436,3 +463,20 @@ def _check_arguments(
         raise PlanError(f"deadline is in seconds and positive, not {deadline!r}")
     if on_error != "raise" and not isinstance(on_error, Skip | Substitute):
         raise PlanError(f"on_error is 'raise', sv.Skip(…) or sv.Substitute(…), not {on_error!r}")
+
+
+def _column_values(seed: int, plan: logical.Node, name: str) -> np.ndarray:
+    """A whole column of a plan, read here and now: weights must be known before row 0."""
+    picked = logical.Batch(logical.Select(without_shuffles(plan), (name,)), 4096)
+    loader = Loader(picked, backend="inline", seed=seed)
+    parts = [batch[name] for batch in loader]
+    return np.concatenate(parts) if parts else np.empty(0)
+
+
+def _rooms(executor: Executor, failures: Failures) -> tuple[Room, ...]:
+    """Where the planner may keep rows. Failures that are counted are part of a state, which would
+    be another with a cache in between."""
+    if failures.counts:
+        return ()
+    speed = copy_seconds()
+    return (Room(None, executor.room, Speeds(write=2 * speed, read=2 * speed)),)

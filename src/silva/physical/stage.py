@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -178,6 +178,8 @@ class Result:
     """What reading took, and then each step."""
     late: StepUse | None = None
     """What reading took of columns that were left until after a filter."""
+    again: bool = False
+    """A row failed, and the block was done again in the order written."""
     moved: bool = False
     """A global generator moved on a thread where it could not be seeded: do it again elsewhere."""
     seeded: str | None = None
@@ -229,6 +231,9 @@ class Stage:
     read: Read | None = None
     lazy: bool = False
     """Columns that cost much are read after the filters."""
+    written: Stage | None = None
+    """The steps in the order written. A block in which a row fails is done again by it: a step that
+    relies on a filter before it must not fail for having been moved."""
 
     def __getstate__(self) -> dict[str, Any]:
         """With the operators that a worker cannot find by their names."""
@@ -236,7 +241,8 @@ class Stage:
         calls = [c for t in terms if isinstance(t, expr.Call) for c in expr.walk(t)]
         used = {c.op: operator(c.op) for c in calls if isinstance(c, expr.Call)}
         foreign = tuple(found for found in used.values() if not is_built_in(found))
-        return {"steps": self.steps, "read": self.read, "lazy": self.lazy, "operators": foreign}
+        own = {"steps": self.steps, "read": self.read, "lazy": self.lazy, "written": self.written}
+        return {**own, "operators": foreign}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         adopt_operators(state.pop("operators"))
@@ -275,6 +281,13 @@ class Stage:
         return (tuple(sorted(late)), len(self.steps)) if filtered and late else ((), -1)
 
     def run(self, payload: Places | Block, context: Context, worker: Worker) -> Result:
+        result = self._run(payload, context, worker)
+        if result.failures and self.written is not None:
+            again = self.written.run(payload, context, worker)
+            return replace(again, uses=(), late=None, again=True)
+        return result
+
+    def _run(self, payload: Places | Block, context: Context, worker: Worker) -> Result:
         started, cpu_started = time.perf_counter(), time.thread_time()
         worker.moved = False
         if isinstance(payload, Places):

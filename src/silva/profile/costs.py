@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from silva.operators.meter import Metered
@@ -49,6 +49,9 @@ class Cost:
         for name, (seconds, rows) in (use.operators or {}).items():
             before, count = self.operators.get(name, (0.0, 0))
             self.operators[name] = (before + seconds, count + rows)
+
+    def copy(self) -> Cost:
+        return replace(self, columns=dict(self.columns), operators=dict(self.operators))
 
     @property
     def seconds_a_row(self) -> float:

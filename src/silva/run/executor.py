@@ -100,7 +100,7 @@ class Executor:
             budget = max(memory // max(self.segments, 1), 1 << 16)
             lane = Lane(node.stage, node.name, self.backend, self.workers, budget)
             self.lanes[node.name] = lane
-        lane.stage = node.stage
+        lane.follow(node.stage)
         return lane
 
     def run(self, node: Any, source: Any, context: Context) -> Iterator[tuple[Any, Result]]:
@@ -254,6 +254,11 @@ class Executor:
         return iter(
             UnitReader(feed.source, feed.columns, runs, min(self.workers, 2), self._deadline)
         )
+
+    @property
+    def room(self) -> int:
+        """Bytes that caches may still hold in memory."""
+        return self._room.left
 
     def processes(self) -> list[int]:
         """The process numbers of all workers."""

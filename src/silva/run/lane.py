@@ -52,6 +52,8 @@ class LaneStats:
     """The most bytes of finished blocks that were ever waiting for the consumer."""
     queue_fill: float = 0.0
     """Blocks done and waiting when the consumer came, on average."""
+    again: int = 0
+    """Blocks that were done again in the order written, because a row failed."""
     steps: list[Cost] = field(default_factory=list)
     """What reading took, and then each step."""
     late: Cost = field(default_factory=Cost)
@@ -89,6 +91,12 @@ class Lane:
         self._seeded = False
         self._most_rows = _MOST_PYTHON_ROWS if _calls_python(stage) else _MOST_ROWS
 
+    def follow(self, stage: Runs) -> None:
+        """The stage has become another: what was measured of its steps is not about these."""
+        if stage.label != self.stage.label:
+            self.stats.steps, self.stats.late, self.stats.again = [], Cost(), 0
+        self.stage = stage
+
     def next_rows(self) -> int:
         """Rows of the next block."""
         rows = self._rows
@@ -125,6 +133,7 @@ class Lane:
         stats.bytes_out += nbytes
         stats.busy += result.seconds
         stats.cpu += result.cpu
+        stats.again += result.again
         self._seeded = self._seeded or result.seeded is not None
         if len(stats.steps) < len(result.uses):
             stats.steps = [Cost() for _ in result.uses]

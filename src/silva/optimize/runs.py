@@ -1,0 +1,143 @@
+"""Runs: neighbouring steps of a plan that may change places as far as their columns allow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from silva.plan.node import (
+    Derive,
+    Explode,
+    Filter,
+    Node,
+    Options,
+    Pack,
+    Rename,
+    Select,
+    Shuffle,
+    Source,
+    Take,
+    transform,
+)
+from silva.plan.node import Skip as SkipRows
+from silva.plan.schema import columns
+from silva.plan.traits import Traits, step_reads, traits
+
+
+@dataclass(frozen=True)
+class Run:
+    """Pure derivations and filters, one above the other."""
+
+    steps: tuple[Derive | Filter, ...]
+    """As written: the first is done first."""
+    below: Node
+    """What the first step reads."""
+
+    @property
+    def top(self) -> Node:
+        return self.steps[-1]
+
+    @property
+    def at_source(self) -> bool:
+        """Rows come from one source, each as it is there: they can be kept by their place in it."""
+        return isinstance(_through(self.below), Source)
+
+    @property
+    def source(self) -> Source | None:
+        found = _through(self.below)
+        return found if isinstance(found, Source) else None
+
+    def before(self) -> list[int]:
+        """For each step the steps that must come before it, as bits."""
+        known = [traits(step) for step in self.steps]
+        return [
+            sum(1 << i for i in range(j) if _depends(known[i], known[j])) for j in range(len(known))
+        ]
+
+    def arranged(
+        self,
+        order: Sequence[int],
+        cache_after: int | None = None,
+        cached: Callable[[Node], Node] | None = None,
+    ) -> Node:
+        """The run in another order, with a cache after so many steps if `cached` makes one. Columns
+        keep their places."""
+        node = self.below
+        for count, number in enumerate([*order, None]):
+            if cached is not None and count == cache_after:
+                node = cached(node)
+            if number is not None:
+                node = replace(self.steps[number], input=node)
+        names = columns(self.top)
+        return node if columns(node) == names else Select(node, names)
+
+
+def _through(node: Node) -> Node:
+    """What is below shuffles and options."""
+    while isinstance(node, Shuffle | Options):
+        node = node.input
+    return node
+
+
+def _depends(first: Traits, second: Traits) -> bool:
+    """Whether two steps must stay in this order."""
+    return bool(
+        first.writes & second.reads or first.reads & second.writes or first.writes & second.writes
+    )
+
+
+def _movable(node: Node) -> bool:
+    return isinstance(node, Derive | Filter) and traits(node).pure
+
+
+def runs(plan: Node) -> Iterator[Run]:
+    """The runs of a plan, from the sources up."""
+    yield from _runs(plan, [])
+
+
+def _runs(node: Node, above: list[Derive | Filter]) -> Iterator[Run]:
+    if _movable(node):
+        assert isinstance(node, Derive | Filter)
+        yield from _runs(node.input, [node, *above])
+        return
+    for child in node.inputs:
+        yield from _runs(child, [])
+    if above:
+        yield Run(tuple(above), node)
+
+
+def replaced(plan: Node, run: Run, by: Node) -> Node:
+    """The plan with another form of one of its runs."""
+    return transform(plan, lambda node: by if node is run.top else node)
+
+
+def wanted(plan: Node, target: Node) -> frozenset[str]:
+    """The columns of `target` that something above it in the plan needs."""
+    found = _wanted(plan, target, frozenset(columns(plan)))
+    return frozenset(columns(target)) if found is None else found & frozenset(columns(target))
+
+
+def _wanted(node: Node, target: Node, needed: frozenset[str]) -> frozenset[str] | None:
+    if node is target:
+        return needed
+    match node:
+        case Derive():
+            needed = (needed - set(node.into)) | set(step_reads(node.step))
+        case Filter():
+            needed = needed | set(step_reads(node.step))
+        case Rename():
+            old = {new: o for o, new in node.names}
+            needed = frozenset(old.get(n, n) for n in needed)
+        case Explode():
+            needed = needed | {node.column}
+        case Pack():
+            needed = frozenset(node.columns)
+        case Select() | Shuffle() | Options() | Take() | SkipRows():
+            pass
+        case _:
+            for child in node.inputs:
+                found = _wanted(child, target, frozenset(columns(child)))
+                if found is not None:
+                    return found
+            return None
+    return _wanted(node.inputs[0], target, needed)
