@@ -30,13 +30,13 @@ def hang_forever(x):
 @pytest.mark.parametrize("backend", ["threads", "processes"])
 def test_a_step_that_hangs_is_named_with_every_stack(backend):
     pipeline = sv.from_columns({"x": range(40)}).derive(y=hang_forever).batch(4)
-    loader = pipeline.loader(backend=backend, workers=2, deadline=1)
+    loader = pipeline.loader(backend=backend, workers=2, deadline=4)
     loader._executor.sizes = iter([2] * 1000)
     found, error = taken(loader)
     assert isinstance(error, sv.DeadlineError)
     assert len(found) == 2, "what came before is handed out"
     message = str(error)
-    assert "deadline=1" in message
+    assert "deadline=4" in message
     assert "hang_forever" in message.partition("\n")[0], "the step"
     assert "test_deadlines.py" in message.partition("\n")[2], "the stack"
     assert "rows 8 to 9" in message
@@ -56,7 +56,7 @@ class StuckStream:
 @pytest.mark.timeout(30)
 def test_a_source_that_hangs_is_named_with_its_stack():
     pipeline = sv.from_torch(StuckStream(), columns=["x"]).derive(y=lambda x: x + 1).batch(64)
-    loader = pipeline.loader(backend="threads", workers=2, deadline=1)
+    loader = pipeline.loader(backend="threads", workers=2, deadline=4)
     with pytest.raises(sv.DeadlineError) as raised:
         list(loader)
     assert "StuckStream" in str(raised.value)
