@@ -31,6 +31,7 @@ from silva.run.stream import Part, Stream
 
 if TYPE_CHECKING:
     from silva.feed.torch import TorchFeed
+    from silva.insight.explanation import Explanation
 
 _DEADLINE = 600.0
 _DEFAULT_MEMORY = 4 << 30
@@ -385,11 +386,12 @@ class Loader:
 
         return {lane.name: lane_stats(lane) for lane in self._executor.lanes.values()}
 
-    def explain(self) -> str:
-        """The plan as written, the plan as run, and what was measured so far."""
-        from silva.insight.explain import explain_loader
+    def explain(self, analyze: bool = False) -> Explanation:
+        """The plan as written, the plan as run, why they differ, and what was measured so far: with
+        `analyze`, also where the time of each step went, and how right the predictions were."""
+        from silva.insight.explanation import explain_loader
 
-        return explain_loader(self._logical, self.outcomes, self._lowered(), self._executor)
+        return explain_loader(self, analyze)
 
     # Feeds.
 

@@ -22,10 +22,13 @@ from silva.plan.traits import step_reads
 from silva.plan.verify import is_batched, verify
 
 if TYPE_CHECKING:
+    from silva.insight.explanation import Explanation
     from silva.loader import Loader
 
 _WINDOW = 4096
 _PACK_WINDOW = 1024
+_ANALYZED = 5.0
+"""Seconds that a pipeline is run for to be measured."""
 _OPTIONS = ("optimize", "disable", "shards", "seed", "fidelity")
 
 
@@ -417,9 +420,23 @@ class Pipeline:
 
         return fingerprint(self.plan)
 
-    def explain(self) -> str:
-        """The plan as written and the plan as run, with a reason for every difference."""
-        return self.loader().explain()
+    def explain(
+        self, analyze: bool = False, *, seconds: float = _ANALYZED, **arguments: Any
+    ) -> Explanation:
+        """The plan as written and the plan as run, with a reason for every difference. With
+        `analyze` the pipeline is run, for one epoch or so many seconds, and measured; `arguments`
+        are those of the loader.
+
+        >>> import silva as sv
+        >>> "nobody reads" in sv.from_columns({"x": [1]}).derive(y=abs, reads="x").select("x").explain()
+        True
+        """
+        from silva.insight.trial import trial
+
+        with self.loader(**arguments) as loader:
+            if analyze:
+                trial(loader, seconds)
+            return loader.explain(analyze)
 
     def __repr__(self) -> str:
         return show_plan(self.plan)

@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import monotonic
 from typing import Any
 
@@ -87,6 +87,8 @@ class Executor:
         self._process = os.getpid()
         self.sizes: Iterator[int] | None = None
         """Block sizes to use instead of the lanes' own choice: tests move block borders by it."""
+        self.keep: Callable[[Any, Any], None] | None = None
+        """Is shown every input of every stage: who replays them keeps some."""
         self.epochs: int | None = None
         """Epochs that there will be, where somebody said so."""
         self.segments = 1
@@ -123,6 +125,8 @@ class Executor:
                         ended = True
                         break
                     payload, trail = found
+                    if self.keep is not None:
+                        self.keep(node, payload)
                     task = Task(node.stage, payload, context)
                     task.wake = wake
                     task.spot = beds.spot(len(payload))
@@ -145,7 +149,7 @@ class Executor:
                 lane.decide()
                 given = monotonic()
                 yield trail, result
-                lane.consumer_seconds += monotonic() - given
+                lane.returned(given, starting=isinstance(pool, ProcessPool) and not pool.ready)
         finally:
             for _, task, _, _ in window:
                 task.cancelled = True
