@@ -23,6 +23,8 @@ from silva.plan.verify import is_batched, verify
 
 if TYPE_CHECKING:
     from silva.insight.explanation import Explanation
+    from silva.insight.what_if import WhatIf
+    from silva.insight.why import Why
     from silva.loader import Loader
 
 _WINDOW = 4096
@@ -428,7 +430,8 @@ class Pipeline:
         are those of the loader.
 
         >>> import silva as sv
-        >>> "nobody reads" in sv.from_columns({"x": [1]}).derive(y=abs, reads="x").select("x").explain()
+        >>> numbers = sv.from_columns({"x": [1]}).derive(y=lambda x: -x).select("x")
+        >>> "nobody reads what these steps write" in numbers.explain()
         True
         """
         from silva.insight.trial import trial
@@ -437,6 +440,26 @@ class Pipeline:
             if analyze:
                 trial(loader, seconds)
             return loader.explain(analyze)
+
+    def why(self, name: str) -> Why:
+        """Every rule, choice, stage and reason that concerns a column, a step or an operator.
+
+        >>> import silva as sv
+        >>> print(sv.from_columns({"x": range(4), "unused": range(4)}).select("x").why("unused"))
+        `unused` is a column of source columns of 4 rows.
+        It is not read: nothing needs it.
+        """
+        with self.loader() as loader:
+            return loader.why(name)
+
+    def what_if(self, *, seconds: float = _ANALYZED, **asked: Any) -> WhatIf:
+        """How fast the pipeline would be if something were otherwise, predicted after it was run
+        and measured: for one epoch, or so many seconds. See `Loader.what_if`."""
+        from silva.insight.trial import trial
+
+        with self.loader() as loader:
+            trial(loader, seconds)
+            return loader.what_if(**asked)
 
     def __repr__(self) -> str:
         return show_plan(self.plan)

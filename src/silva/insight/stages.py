@@ -146,13 +146,7 @@ def _forecast(lane: Lane) -> ForecastFacts | None:
 def _steps(lane: Lane) -> list[StepFacts]:
     labels, costs = step_labels(lane.stage), lane.stats.steps
     if len(labels) != len(costs):
-        return [
-            StepFacts(
-                s.label, s.share, s.seconds / rows, s.seconds / rows, rows, rows, 0.0, False, ()
-            )
-            for s in stage_steps(lane.stage, lane.stats)
-            if s.seconds is not None and (rows := lane.stats.rows_in)
-        ]
+        return _alone(lane)
     ran: list[Any] = [None, *getattr(lane.stage, "steps", ())]
     ran += [None] * (len(labels) - len(ran))
     shown = [(label, c, r) for label, c, r in zip(labels, costs, ran, strict=True) if label]
@@ -161,6 +155,14 @@ def _steps(lane: Lane) -> list[StepFacts]:
         shown.append((f"read late {', '.join(late.columns)}", late, None))
     total = sum(cost.seconds for _, cost, _ in shown) or 1.0
     return [_step(label, cost, total, isinstance(r, Keep)) for label, cost, r in shown]
+
+
+def _alone(lane: Lane) -> list[StepFacts]:
+    """Of a stage of one step that keeps no time of its own: the stage's."""
+    stats = lane.stats
+    took = Cost(rows=stats.rows_in, kept=stats.rows_out, seconds=stats.busy, cpu=stats.cpu)
+    shown = [s.label for s in stage_steps(lane.stage, stats) if s.seconds is not None]
+    return [_step(label, took, took.seconds or 1.0, False) for label in shown]
 
 
 def _step(label: str, cost: Cost, total: float, filters: bool) -> StepFacts:

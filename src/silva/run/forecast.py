@@ -16,6 +16,7 @@ LIMITS = 0.05
 _FIRST_SECONDS = 0.5
 """After so long a prediction is judged, and another made by what is known then."""
 _LEAST_SECONDS = 0.05
+_LEAST_BLOCKS = 8
 """In less, nothing was measured that means anything."""
 
 
@@ -26,7 +27,8 @@ class Counters(NamedTuple):
     elapsed: float
     starved: float
     busy: float
-    cpu: float = 0.0
+    cpu: float
+    blocks: int
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ class Forecast:
         """What came of it; None where that is too little to tell."""
         end = self.until or now
         rows, elapsed = end.rows - self.since.rows, end.elapsed - self.since.elapsed
+        if end.blocks - self.since.blocks < max(_LEAST_BLOCKS, 3 * self.workers):
+            return None
         if self.backend == "inline":
             busy = end.busy - self.since.busy
             return Seen(rows / busy, True) if busy > _LEAST_SECONDS else None
@@ -63,11 +67,12 @@ class Forecast:
         """How much too high it was, as a share of what was measured; negative where it was too low.
         None where nothing contradicts it.
 
-        >>> start = Counters(rows=0, elapsed=0.0, starved=0.0, busy=0.0)
+        >>> start = Counters(rows=0, elapsed=0.0, starved=0.0, busy=0.0, cpu=0.0, blocks=0)
         >>> forecast = Forecast(Prediction(120.0, 0.0, "cores"), "threads", 2, start)
-        >>> round(forecast.error(Counters(rows=100, elapsed=1.0, starved=0.9, busy=2.0)), 2)
+        >>> end = Counters(rows=100, elapsed=1.0, starved=0.9, busy=2.0, cpu=2.0, blocks=50)
+        >>> round(forecast.error(end), 2)
         0.2
-        >>> forecast.error(Counters(rows=10, elapsed=1.0, starved=0.0, busy=0.2)) is None
+        >>> forecast.error(end._replace(starved=0.0)) is None  # no more was asked for
         True
         """
         seen = self.seen(now)

@@ -228,7 +228,9 @@ class Lane:
     @property
     def counters(self) -> Counters:
         stats = self.stats
-        return Counters(stats.rows_in, stats.elapsed, stats.starved, stats.busy, stats.cpu)
+        return Counters(
+            stats.rows_in, stats.elapsed, stats.starved, stats.busy, stats.cpu, stats.blocks
+        )
 
     def returned(self, given: float, starting: bool) -> None:
         """The consumer, who was given a block at `given`, is back for the next; `starting` while
