@@ -23,6 +23,7 @@ from silva.plan.verify import is_batched, verify
 
 if TYPE_CHECKING:
     from silva.insight.explanation import Explanation
+    from silva.insight.headroom import Headroom
     from silva.insight.what_if import WhatIf
     from silva.insight.why import Why
     from silva.loader import Loader
@@ -460,6 +461,15 @@ class Pipeline:
         with self.loader() as loader:
             trial(loader, seconds)
             return loader.what_if(**asked)
+
+    def headroom(self, *, seconds: float = 2 * _ANALYZED, **arguments: Any) -> Headroom:
+        """How fast the pipeline would be if every step but one were free, for each step: measured
+        by running it, and then each step alone on blocks that came to it. `arguments` are those of
+        the loader."""
+        from silva.insight.headroom import headroom
+
+        with self.loader(**arguments) as loader:
+            return headroom(loader, seconds)
 
     def __repr__(self) -> str:
         return show_plan(self.plan)

@@ -24,10 +24,17 @@ class Overall:
     consumer: float
     """Seconds that it takes for a row itself: batching, and what the loop does."""
     stages: tuple[Loaded, ...]
+    settled: float | None = None
+    """Rows a second since the stages are where they are; None where that is not known."""
 
     @property
     def rows_per_second(self) -> float:
         return self.rows / self.seconds if self.seconds else 0.0
+
+    @property
+    def now(self) -> float:
+        """Rows a second, without the time that workers took to start where that can be told."""
+        return self.settled or self.rows_per_second
 
     @property
     def limits(self) -> bool:
@@ -54,7 +61,14 @@ def overall(plan: Any, executor: Executor) -> Overall | None:
         Loaded(lane.name, lane.average(), lane.backend, lane.workers, lane.stats.rows_in / rows)
         for lane in lanes
     )
-    return Overall(rows, seconds, min(waited, seconds), own / rows, stages)
+    return Overall(rows, seconds, min(waited, seconds), own / rows, stages, _settled(lanes, rows))
+
+
+def _settled(lanes: list[Lane], rows: int) -> float | None:
+    top = max(lanes, key=lambda lane: lane.stats.elapsed)
+    first = top.forecasts.first
+    seen = None if first is None or first.backend == "inline" else first.seen(top.counters)
+    return None if seen is None else seen.rows_per_second * rows / max(top.stats.rows_in, 1)
 
 
 def lanes_of(plan: Any, executor: Executor) -> list[Lane]:

@@ -110,8 +110,7 @@ def what_if(loader: Any, asked: Mapping[str, Any]) -> WhatIf:
     )
     after = changed.model(changes.cores or cores)
     # where the loop itself limits, what the stages could do is only known from the model
-    measured = found.rows_per_second if found.limits else before.rows_per_second
-    now = _lately(found, lanes, measured)
+    now = found.now if found.limits else before.rows_per_second
     expected = now * after.rows_per_second / before.rows_per_second
     error = _error(lanes)
     return WhatIf(
@@ -129,18 +128,6 @@ def what_if(loader: Any, asked: Mapping[str, Any]) -> WhatIf:
 
 def _limit(found: Throughput) -> str:
     return found.limit if found.stage is None else f"{found.limit}, {found.stage}"
-
-
-def _lately(found: Overall, lanes: Sequence[Lane], otherwise: float) -> float:
-    """Rows a second since the last of the stages has its place: starting workers does not count."""
-    if not found.limits:
-        return otherwise
-    top = max(lanes, key=lambda lane: lane.stats.elapsed)
-    first, now = top.forecasts.first, top.counters
-    seen = None if first is None else first.seen(now)
-    if seen is None or first is None or first.backend == "inline":
-        return otherwise
-    return seen.rows_per_second * found.rows / max(top.stats.rows_in, 1)
 
 
 def _error(lanes: Sequence[Lane]) -> float:
