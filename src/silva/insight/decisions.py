@@ -15,6 +15,7 @@ _CHOICES = {
     "order": "rows that are dropped early cost nothing later, by what was measured",
     "cache": "what is kept need not be computed again, by what was measured",
 }
+_NEEDS_CLOSE = 'needs options(fidelity="close")'
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def decisions(
 
 
 def _rule(outcome: Outcome) -> Decision:
-    why = None if outcome.applied else 'needs options(fidelity="close")'
+    why = None if outcome.applied else getattr(outcome, "why", None) or _NEEDS_CLOSE
     notes = tuple(map(tidy, outcome.notes))
     return Decision("rule", outcome.rule.name, outcome.rule.reason, notes, outcome.applied, why)
 

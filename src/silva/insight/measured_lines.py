@@ -11,6 +11,8 @@ from silva.optimize.system import Throughput
 
 _WAITS = 0.05
 """Of a step's time: less is not worth a word."""
+_SHORT = 2e-6
+"""Seconds, neither."""
 
 
 def stage_lines(stage: StageFacts) -> Iterator[str]:
@@ -49,7 +51,7 @@ def forecast_line(made: ForecastFacts | None) -> str:
 def step_note(step: StepFacts) -> str:
     """Times and bytes of a row, and what a filter keeps."""
     parts = [f"{seconds(step.seconds)} a row"]
-    if step.waits > _WAITS * step.seconds:
+    if step.waits > max(_WAITS * step.seconds, _SHORT):
         parts.append(f"{seconds(step.cpu)} of it CPU")
     if step.nbytes:
         parts.append(f"writes {size(step.nbytes)}")

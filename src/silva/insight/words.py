@@ -51,9 +51,11 @@ def wrapped(text: str, first: str = "", rest: str = "    ", width: int = WIDTH) 
 
 def seconds(value: float) -> str:
     """
-    >>> seconds(0.0042), seconds(2.5), seconds(130)
-    ('4.2 ms', '2.5 s', '130 s')
+    >>> seconds(0.0042), seconds(2.5), seconds(130), seconds(2e-7)
+    ('4.2 ms', '2.5 s', '130 s', '<1 µs')
     """
+    if 0 < value < 5e-7:
+        return "<1 µs"
     if value >= 100:
         return f"{value:.0f} s"
     if value >= 1:

@@ -91,11 +91,13 @@ class Forecasts:
     """The one by which the stage was given its place, judged by all that came after."""
     settling: int = 0
     """Blocks that are still left out: workers have just started."""
+    not_before: int = 0
+    """Blocks that must be done before the next: of a stage that has changed, little is known."""
 
     def due(self, now: Counters) -> bool:
         """Whether it is time for the next: stretches double."""
         if not self.made:
-            return True
+            return now.blocks >= self.not_before
         last = self.made[-1]
         before = last.since.elapsed - (self.first.since.elapsed if self.first else 0.0)
         return now.elapsed - last.since.elapsed > max(_FIRST_SECONDS, before)
@@ -117,9 +119,9 @@ class Forecasts:
             self.settling -= not starting
             self.first.since = self.made[0].since = now
 
-    def forget(self) -> None:
+    def forget(self, not_before: int = 0) -> None:
         """The stage is another, or elsewhere."""
-        self.made, self.first = [], None
+        self.made, self.first, self.not_before = [], None, not_before
 
     def errors(self, now: Counters) -> list[float]:
         """Of all that could be judged."""

@@ -25,6 +25,8 @@ _MOST_BLOCKS = 256
 """In flight at once: each look at the window takes time."""
 _FIRST_BLOCKS = 16
 """By then blocks have found their size."""
+_NEW_BLOCKS = 5
+"""By then what was measured is about the steps as they are, and not as they were."""
 _FIRST_ROWS = 4
 _ENOUGH_SECONDS = 0.04
 """Time to watch a stage before deciding where it runs."""
@@ -109,7 +111,7 @@ class Lane:
         if stage.label != self.stage.label:
             self.earlier = self.average() if self.stats.steps else None
             self.stats.steps, self.stats.late, self.stats.again = [], Cost(), 0
-            self.forecasts.forget()
+            self.forecasts.forget(not_before=self.stats.blocks + _NEW_BLOCKS)
             self.alone = None
         self.stage = stage
 
