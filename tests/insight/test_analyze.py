@@ -64,16 +64,10 @@ def test_the_lines_of_decisions() -> None:
 
 
 def test_lines_about_a_step_and_its_operators() -> None:
-    operators = (
-        OperatorFacts("image.decode", 0.75, 3e-3),
-        OperatorFacts("image.resize", 0.25, 1e-3),
-    )
-    step = StepFacts("image = …", 0.9, 4e-3, 3e-3, 100, 100, 2048.0, False, operators)
+    decode, resize = OperatorFacts("a.decode", 0.75, 3e-3), OperatorFacts("a.resize", 0.25, 1e-3)
+    step = StepFacts("a = …", 0.9, 4e-3, 3e-3, 100, 100, 2048.0, False, (decode, resize))
     assert step_note(step) == "4.0 ms a row, 3.0 ms of it CPU, writes 2.0 KiB"
-    assert operator_lines(step, "  ") == [
-        "  a.decode  75 %  3.0 ms",
-        "  a.resize  25 %  1.0 ms",
-    ]
+    assert operator_lines(step, "  ") == ["  a.decode  75 %  3.0 ms", "  a.resize  25 %  1.0 ms"]
     kept = StepFacts("filter x", 0.1, 1e-5, 1e-5, 100, 25, 0.0, True, ())
     assert step_note(kept) == "10 µs a row, keeps 25 %"
     assert operator_lines(kept, "") == []
@@ -160,7 +154,7 @@ def keys(value: object) -> object:
 
 
 def test_the_form_of_the_data() -> None:
-    rows = sv.from_columns({"x": range(10_000)}).derive(y=spin(0.1), z=abs_of, reads="x")
+    rows = sv.from_columns({"x": range(60_000)}).derive(y=spin(0.1), z=abs_of, reads="x")
     rows = rows.filter(cheap)
     found = rows.select("y").batch(10).explain(analyze=True, backend="inline")
     data = json.loads(found.to_json())

@@ -9,7 +9,8 @@ import pytest
 from busy import spin
 
 import silva as sv
-from silva.insight.replay import Inputs, rows_a_second
+from silva.insight.repeat import rows_a_second
+from silva.insight.replay import Inputs
 
 
 def labels(found) -> list[str]:

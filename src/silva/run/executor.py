@@ -218,8 +218,10 @@ class Executor:
         Only doing it again here, with the generators watched, can tell."""
         result = execute(task.stage, task.payload, task.context, self._here)
         if result.seeded is not None:
-            lane.backend = "processes" if lane.forced is None else "inline"
-            lane.reason = "uses global random generators, which threads would share"
+            lane.move(
+                "processes" if lane.forced is None else "inline",
+                "uses global random generators, which threads would share",
+            )
         return result
 
     def _check(self, lane: Lane, task: Task, pool: Pool, waited: float, closings: int) -> None:

@@ -215,10 +215,14 @@ class Lane:
             meanwhile=self.consumer_seconds / busy,
             shares_generators=self._seeded,
         )
-        if place.backend != self.backend:
-            self.forecasts.forget()
         self.alone = load
-        self.backend, self.reason = place.backend, place.reason
+        self.move(place.backend, place.reason)
+
+    def move(self, backend: Backend, reason: str) -> None:
+        """From now on the stage runs elsewhere: what was predicted is not about that place."""
+        if backend != self.backend:
+            self.forecasts.forget()
+        self.backend, self.reason = backend, reason
 
     def _predict(self) -> None:
         """Says now how fast the stage will be, to be judged later."""
