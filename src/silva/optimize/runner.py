@@ -8,7 +8,7 @@ from time import perf_counter
 
 from silva.errors import PlanError
 from silva.optimize.rewrite import Rewrite
-from silva.optimize.rules import drop_unread, filter_early, recognise, shrink_decode
+from silva.optimize.rules import drop_unread, filter_early, recognise, shrink_decode, shuffle_early
 from silva.plan.node import Node, option
 from silva.plan.verify import verify
 
@@ -36,6 +36,11 @@ class Outcome:
 
 RULES = (
     Rule(drop_unread.NAME, drop_unread.apply, "nobody reads what these steps write"),
+    Rule(
+        shuffle_early.NAME,
+        shuffle_early.apply,
+        "an order costs nothing at the source, and lets steps around it be planned together",
+    ),
     Rule(filter_early.NAME, filter_early.apply, "rows that are dropped should cost nothing before"),
     Rule(
         recognise.NAME,
