@@ -6,6 +6,7 @@ new plan is opened at the state after the batch that was handed out last.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -147,7 +148,7 @@ class Planner:
 
     def write_down(self) -> None:
         """Keeps what was measured for later runs, where it took long enough to matter."""
-        if not self._optimizes or self._busy() < _WORTH_KEEPING:
+        if not self._optimizes or self._busy() < _WORTH_KEEPING or sys.is_finalizing():
             return
         self._collect()
         for run, known in zip(self._runs, self._known, strict=True):

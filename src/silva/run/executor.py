@@ -144,11 +144,22 @@ class Executor:
                     lane.rows_left -= rows
                 lane.decide()
                 given = monotonic()
+                self._adjust(lane, given)
                 yield trail, result
                 lane.consumer_seconds += monotonic() - given
         finally:
             for _, task, _, _ in window:
                 task.cancelled = True
+
+    def _adjust(self, lane: Lane, now: float) -> None:
+        """Uses as many workers as the trainer's demand needs; stages on one pool share them."""
+        if lane.backend == "inline" or lane.workers < 2:
+            return
+        lane.width.look(now, lane.stats.starved, lane.stats.busy)
+        pool = self._pools.get(lane.backend)
+        if pool is not None:
+            sharing = [other for other in self.lanes.values() if other.backend == lane.backend]
+            pool.use(min(pool.width, sum(other.width.now for other in sharing)))
 
     def _admits(self, lane: Lane, window: deque[tuple[Any, Task, Pool, int]]) -> bool:
         done, running, rows = 0, 0, 0

@@ -11,6 +11,7 @@ from silva.physical.steps import Call, Keep, MapWhole
 from silva.plan.function import Function
 from silva.profile.costs import Cost
 from silva.profile.gil import GilProbe
+from silva.run.width import Width
 
 _BLOCK_SECONDS = 0.05
 """Long enough to hide what a block costs to hand over, short enough to start and stop quickly."""
@@ -71,6 +72,8 @@ class Lane:
         self.decided = backend is not None or workers == 0
         self.reason = "as asked for" if backend or not workers else "measuring"
         self.workers = workers
+        self.width = Width(max(workers, 1))
+        """Of the workers, how many are used."""
         self.budget = budget
         self.align = 1
         self.rows_left: int | None = None
@@ -117,11 +120,12 @@ class Lane:
         if expected > self.budget:
             self.stats.blocked += 1
             return False
-        if blocks < 2 * self.workers + 1:
+        width = self.width.now
+        if blocks < 2 * width + 1:
             return True
         if self.stats.blocks < _FIRST_BLOCKS or blocks >= _MOST_BLOCKS:
             return False  # blocks are small as long as little is known: no need for many
-        return rows < 2 * self.need_rows + self.workers * self.next_rows()
+        return rows < 2 * self.need_rows + width * self.next_rows()
 
     def learn(self, result: Result, rows_in: int) -> None:
         """Takes note of a finished block."""
