@@ -68,8 +68,8 @@ def rule_lines(outcomes: list[Outcome], width: int = _WIDTH) -> list[str]:
     """What the rules did; and what they would do, if they were allowed to."""
     lines = []
     for outcome in outcomes:
-        allowed = "" if outcome.applied else ' (not used: needs options(fidelity="close"))'
-        lines += wrapped(f"{outcome.rule.name}: {outcome.rule.reason}{allowed}", width=width)
+        why = f" (not used: {outcome.why})" if outcome.why else ""
+        lines += wrapped(f"{outcome.rule.name}: {outcome.rule.reason}{why}", width=width)
         for note in outcome.notes:
             lines += wrapped(tidy(note), "  · ", "    ", width)
     return lines or ["none"]
