@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import monotonic
 from typing import Any
 
@@ -87,6 +87,8 @@ class Executor:
         self._process = os.getpid()
         self.sizes: Iterator[int] | None = None
         """Block sizes to use instead of the lanes' own choice: tests move block borders by it."""
+        self.witness: Callable[[Any, Any, Context, Result], bool] | None = None
+        """Sees the first blocks, as long as it wants more, to check other plans on."""
         self.epochs: int | None = None
         """Epochs that there will be, where somebody said so."""
         self.segments = 1
@@ -140,6 +142,8 @@ class Executor:
                 if unordered:
                     trail = source.overtaking(trail, rows, [entry[0] for entry in window])
                 lane.learn(result, rows)
+                if self.witness and not self.witness(node, task.payload, context, result):
+                    self.witness = None
                 if lane.rows_left is not None:
                     lane.rows_left -= rows
                 lane.decide()
