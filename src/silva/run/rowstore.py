@@ -34,8 +34,9 @@ class RowStore(Protocol):
     def has(self, keys: np.ndarray) -> np.ndarray:
         """Which of the rows are kept."""
 
-    def add(self, keys: np.ndarray, entries: Entries) -> None:
-        """Keeps the entries of these rows, as far as there is room."""
+    def add(self, keys: np.ndarray, entries: Entries, seconds: float) -> None:
+        """Keeps the entries of these rows, as far as there is room. `seconds` is what computing
+        them took."""
 
     def read(self, keys: np.ndarray) -> Parts:
         """The entries of rows that are kept. A row whose entry turns out to be damaged is in none
@@ -83,7 +84,7 @@ class MemoryStore:
         known: np.ndarray = self._index.find(keys) != NOWHERE
         return known
 
-    def add(self, keys: np.ndarray, entries: Entries) -> None:
+    def add(self, keys: np.ndarray, entries: Entries, seconds: float) -> None:
         fresh = only_new(self, keys)
         if len(fresh) < len(keys):
             keys, entries = keys[fresh], entries.take(fresh)

@@ -100,9 +100,10 @@ class CachedSession(Session):
                 good[failure.row :] = False
         entries = Entries.of(result)
         if good.all():
-            self.store.add(keys, entries)
+            self.store.add(keys, entries, result.seconds)
         elif good.any():
-            self.store.add(keys[good], entries.take(np.flatnonzero(good)))
+            seconds = result.seconds * float(good.mean())
+            self.store.add(keys[good], entries.take(np.flatnonzero(good)), seconds)
 
 
 def _warn_random(step: str) -> None:
