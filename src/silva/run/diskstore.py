@@ -219,9 +219,7 @@ class DiskStore:
                 self._files[new.path.name] = numbers
                 return
             self._writes_from = time.monotonic() + _FULL_SECONDS
-            self._warn(
-                f"{self._all} is full, and nothing in it is worth less; no more rows are kept"
-            )
+            self._warn(f"{self._all} is full of rows that are worth as much; no more are kept")
         except OSError as error:
             self._writes_from = math.inf
             self._warn(f"{error}; rows from here on are not kept")
@@ -234,9 +232,9 @@ class DiskStore:
         new = NewFile(self._folder, self._fingerprint, pages, keys, seconds)
         self._all.mkdir(parents=True, exist_ok=True)
         with locked(self._all):
-            write_about(self._folder, self._about)
             if not make_room(self._all, new.size, seconds, self._fingerprint, self._limit):
                 return None
+            write_about(self._folder, self._about)
             new.reserve()
         return new
 
