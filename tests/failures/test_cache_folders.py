@@ -6,6 +6,9 @@ import ctypes
 import json
 import os
 import random
+import shutil
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -138,6 +141,29 @@ def test_files_that_become_too_large_for_the_disk_cost_a_warning(
         assert run(tmp_path, told, largest_file=largest, lenient=True) == expected
         assert not list(Path(told["folder"]).glob("*/*.tmp"))
         assert not list(Path(told["folder"]).glob("*/*.rows"))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("limit", [None, "1GiB"], ids=["no limit", "a limit that is too high"])
+def test_a_full_disk_costs_a_warning(
+    limit: str | None, tmp_path: Path, told: dict[str, Any]
+) -> None:
+    expected = run(tmp_path, told, folder=None)
+    disk, file = tmp_path / "disk", tmp_path / "script.py"
+    disk.mkdir()
+    words = json.dumps({**told, "folder": str(disk / "rows"), "limit": limit, "lenient": True})
+    within = ["unshare", "--mount", "sh", "-c"]
+    mount = f"mount -t tmpfs -o size=2m none {disk}"
+    if shutil.which("unshare") is None or subprocess.run([*within, mount], check=False).returncode:
+        pytest.skip("no small disk can be mounted here")
+    after = f"find {disk} -name '*.tmp' -o -name '*.rows' | sort"
+    command = f"{mount} && '{sys.executable}' '{file}' '{words}' && {after}"
+    done = subprocess.run([*within, command], capture_output=True, text=True, check=True)
+    *found, first, last = done.stdout.strip().split("\n")
+    assert found[:2] == expected
+    assert first.endswith(".rows")
+    assert last.endswith(".rows")
+    assert ".tmp" not in done.stdout
 
 
 def _obey_permissions() -> None:

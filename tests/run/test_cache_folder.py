@@ -226,7 +226,7 @@ def test_no_more_goes_than_is_needed(tmp_path: Path) -> None:
 def test_rows_do_not_drive_out_what_is_worth_about_as_much(tmp_path: Path) -> None:
     fill(tmp_path, A, 12, seconds=1)
     limit = bytes_held(tmp_path)
-    with pytest.warns(UserWarning, match="full of rows that are worth as much"):
+    with pytest.warns(UserWarning, match="others are worth as much"):
         store = fill(tmp_path, B, 12, seconds=1.9, limit=limit)
     assert sizes(tmp_path) == {"a": 12}
     assert len(store) == 0
@@ -235,7 +235,7 @@ def test_rows_do_not_drive_out_what_is_worth_about_as_much(tmp_path: Path) -> No
 
 def test_rows_do_not_drive_out_their_own(tmp_path: Path) -> None:
     limit = 200_000
-    with pytest.warns(UserWarning, match="no more are kept") as found:
+    with pytest.warns(UserWarning, match="keeps no more rows: it is full") as found:
         store = fill(tmp_path, A, 50, limit=limit)
     assert len(found) == 1
     (kept,) = contents(tmp_path)

@@ -219,7 +219,8 @@ class DiskStore:
                 self._files[new.path.name] = numbers
                 return
             self._writes_from = time.monotonic() + _FULL_SECONDS
-            self._warn(f"{self._all} is full of rows that are worth as much; no more are kept")
+            full = "its disk is" if self._limit is None else "it is"
+            self._warn(f"{self._all} keeps no more rows: {full} full, and others are worth as much")
         except OSError as error:
             self._writes_from = math.inf
             self._warn(f"{error}; rows from here on are not kept")
