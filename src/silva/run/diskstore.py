@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from silva.columns.recycle import empty
 from silva.errors import PlanError
 from silva.run.about import About, touch, write_about
 from silva.run.entries import Entries, Parts
@@ -31,6 +32,7 @@ from silva.run.rowstore import Room, lend, only_new
 _PAGE_BYTES = 256 << 10
 """Read for a single row: small enough for shuffled epochs, large enough to be worth a read."""
 _FILE_BYTES = 64 << 20
+_SLAB_BYTES = 8 << 20
 _WRITE_SECONDS = 30.0
 """What was computed is on disk after this long, however slowly it comes."""
 _TOUCH_SECONDS = 60.0
@@ -62,6 +64,7 @@ class DiskStore:
         """Pages read last, with the room that they take."""
         self._unwritten: list[tuple[int, np.ndarray]] = []
         self._unwritten_bytes = 0
+        self._slab = memoryview(b"")
         self._unwritten_seconds = 0.0
         self._unwritten_since = 0.0
         self._lock = threading.Lock()
@@ -108,17 +111,16 @@ class DiskStore:
         except (DamagedError, OSError) as error:
             self._warn(f"{error}; its rows are computed again")
             return
-        for page in pages:
-            numbers.append(len(self._pages))
-            self._index.add(keys[: page.entries], self._place(page))
-            keys = keys[page.entries :]
+        numbers += range(len(self._pages), len(self._pages) + len(pages))
+        self._index.add(keys, self._places(pages))
 
-    def _place(self, page: Page) -> np.ndarray:
-        """Gives a page its number; returns the places of its entries."""
-        number = len(self._pages)
-        self._pages.append(page)
-        self.nbytes += page.size
-        return (number << _ENTRY_BITS) + np.arange(page.entries)
+    def _places(self, pages: list[Page]) -> np.ndarray:
+        """Gives pages their numbers; returns the places of their entries."""
+        first = len(self._pages)
+        self._pages += pages
+        self.nbytes += sum(page.size for page in pages)
+        places = [(first + i << _ENTRY_BITS) + np.arange(p.entries) for i, p in enumerate(pages)]
+        return np.concatenate(places) if places else np.zeros(0, np.int64)
 
     def _forget(self, numbers: list[int]) -> None:
         """Drops pages that cannot be read any more."""
@@ -186,20 +188,30 @@ class DiskStore:
         fresh = only_new(self, keys)
         if not len(fresh):
             return
+        seconds *= len(fresh) / len(keys)
+        keys, entries = keys[fresh], entries.take(fresh)
         step = max(1, len(keys) * _PAGE_BYTES // max(entries.nbytes, 1))
         step = min(step, 1 << _ENTRY_BITS)
         if not self._unwritten:
             self._unwritten_since = time.monotonic()
-        for start in range(0, len(fresh), step):
-            picked = fresh[start : start + step]
-            page = new_page(entries.take(picked))
-            self._unwritten.append((len(self._pages), keys[picked]))
-            self._unwritten_bytes += page.size
-            self._index.add(keys[picked], self._place(page))
-        self._unwritten_seconds += seconds * len(fresh) / len(keys)
+        starts = range(0, len(keys), step)
+        pages = [new_page(entries.slice(i, i + step), self._allocate) for i in starts]
+        numbers = range(len(self._pages), len(self._pages) + len(pages))
+        self._unwritten += [(n, keys[i : i + step]) for n, i in zip(numbers, starts, strict=True)]
+        self._index.add(keys, self._places(pages))
+        self._unwritten_bytes += sum(page.size for page in pages)
+        self._unwritten_seconds += seconds
         waited = time.monotonic() - self._unwritten_since
         if self._unwritten_bytes >= self._file_bytes or waited > _WRITE_SECONDS:
             self._write()
+
+    def _allocate(self, size: int) -> memoryview:
+        """Memory for a page: a piece of a slab, which is used again when all its pages are gone."""
+        if len(self._slab) < size:
+            slab = empty((max(size, min(_SLAB_BYTES, self._file_bytes)),), np.uint8)
+            self._slab = slab.data
+        piece, self._slab = self._slab[:size], self._slab[size:]
+        return piece
 
     def flush(self) -> None:
         with self._lock:
@@ -209,6 +221,7 @@ class DiskStore:
     def _write(self) -> None:
         unwritten, self._unwritten, self._unwritten_bytes = self._unwritten, [], 0
         seconds, self._unwritten_seconds = self._unwritten_seconds, 0.0
+        self._slab = memoryview(b"")
         numbers = [number for number, _ in unwritten]
         pages = [self._pages[number] for number in numbers]
         keys = np.concatenate([keys for _, keys in unwritten])

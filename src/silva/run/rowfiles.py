@@ -14,6 +14,7 @@ import os
 import struct
 import uuid
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,12 +55,15 @@ class Header(msgspec.Struct, frozen=True):
     """uint64, little-endian: the row of each entry, page after page."""
 
 
+Data = bytes | memoryview
+
+
 class Page:
     """Where a page is: in a file, or still in memory."""
 
     __slots__ = ("checked", "checksum", "data", "entries", "path", "size", "start")
 
-    def __init__(self, span: PageSpan, path: Path | None, start: int, data: bytes | None) -> None:
+    def __init__(self, span: PageSpan, path: Path | None, start: int, data: Data | None) -> None:
         self.size, self.checksum, self.entries = span.size, span.checksum, span.entries
         self.path = path
         self.start = start
@@ -77,7 +81,7 @@ class Page:
         """Raises DamagedError where the page is not what was written."""
         self._bytes()
 
-    def _bytes(self) -> bytes:
+    def _bytes(self) -> Data:
         if self.data is not None:
             return self.data
         assert self.path is not None
@@ -93,20 +97,16 @@ class Page:
         return data
 
 
-def new_page(entries: Entries) -> Page:
-    """A page in memory."""
-    data = _encode(entries)
-    return Page(PageSpan(0, len(data), zlib.crc32(data), len(entries)), None, 0, data)
-
-
-def _encode(entries: Entries) -> bytes:
+def new_page(entries: Entries, allocate: Callable[[int], memoryview]) -> Page:
+    """A page in memory from `allocate`."""
     own = {"counts": entries.counts, "places": entries.places}
     own |= {f"sub {i}": part for i, part in enumerate(entries.subs)}
     arrays: dict[str, Column] = {_OWN + n: Array(a) for n, a in own.items() if a is not None}
-    return encode_columns({**arrays, **entries.columns})
+    data = encode_columns({**arrays, **entries.columns}, allocate)
+    return Page(PageSpan(0, len(data), zlib.crc32(data), len(entries)), None, 0, data)
 
 
-def _decode(data: bytes) -> Entries:
+def _decode(data: Data) -> Entries:
     found = decode_columns(data)
     own = {n[1:]: c.data for n, c in found.items() if n[0] == _OWN and isinstance(c, Array)}
     subs = tuple(part for name, part in own.items() if name.startswith("sub "))

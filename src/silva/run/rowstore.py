@@ -16,6 +16,8 @@ from silva.run.entries import Entries, Parts
 from silva.run.rowindex import NOWHERE, RowIndex
 
 _LARGEST_CHUNK = 256 << 20
+_LARGE_ENTRY = 32 << 10
+"""Copying an entry of this size takes longer than finding its chunk: merging gains nothing."""
 _KEY_BYTES = 24
 """What the index needs for a row."""
 
@@ -104,6 +106,8 @@ class MemoryStore:
             older, newer = self._chunks[-2:]
             together = older.nbytes + newer.nbytes
             if 2 * newer.nbytes < older.nbytes or together > self._largest:
+                return
+            if newer.nbytes > _LARGE_ENTRY * len(newer):
                 return
             joined = Entries.concat([older, newer])
             for column in joined.columns.values():
