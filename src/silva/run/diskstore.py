@@ -60,13 +60,16 @@ class DiskStore:
         self._pages: list[Page] = []
         self._files: dict[str, list[int]] = {}
         """The numbers of each file's pages."""
+        self._gone: set[int] = set()
+        """The numbers of pages that cannot be read any more."""
         self._read: OrderedDict[int, tuple[Entries, int]] = OrderedDict()
         """Pages read last, with the room that they take."""
         self._unwritten: list[tuple[int, np.ndarray]] = []
         self._unwritten_bytes = 0
-        self._slab = memoryview(b"")
         self._unwritten_seconds = 0.0
         self._unwritten_since = 0.0
+        self._slab = memoryview(b"")
+        """Memory for the next pages."""
         self._lock = threading.Lock()
         """A loader may be closed, which writes, on another thread than the one that reads."""
         self._touched = -_TOUCH_SECONDS
@@ -124,7 +127,8 @@ class DiskStore:
 
     def _forget(self, numbers: list[int]) -> None:
         """Drops pages that cannot be read any more."""
-        self.nbytes -= sum(self._pages[number].size for number in numbers)
+        self.nbytes -= sum(self._pages[n].size for n in numbers if n not in self._gone)
+        self._gone.update(numbers)
         self._index.forget(lambda places: np.isin(places >> _ENTRY_BITS, numbers))
 
     def _touch(self) -> None:
@@ -148,7 +152,7 @@ class DiskStore:
         parts: Parts = []
         for which in np.split(order, borders) if len(keys) else []:
             number = int(owner[which[0]])  # negative where a damaged page was dropped just now
-            entries = self._page(number) if number >= 0 else None
+            entries = self._page(number) if number >= 0 and number not in self._gone else None
             if entries is not None:
                 parts.append((which, lend(entries.take(entry[which]))))
         return parts
