@@ -21,7 +21,7 @@ import numpy as np
 
 from silva.plan.expr import Call, Expr
 from silva.plan.function import Function, Stateful
-from silva.plan.node import Node, Options, Source
+from silva.plan.node import Cache, Node, Options, Source
 
 
 def fingerprint(node: Node) -> str:
@@ -67,8 +67,8 @@ class _Hasher:
             value = getattr(node, field.name)
             if isinstance(value, Node) or field.name in ("many", "source"):
                 continue
-            if isinstance(node, Source) and field.name == "columns":
-                continue  # which columns are read is how, not what
+            if isinstance(node, Cache) or (isinstance(node, Source) and field.name == "columns"):
+                continue  # where rows are kept and which columns are read is how, not what
             if isinstance(node, Options):
                 value = tuple(pair for pair in value if _means(*pair))
             self._write("field", field.name.encode())

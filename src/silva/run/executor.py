@@ -258,7 +258,7 @@ class Executor:
     def row_store(self, node: physical.CacheRows) -> RowStore:
         """The rows that a cache keeps, for as long as the loader lives: a plan that is lowered
         again finds them. Two sources are two, even where their fingerprints say little."""
-        key = (node.folder, node.fingerprint, id(cached_source(node)))
+        key = (node.spec.folder, node.fingerprint, id(cached_source(node)))
         if key not in self._stores:
             self._stores[key] = open_store(node, self._room)
         return self._stores[key]
