@@ -43,10 +43,13 @@ if TYPE_CHECKING:
     from silva.operators.list_expr import list
     from silva.operators.num_expr import num
     from silva.operators.text_expr import text
+    from silva.optimize.rewrite import Rewrite
+    from silva.optimize.runner import Rule, register_rule
     from silva.order.state import merge_states, reshard
     from silva.pipeline import Pipeline, concat, mix, zip
     from silva.plan.expr import Expr, col
     from silva.plan.function import batched, impure, owns, stateful
+    from silva.plan.law import Law, laws, register_law
     from silva.plan.operator import Operator, register_operator
     from silva.run.failures import Skip, Substitute
     from silva.sources import (
@@ -89,10 +92,13 @@ _HOMES = {
     "silva.operators.list_expr": ("list",),
     "silva.operators.num_expr": ("num",),
     "silva.operators.text_expr": ("text",),
+    "silva.optimize.rewrite": ("Rewrite",),
+    "silva.optimize.runner": ("Rule", "register_rule"),
     "silva.order.state": ("merge_states", "reshard"),
     "silva.pipeline": ("Pipeline", "concat", "mix", "zip"),
     "silva.plan.expr": ("Expr", "col"),
     "silva.plan.function": ("batched", "impure", "owns", "stateful"),
+    "silva.plan.law": ("Law", "laws", "register_law"),
     "silva.plan.operator": ("Operator", "register_operator"),
     "silva.run.failures": ("Skip", "Substitute"),
     "silva.sources": (
@@ -118,6 +124,7 @@ __all__ = [
     "DeadlineError",
     "Expr",
     "FailureBudgetExceeded",
+    "Law",
     "Loader",
     "LoaderError",
     "Operator",
@@ -125,7 +132,9 @@ __all__ = [
     "Pipeline",
     "PlanError",
     "Ragged",
+    "Rewrite",
     "RowError",
+    "Rule",
     "SilvaError",
     "Skip",
     "SourceError",
@@ -144,6 +153,7 @@ __all__ = [
     "from_torch",
     "image",
     "impure",
+    "laws",
     "list",
     "merge_states",
     "mix",
@@ -158,7 +168,9 @@ __all__ = [
     "read_npy",
     "read_parquet",
     "read_tar",
+    "register_law",
     "register_operator",
+    "register_rule",
     "reshard",
     "stateful",
     "text",

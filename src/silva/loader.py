@@ -20,6 +20,7 @@ from silva.order.state import Identity, check_state, new_state
 from silva.physical import plan as physical
 from silva.physical.context import Context, Failure
 from silva.plan import node as logical
+from silva.plan.fingerprint import fingerprint
 from silva.plan.node import option
 from silva.planning.choose import Room, Speeds
 from silva.planning.planner import Planner
@@ -94,12 +95,15 @@ class Loader:
         self._failures = Failures(on_error, None if failures is None else Path(failures))
         self._planner = Planner(
             self._logical,
-            weights_of=functools.partial(_column_values, self._seed),
+            weights_of=functools.partial(_column_values, self._seed, {}),
             lanes=self._executor.lanes,
             epochs=epochs,
             workers=self._executor.workers,
             rooms=functools.partial(_rooms, self._executor, self._failures),
+            substitutes=isinstance(on_error, Substitute),
+            lenient=on_error != "raise",
         )
+        self._executor.witness = self._planner.note
         self._epoch = 0
         self._start: dict[str, Any] = {}
         self._step = 0
@@ -482,8 +486,17 @@ def _check_arguments(
         raise PlanError(f"on_error is 'raise', sv.Skip(…) or sv.Substitute(…), not {on_error!r}")
 
 
-def _column_values(seed: int, plan: logical.Node, name: str) -> np.ndarray:
-    """A whole column of a plan, read here and now: weights must be known before row 0."""
+def _column_values(
+    seed: int, read: dict[tuple[str, str], np.ndarray], plan: logical.Node, name: str
+) -> np.ndarray:
+    """A whole column of a plan, read here and now, once: weights must be known before row 0."""
+    key = (fingerprint(plan), name)
+    if key not in read:
+        read[key] = _read_column(seed, plan, name)
+    return read[key]
+
+
+def _read_column(seed: int, plan: logical.Node, name: str) -> np.ndarray:
     picked = logical.Batch(logical.Select(without_shuffles(plan), (name,)), 4096)
     loader = Loader(picked, backend="inline", seed=seed)
     parts = [batch[name] for batch in loader]

@@ -20,6 +20,7 @@ from silva.plan.schema import columns, types
 from silva.plan.show import show_plan
 from silva.plan.traits import step_reads
 from silva.plan.verify import is_batched, verify
+from silva.profile.machine import parse_bytes
 
 if TYPE_CHECKING:
     from silva.insight.explanation import Explanation
@@ -332,14 +333,38 @@ class Pipeline:
             raise PlanError(f"bucket(sizes=…) maps lengths to numbers of rows, not {sizes!r}")
         return self._add(logical.Bucket(self.plan, by, pairs, drop_last, _Pad.of(pad)))
 
-    def cache(self, folder: str | Path | None = None) -> Pipeline:
-        """Keeps rows once they are computed: in memory, or in a folder shared by later runs.
+    def cache(
+        self,
+        folder: str | Path | None = None,
+        *,
+        shared: bool = False,
+        limit: str | int | None = None,
+    ) -> Pipeline:
+        """Keeps rows once they are computed: in memory; in a folder, for later runs and other
+        processes; or with `shared=True` in the one folder that all pipelines of this user share
+        (`$SILVA_CACHE`, or else `silva/rows` where the system keeps caches).
+
+        A folder holds at most `limit` bytes, e.g. `"20GiB"`, of all pipelines that use it. When it
+        is full, the rows that save the least computing for their bytes and have not been used for
+        longest go first. Without a limit, it leaves a twentieth of the disk free.
 
         >>> import silva as sv
         >>> cached = sv.from_columns({"x": range(3)}).derive(y=lambda x: x * x).cache()
         """
+        if shared:
+            if folder is not None:
+                raise PlanError("cache(…) takes a folder or shared=True, not both")
+            from silva.run.cache_folder import default_folder
+
+            folder = default_folder()
+        if folder is None and limit is not None:
+            raise PlanError(
+                "cache(limit=…) bounds a folder: give one, or shared=True; rows in memory stay "
+                "within half of loader(memory=…)"
+            )
         path = None if folder is None else str(Path(folder))
-        return self._add(logical.Cache(self.plan, path))
+        bound = None if limit is None else parse_bytes(limit)
+        return self._add(logical.Cache(self.plan, path, bound))
 
     def options(self, **values: Any) -> Pipeline:
         """How the pipeline is run: `optimize=False` as written, `shards=12`, `seed=1`,

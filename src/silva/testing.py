@@ -2,7 +2,8 @@
 run.
 
 `assert_same_stream(pipeline)` runs a pipeline inline, on threads and in processes, with several
-numbers of workers, as written and optimised, with blocks cut in other places, and restored after
+numbers of workers, as written, optimised and with plans that change on the way, with blocks cut in
+other places, and restored after
 every batch (at some points in a fresh process). All of it must be byte-identical. Use it on
 pipelines of your own.
 """
@@ -25,8 +26,12 @@ import numpy as np
 from silva.columns import Ragged
 from silva.loader import Loader
 from silva.pipeline import Pipeline
+from silva.planning.measured import Measured
+from silva.profile.costs import Cost
 
 Digest = str
+_PLANS = 2
+"""Runs in which plans are changed at will."""
 
 
 def digest(batch: Any) -> Digest:
@@ -69,6 +74,31 @@ def cut_blocks(loader: Loader, sizes: Iterable[int]) -> Loader:
     return loader
 
 
+def replanned(loader: Loader, seed: int) -> Loader:
+    """The loader, which believes at every batch that its steps cost something else, and changes its
+    plan accordingly: other orders, with and without caches."""
+    planner, rng = loader._planner, random.Random(seed)
+
+    def imagine() -> None:
+        planner._looks = [0.0]
+        for number, run in enumerate(planner._runs):
+            source = () if run.source is None else run.source.source.columns()
+            steps = {step.id: _imagined(rng, getattr(step, "into", ())) for step in run.steps}
+            read, late = _imagined(rng, source), _imagined(rng, ())
+            planner._known[number] = Measured(read, late, steps)
+
+    if planner._runs and planner._optimizes:
+        planner._looks = [0.0]
+        planner._collect = imagine  # type: ignore[method-assign]
+        planner.write_down = lambda: None  # type: ignore[method-assign]
+    return loader
+
+
+def _imagined(rng: random.Random, columns: Iterable[str]) -> Cost:
+    sizes = {name: rng.choice((1_000, 1_000_000)) for name in columns}
+    return Cost(100, rng.randint(1, 100), 10 ** rng.uniform(-4, 1), 0.0, sizes)
+
+
 def assert_same_stream(
     pipeline: Pipeline,
     *,
@@ -90,6 +120,9 @@ def assert_same_stream(
         plan = pipeline if optimized else pipeline.options(optimize=False)
         how = "optimised" if optimized else "as written"
         _compare(reference, _loader(plan, "inline", 0, options), f"inline, {how}")
+    for seed in range(_PLANS):
+        with _loader(pipeline, "inline", 0, {"epochs": epochs, **options}) as loader:
+            _compare(reference, replanned(loader, seed), f"inline, replanned at will (seed {seed})")
     for sizes in ((1,), (3, 1, 7), (1000,)):
         cut = cut_blocks(_loader(pipeline, "inline", 0, options), sizes)
         _compare(reference, cut, f"inline, blocks of {sizes}")

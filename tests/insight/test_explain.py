@@ -41,6 +41,8 @@ Plan as written
 Rules
   drop_unread: nobody reads what these steps write
     · unread
+  shuffle_early: an order costs nothing at the source, and lets steps around it be planned together
+    · shuffle seed=3, kind=auto, window=4096
 
 Plan as run
   batch 4

@@ -7,6 +7,7 @@ read-only views of the bytes they came in.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -31,8 +32,14 @@ _ALIGN = 64
 """Buffers begin at multiples of this, where vector instructions like them."""
 
 
-def encode_columns(columns: dict[str, Column]) -> bytes:
-    """The columns, whatever their lengths, as one string of bytes."""
+def _new(size: int) -> memoryview:
+    return memoryview(bytearray(size))
+
+
+def encode_columns(
+    columns: dict[str, Column], allocate: Callable[[int], memoryview] = _new
+) -> memoryview:
+    """The columns, whatever their lengths, as one string of bytes, in memory from `allocate`."""
     writer = _Writer()
     contents = []
     for name, column in columns.items():
@@ -45,10 +52,10 @@ def encode_columns(columns: dict[str, Column]) -> bytes:
                 "`.cache(…)` before the step that makes the column, drop the column, or keep rows "
                 "in memory with `.cache()`"
             ) from None
-    return writer.joined(contents)
+    return writer.joined(contents, allocate)
 
 
-def decode_columns(data: bytes) -> dict[str, Column]:
+def decode_columns(data: bytes | memoryview) -> dict[str, Column]:
     """The columns that `encode_columns` wrote, equal in kind, type and bytes."""
     length = int.from_bytes(data[:8], "little")
     contents, spans = msgspec.msgpack.decode(memoryview(data)[8 : 8 + length])
@@ -65,19 +72,28 @@ class _Writer:
     """Gathers buffers; columns are described by their numbers."""
 
     def __init__(self) -> None:
-        self._buffers: list[memoryview] = []
+        self._buffers: list[list[memoryview]] = []
+        """Each in the parts that are to be joined."""
 
-    def joined(self, contents: list[Any]) -> bytes:
+    def joined(self, contents: list[Any], allocate: Callable[[int], memoryview]) -> memoryview:
         spans, end = [], 0
-        for buffer in self._buffers:
-            spans.append((end, buffer.nbytes))
-            end += _aligned(buffer.nbytes)
+        for parts in self._buffers:
+            size = sum(part.nbytes for part in parts)
+            spans.append((end, size))
+            end += _aligned(size)
         head = msgspec.msgpack.encode([contents, spans])
-        parts: list[Any] = [len(head).to_bytes(8, "little"), head]
-        parts.append(bytes(_aligned(8 + len(head)) - 8 - len(head)))
-        for buffer in self._buffers:
-            parts += [buffer, bytes(_aligned(buffer.nbytes) - buffer.nbytes)]
-        return b"".join(parts)
+        out = allocate(_aligned(8 + len(head)) + end)
+        end = 0
+        for parts in [
+            [memoryview(len(head).to_bytes(8, "little")), memoryview(head)],
+            *self._buffers,
+        ]:
+            for part in parts:
+                out[end : end + part.nbytes] = part
+                end += part.nbytes
+            out[end : _aligned(end)] = bytes(_aligned(end) - end)
+            end = _aligned(end)
+        return out.toreadonly()
 
     def column(self, column: Column) -> list[Any]:
         match column:
@@ -96,14 +112,13 @@ class _Writer:
                 return self._values(column)
         raise CannotEncode(f"a column of kind {type(column).__name__}")
 
-    def _buffer(self, data: Any) -> int:
-        self._buffers.append(memoryview(data).cast("B"))
+    def _buffer(self, *parts: Any) -> int:
+        self._buffers.append([memoryview(part).cast("B") for part in parts])
         return len(self._buffers) - 1
 
     def _array(self, data: np.ndarray) -> list[Any]:
         described = encode_dtype(data.dtype)
-        flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8) if data.nbytes else b""
-        return [described, list(data.shape), self._buffer(flat)]
+        return [described, list(data.shape), self._buffer(_flat(data))]
 
     def _optional(self, data: np.ndarray | None) -> list[Any] | None:
         return None if data is None else self._array(data)
@@ -131,7 +146,11 @@ class _Writer:
         if not plain or any(not x.flags.c_contiguous for x in items):
             return ["values", self._buffer(encode_items(items, column.kinds))]
         each = [[encode_dtype(x.dtype), list(x.shape)] for x in items]
-        return ["arrays", each, self._buffer(b"".join([x.tobytes() for x in items]))]
+        return ["arrays", each, self._buffer(*map(_flat, items))]
+
+
+def _flat(data: np.ndarray) -> Any:
+    return np.ascontiguousarray(data).reshape(-1).view(np.uint8) if data.nbytes else b""
 
 
 def _column(described: list[Any], buffers: list[memoryview]) -> Column:

@@ -3,24 +3,25 @@ undone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from silva.insight.words import WIDTH, tidy, times, wrapped
-from silva.optimize.runner import Outcome
+from silva.optimize.rule import Outcome
 from silva.planning.choose import Choice
+from silva.planning.compare import Difference
 
 _CHOICES = {
     "order": "rows that are dropped early cost nothing later, by what was measured",
     "cache": "what is kept need not be computed again, by what was measured",
 }
-_NEEDS_CLOSE = 'needs options(fidelity="close")'
+_APART = "how far the plan as run is from the plan as written, on the rows that were compared"
 
 
 @dataclass(frozen=True)
 class Decision:
-    kind: Literal["rule", "choice"]
+    kind: Literal["rule", "choice", "check"]
     name: str
     reason: str
     notes: tuple[str, ...]
@@ -51,22 +52,33 @@ def decisions(
     choices: Iterable[Choice],
     rejected: Iterable[str],
     gains: Sequence[float] = (),
+    unchecked: Collection[str] = (),
+    apart: Iterable[Difference] = (),
 ) -> tuple[Decision, ...]:
-    """All that changed the plan, and what would have; `gains` are those measured of stages whose
-    steps changed while they ran."""
-    found = [_rule(outcome) for outcome in outcomes if outcome.applied or outcome.notes]
+    """All that changed the plan, and what would have.
+
+    `gains` are those measured of stages whose steps changed while they ran, `unchecked` the rules
+    that are compared with the plan as written before they are used, and `apart` what came of that
+    for those that are close.
+    """
+    found = [_rule(outcome, unchecked) for outcome in outcomes]
     measured = gains[0] if len(gains) == 1 else None
     found += [_choice(choice, measured) for choice in choices]
+    differs = tuple(map(str, apart))
+    if differs:
+        found.append(Decision("check", "close", _APART, differs, True))
     for text in rejected:
         name, _, why = text.partition(": ")
         found.append(Decision("choice", name, _CHOICES.get(name, name), (), False, why))
     return tuple(found)
 
 
-def _rule(outcome: Outcome) -> Decision:
-    why = None if outcome.applied else getattr(outcome, "why", None) or _NEEDS_CLOSE
+def _rule(outcome: Outcome, unchecked: Collection[str]) -> Decision:
+    rule, why = outcome.rule, outcome.why
+    if outcome.applied and rule.name in unchecked:
+        why = "it is first compared on rows of the source"
     notes = tuple(map(tidy, outcome.notes))
-    return Decision("rule", outcome.rule.name, outcome.rule.reason, notes, outcome.applied, why)
+    return Decision("rule", rule.name, rule.reason, notes, why is None, why)
 
 
 def _choice(choice: Choice, measured: float | None) -> Decision:

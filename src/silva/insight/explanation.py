@@ -132,4 +132,11 @@ def decisions_of(loader: Any) -> tuple[Decision, ...]:
         for lane in lanes
         if lane.earlier is not None and lane.average().seconds
     ]
-    return decisions(loader.outcomes, planner.choices, planner.rejected, gains)
+    return decisions(
+        loader.outcomes,
+        planner.choices,
+        planner.rejected,
+        gains,
+        planner.unchecked,
+        planner.apart,
+    )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from silva.insight.words import plural
+from silva.insight.words import plural, size
 from silva.io.source import may_hold
 from silva.order.positions import DrawRows, Map, Permute, PermuteWindows, Range
 from silva.physical import plan as physical
+from silva.plan import node as logical
 from silva.plan.show import show_node
 
 
@@ -29,13 +30,18 @@ def node_line(node: Any) -> str:
         case physical.Skip():
             return f"skip {node.count}"
         case physical.CacheRows():
-            return f"cache {'in memory' if node.folder is None else 'on disk'}"
+            return _cache(node.spec)
         case physical.Batch() | physical.Bucket() | physical.Pack() | physical.Mix():
             return show_node(node.spec)
         case physical.Zip():
             return f"zip {node.stop}"
         case _:
             return type(node).__name__.lower()
+
+
+def _cache(spec: logical.Cache) -> str:
+    limit = "" if spec.limit is None else f", at most {size(spec.limit)} of all pipelines"
+    return "cache in memory" if spec.folder is None else f"cache on disk{limit}"
 
 
 def _indexed(feed: physical.IndexedFeed) -> str:

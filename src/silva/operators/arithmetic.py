@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+import silva.operators.arithmetic_laws  # noqa: F401  registers them
 from silva.columns import Array, Column, Values
 from silva.order.draws import Draw
 from silva.plan.operator import Operator, register_operator

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import cv2
 
+import silva.operators.image_laws  # noqa: F401  registers them
 from silva.operators._image import colour, decode, encode, filters, geometry, pixels, scene
 from silva.operators._image.geometry import moving
 from silva.operators._image.shrink import shrinking

@@ -5,6 +5,7 @@ What they mean is said where they are written, in `list_expr`; the kernels are i
 
 from __future__ import annotations
 
+import silva.operators.list_laws  # noqa: F401  registers them
 from silva.operators._features import lists, numbers
 from silva.operators.list_expr import ListExpr, list
 from silva.operators.num import of_one_column

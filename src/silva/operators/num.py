@@ -5,6 +5,7 @@ What they mean is said where they are written, in `num_expr`; the kernels are in
 
 from __future__ import annotations
 
+import silva.operators.num_laws  # noqa: F401  registers them
 from silva.columns import Column
 from silva.operators._features import numbers
 from silva.operators._features.arguments import Params

@@ -6,6 +6,7 @@ What the operators mean is said where they are written, in `text_expr`.
 
 from __future__ import annotations
 
+import silva.operators.text_laws  # noqa: F401  registers them
 from silva.operators._text import letters, tokens
 from silva.operators._text.tokenize import tokenize
 from silva.operators.text_expr import TextExpr, TokensExpr, text

@@ -23,7 +23,9 @@ def evaluate(
     places: np.ndarray | None,
     key: tuple[int | str, ...],
 ) -> Column:
-    """The column that `term` derives; random operators draw by `key` and their place in it."""
+    """The column that `term` derives. Random operators draw by `key` (seed, epoch, step) and their
+    place in the term, or by the step and place that they are pinned to. A part that stands in
+    several places of the term is one value, computed once."""
     made: dict[int, Column] = {}
     waiting: dict[int, tuple[Column, list[Step]]] = {}
     """Chains of row kernels that are not run yet: by their last term, the input and the steps."""
@@ -34,6 +36,8 @@ def evaluate(
         return made[id(part)]
 
     for index, part in enumerate(expr.walk(term)):
+        if id(part) in made or id(part) in waiting:
+            continue
         match part:
             case expr.Col():
                 column = columns[part.name]
@@ -44,7 +48,8 @@ def evaluate(
                 made[id(part)] = Array(ids)
             case expr.Call():
                 found = operator(part.op)
-                draw = Draw(stream_key(*key, index) if found.random else (0, 0), ids, places)
+                draws = (*key, index) if part.draw is None else (*key[:-1], *part.draw)
+                draw = Draw(stream_key(*draws) if found.random else (0, 0), ids, places)
                 params, first = dict(part.params), part.args[0] if part.args else None
                 if isinstance(found.kernel, RowKernel) and first is not None:
                     start, steps = waiting.get(id(first)) or (value(first), [])

@@ -262,7 +262,7 @@ class Lowering:
             )
         chain.steps.append(Project(tuple((n, n) for n in names)))
         segment = self._segment(chain, skips=False)  # a cache wants an answer for every row
-        return _Chain(physical.CacheRows(segment, node.folder, fingerprint(node.input)))
+        return _Chain(physical.CacheRows(segment, node, fingerprint(node.input)))
 
     def _close(self, chain: _Chain, names: tuple[str, ...], wanted: frozenset[str]) -> Any:
         kept = tuple(n for n in names if n in wanted)

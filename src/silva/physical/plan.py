@@ -91,7 +91,7 @@ class CacheRows:
     """Rows kept by identity; `input` runs only for rows that are not there yet."""
 
     input: Segment
-    folder: str | None
+    spec: logical.Cache
     fingerprint: str
 
 

@@ -8,7 +8,7 @@ what `sv.col("x")` returns: it overloads Python's operators and builds that data
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, Union
 
 from silva.errors import PlanError
@@ -38,6 +38,9 @@ class Call:
     """The operator's registered name, e.g. `image.resize`."""
     args: tuple[Term, ...]
     params: tuple[tuple[str, Any], ...] = ()
+    draw: tuple[str, int] | None = field(default=None, repr=False)
+    """Of a random call that may be moved: the step it was written in and its place there, by which
+    it draws. None while it stands where it was written."""
 
 
 def walk(term: Term) -> Iterator[Term]:
@@ -54,10 +57,38 @@ def columns_read(term: Term) -> tuple[str, ...]:
 
 
 def rebuild(term: Term, change: Callable[[Term], Term]) -> Term:
-    """The term with `change` applied to every part, arguments first."""
-    if isinstance(term, Call):
-        term = replace(term, args=tuple(rebuild(arg, change) for arg in term.args))
-    return change(term)
+    """The term with `change` applied to every part, arguments first. A part that stands in several
+    places is changed once, and stays one part; what does not change stays the same object."""
+    made: dict[int, Term] = {}
+
+    def visit(part: Term) -> Term:
+        if id(part) not in made:
+            new = part
+            if isinstance(part, Call):
+                args = tuple(visit(arg) for arg in part.args)
+                if any(a is not b for a, b in zip(args, part.args, strict=True)):
+                    new = replace(part, args=args)
+            made[id(part)] = change(new)
+        return made[id(part)]
+
+    return visit(term)
+
+
+def pinned(term: Term, step: str, is_random: Callable[[Call], bool]) -> Term:
+    """The term with every random call bound to the draws that it has where it stands, in `step`, so
+    that they stay the same wherever it is moved to."""
+    made: dict[int, Term] = {}
+    for place, part in enumerate(walk(term)):
+        if id(part) in made:
+            continue
+        made[id(part)] = part
+        if isinstance(part, Call):
+            args = tuple(made[id(arg)] for arg in part.args)
+            moved = any(a is not b for a, b in zip(args, part.args, strict=True))
+            draw = (step, place) if part.draw is None and is_random(part) else part.draw
+            if moved or draw is not part.draw:
+                made[id(part)] = replace(part, args=args, draw=draw)
+    return made[id(term)]
 
 
 def width(term: Term) -> int:

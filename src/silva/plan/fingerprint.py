@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from silva.plan.expr import Expr
+from silva.plan.expr import Call, Expr
 from silva.plan.function import Function, Stateful
-from silva.plan.node import Node, Options, Source
+from silva.plan.node import Cache, Node, Options, Source
 
 
 def fingerprint(node: Node) -> str:
@@ -67,8 +67,8 @@ class _Hasher:
             value = getattr(node, field.name)
             if isinstance(value, Node) or field.name in ("many", "source"):
                 continue
-            if isinstance(node, Source) and field.name == "columns":
-                continue  # which columns are read is how, not what
+            if isinstance(node, Cache) or (isinstance(node, Source) and field.name == "columns"):
+                continue  # where rows are kept and which columns are read is how, not what
             if isinstance(node, Options):
                 value = tuple(pair for pair in value if _means(*pair))
             self._write("field", field.name.encode())
@@ -134,6 +134,8 @@ class _Hasher:
         elif dataclasses.is_dataclass(value):
             self._write("data", type(value).__qualname__.encode())
             for field in dataclasses.fields(value):
+                if isinstance(value, Call) and field.name == "draw" and value.draw is None:
+                    continue  # a plan as written has the identity of what was written
                 self.add(getattr(value, field.name), f"{name}.{field.name}")
         elif isinstance(value, types.BuiltinFunctionType) or _is_library(type(value)):
             self._add_library_object(value, name)

@@ -177,6 +177,8 @@ class Cache(Node):
     input: Node
     folder: str | None
     """None keeps rows in memory."""
+    limit: int | None = None
+    """Bytes that the folder may hold, of all pipelines together; None for what the disk has."""
 
 
 @dataclass(frozen=True)

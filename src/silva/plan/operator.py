@@ -60,6 +60,12 @@ def operator(name: str) -> Operator:
         raise PlanError(f"there is no operator called {name!r}") from None
 
 
+def import_built_in() -> None:
+    """Imports the built-in operators of every kind, for those who ask what there is."""
+    for kind in ("arithmetic", "audio", "image", "list", "num", "text"):
+        _import_kind(kind)
+
+
 def _import_kind(kind: str) -> None:
     import importlib
     import importlib.util

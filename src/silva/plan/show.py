@@ -81,7 +81,8 @@ def _details(node: Node) -> str:
         case Bucket():
             return f"by {node.by}: " + ", ".join(f"≤{n}→{rows}" for n, rows in node.sizes)
         case Cache():
-            return "in memory" if node.folder is None else "on disk"
+            limit = "" if node.limit is None else f", limit={node.limit:,} bytes"
+            return "in memory" if node.folder is None else f"on disk{limit}"
         case Options():
             return ", ".join(f"{k}={v!r}" for k, v in node.values)
         case Mix():

@@ -6,15 +6,22 @@ new plan is opened at the state after the batch that was handed out last.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from silva.optimize.runner import optimize
+from silva.columns.owned import owned
+from silva.optimize.runner import Outcome, optimize
 from silva.optimize.runs import Run, runs
+from silva.physical.context import Context
 from silva.physical.lower import Lowering, WeightsOf
-from silva.physical.twins import with_written
+from silva.physical.stage import Result
+from silva.physical.twins import segments, with_written
 from silva.plan.node import Filter, Node, option
+from silva.planning.check import Check, Verdict, Witness, Witnesses
 from silva.planning.choose import Choice, Room, choose
+from silva.planning.compare import Difference
 from silva.planning.measured import Measured, from_book, from_lanes, write_down
 from silva.profile.book import Book
 from silva.run.lane import Lane
@@ -37,25 +44,72 @@ class Planner:
         epochs: int | None,
         workers: int,
         rooms: Callable[[], tuple[Room, ...]],
+        substitutes: bool = False,
+        lenient: bool = False,
     ) -> None:
+        """`substitutes`: something is put in the place of bad rows; `lenient`: they do not end the
+        run."""
         self._written = written
         self._weights_of = weights_of
         self._lanes = lanes
         self._epochs = epochs
         self._workers = workers
         self._rooms = rooms
+        self._substitutes = substitutes
+        self._lenient = lenient
         self._optimizes = bool(option(written, "optimize", True))
         self._disabled = frozenset(option(written, "disable", ()))
-        self._ruled, self.outcomes = optimize(written)
-        self.plan, self._twin = self._ruled, self._ruled
         self.choices: tuple[Choice, ...] = ()
         self.rejected: list[str] = []
+        self.refuted: dict[str, str] = {}
+        """Rules and laws that gave something else on real rows, and what."""
+        self.apart: tuple[Difference, ...] = ()
+        """How far close laws are from the plan as written, on real rows."""
         self._book = Book()
-        self._runs = list(runs(self._ruled))
-        self._known = [Measured() for _ in self._runs]
+        self._runs: list[Run] = []
+        self._known: list[Measured] = []
         self._started = False
-        self._physical: Any = None
+        full, self.outcomes = self._optimized(frozenset())
+        applied = [o.rule for o in self.outcomes if o.applied and o.numeric]
+        self._suspects = [rule.name for rule in applied if rule.exact]
+        self._close = [rule.name for rule in applied if not rule.exact]
+        self._witnesses: Witnesses | None = Witnesses() if applied else None
+        self._watched: frozenset[str] | None = None
+        self._check: Check | None = None
+        base = self._optimized(frozenset(self._suspects))[0] if self._suspects else full
+        self._begin(base)
         self._looks = list(_LOOKS) if self._optimizes and self._may_choose() else []
+
+    def _optimized(self, without: frozenset[str]) -> tuple[Node, list[Outcome]]:
+        return optimize(self._written, without, self._substitutes)
+
+    def _named(self) -> Node:
+        """The plan with steps as they were written: an error shall name what the user wrote."""
+        changed = [o.rule for o in self.outcomes if o.applied and o.rule.exact]
+        names = [rule.name for rule in changed if rule.numeric or rule.merges]
+        return self._optimized(frozenset(names))[0]
+
+    def _begin(self, base: Node) -> None:
+        """From now on plans are made of `base`; what is known of steps that are in it stays."""
+        before = {
+            step.id: (step.step, known.steps[step.id])
+            for run, known in zip(self._runs, self._known, strict=True)
+            for step in run.steps
+            if step.id in known.steps
+        }
+        reads = [(known.read, known.late) for known in self._known]
+        self._ruled = self.plan = base
+        self._twin = base if self._lenient or not self._optimizes else self._named()
+        self._runs = list(runs(base))
+        self._known = [Measured() for _ in self._runs]
+        for number, (run, known) in enumerate(zip(self._runs, self._known, strict=True)):
+            if number < len(reads):
+                known.read, known.late = reads[number]
+            for step in run.steps:
+                was, cost = before.get(step.id, (None, None))
+                if cost is not None and was == step.step:
+                    known.steps[step.id] = cost
+        self._physical: Any = None
 
     # The plan.
 
@@ -79,7 +133,13 @@ class Planner:
     @property
     def settled(self) -> bool:
         """Nothing more will change."""
-        return not self._looks
+        return not self._looks and self._witnesses is None and self._check is None
+
+    @property
+    def unchecked(self) -> frozenset[str]:
+        """Rules and laws that are not used yet: the check of them is still to come."""
+        waits = self._witnesses is not None or self._check is not None
+        return frozenset(self._suspects) if waits else frozenset()
 
     def _may_choose(self) -> bool:
         """Whether there is anything to choose."""
@@ -99,17 +159,79 @@ class Planner:
 
     def due(self) -> bool:
         """Whether it is time to look at the plan again."""
+        if self._check is not None and self._check.verdict is not None:
+            return True
         return bool(self._looks) and self._busy() >= self._looks[0]
 
     def _busy(self) -> float:
         return sum(lane.stats.busy for lane in self._lanes.values())
 
     def look(self, epoch: int) -> bool:
-        """Takes in what was measured; whether the plan is another now."""
+        """Takes in what was measured and checked; whether the plan is another now."""
+        plan = self.plan
         spent = self._busy()
         self._looks = [at for at in self._looks if at > spent]
         self._collect()
-        return self._choose(epoch)
+        if self._check is not None and self._check.verdict is not None:
+            self._conclude(self._check.verdict)
+        self._choose(epoch)
+        return self.plan != plan
+
+    # Checking.
+
+    def note(self, node: Any, payload: Any, context: Context, result: Result) -> bool:
+        """Sees a block of the run; whether more are wanted."""
+        witnesses = self._witnesses
+        if witnesses is None:
+            return False
+        if self._watched is None:
+            self._watched = self._changed_stages()
+        usable = not (result.failures or result.seeded or result.moved or result.again)
+        if node.name in self._watched and usable and witnesses.wants(node.name):
+            block = result.block  # a batch is the trainer's to change
+            own = {name: owned(column) for name, column in block.columns.items()}
+            witness = Witness(node.name, node.stage, payload, context, block.with_columns(own))
+            witnesses.note(witness)
+        if not self._watched or witnesses.enough_of(sorted(self._watched)):
+            self._begin_check(witnesses.kept)
+            return False
+        return True
+
+    def _changed_stages(self) -> frozenset[str]:
+        """The stages that rewrites which rest on numbers have changed."""
+        others = [frozenset(), frozenset([*self._suspects, *self._close])]
+        now = {s.name: s.stage.steps for s in segments(self.physical())}
+        return frozenset(
+            s.name
+            for without in others
+            for s in segments(self._plan_without(without))
+            if s.stage.steps != now.get(s.name)
+        )
+
+    def _plan_without(self, names: frozenset[str]) -> Any:
+        return self._lower(self._optimized(names)[0])
+
+    def _begin_check(self, kept: list[Witness]) -> None:
+        """Beside the loop; on its own thread where nothing is to run beside it."""
+        self._witnesses = None
+        self._check = Check(kept, self._suspects, self._close, self._plan_without)
+        if self._workers:
+            self._check.start()
+        else:
+            self._check.run()
+
+    def _conclude(self, verdict: Verdict) -> None:
+        """Uses what has passed."""
+        self._check = None
+        self.refuted, self.apart = verdict.refuted, verdict.apart
+        base, outcomes = self._optimized(frozenset(self.refuted))
+        self.outcomes = [
+            replace(o, why=f"differs on these rows: {self.refuted[o.rule.name]}")
+            if o.rule.name in self.refuted
+            else o
+            for o in outcomes
+        ]
+        self._begin(base)
 
     def _collect(self) -> None:
         lanes = list(self._lanes.values())
@@ -117,7 +239,7 @@ class Planner:
             seen = from_lanes(lanes, run.steps)
             self._known[number] = self._known[number].updated(seen)
 
-    def _choose(self, epoch: int) -> bool:
+    def _choose(self, epoch: int) -> None:
         left = 1 if self._epochs is None else max(self._epochs - epoch, 1)
         chosen = choose(
             self._ruled,
@@ -128,10 +250,8 @@ class Planner:
             reorders="order" not in self._disabled and not self._fails(),
         )
         self.choices = chosen.choices
-        if chosen.plan == self.plan:
-            return False
-        self.plan, self._twin, self._physical = chosen.plan, chosen.twin, None
-        return True
+        if chosen.plan != self.plan:
+            self.plan, self._twin, self._physical = chosen.plan, chosen.twin, None
 
     def _fails(self) -> bool:
         """Whether steps that were moved fail on rows that a filter would have dropped."""
@@ -147,7 +267,7 @@ class Planner:
 
     def write_down(self) -> None:
         """Keeps what was measured for later runs, where it took long enough to matter."""
-        if not self._optimizes or self._busy() < _WORTH_KEEPING:
+        if not self._optimizes or self._busy() < _WORTH_KEEPING or sys.is_finalizing():
             return
         self._collect()
         for run, known in zip(self._runs, self._known, strict=True):

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from silva.columns import Column, concat
+from silva.columns import Column, Grouped, concat
 from silva.physical.stage import Result
 
 
@@ -50,7 +50,9 @@ class Entries:
         return Entries(counts, result.block.columns, result.block.places, result.subs)
 
     def take(self, picked: np.ndarray) -> Entries:
-        """The entries at these places, in this order."""
+        """The entries at these places, in this order; not copied where they are neighbours."""
+        if len(picked) and (np.diff(picked) == 1).all():
+            return self.slice(int(picked[0]), int(picked[-1]) + 1)
         counts = self.counts[picked]
         ends = np.cumsum(counts)
         total = int(ends[-1]) if len(ends) else 0
@@ -60,6 +62,17 @@ class Entries:
             {name: column.take(rows) for name, column in self.columns.items()},
             None if self.places is None else self.places[rows],
             tuple(part[rows] for part in self.subs),
+        )
+
+    def slice(self, start: int, stop: int) -> Entries:
+        if start == 0 and stop >= len(self):
+            return self
+        first, rows = int(self.counts[:start].sum()), int(self.counts[start:stop].sum())
+        return Entries(
+            self.counts[start:stop],
+            {name: _cut(column, first, first + rows) for name, column in self.columns.items()},
+            None if self.places is None else self.places[first : first + rows],
+            tuple(part[first : first + rows] for part in self.subs),
         )
 
     @staticmethod
@@ -82,6 +95,12 @@ class Entries:
         if not self.subs and (self.counts == 1).all():
             return None
         return np.repeat(np.arange(len(self)), self.counts)
+
+
+def _cut(column: Column, start: int, stop: int) -> Column:
+    """Rows of a column without what only other rows need."""
+    part = column.slice(start, stop)
+    return part.compact() if isinstance(part, Grouped) else part
 
 
 Parts = list[tuple[np.ndarray, Entries]]

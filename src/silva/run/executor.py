@@ -89,6 +89,8 @@ class Executor:
         """Block sizes to use instead of the lanes' own choice: tests move block borders by it."""
         self.keep: Callable[[Any, Any], None] | None = None
         """Is shown every input of every stage: who replays them keeps some."""
+        self.witness: Callable[[Any, Any, Context, Result], bool] | None = None
+        """Sees the first blocks, as long as it wants more, to check other plans on."""
         self.epochs: int | None = None
         """Epochs that there will be, where somebody said so."""
         self.segments = 1
@@ -144,15 +146,28 @@ class Executor:
                 if unordered:
                     trail = source.overtaking(trail, rows, [entry[0] for entry in window])
                 lane.learn(result, rows)
+                if self.witness and not self.witness(node, task.payload, context, result):
+                    self.witness = None
                 if lane.rows_left is not None:
                     lane.rows_left -= rows
                 lane.decide()
                 given = monotonic()
+                self._adjust(lane, given)
                 yield trail, result
                 lane.returned(given, starting=isinstance(pool, ProcessPool) and not pool.ready)
         finally:
             for _, task, _, _ in window:
                 task.cancelled = True
+
+    def _adjust(self, lane: Lane, now: float) -> None:
+        """Uses as many workers as the trainer's demand needs; stages on one pool share them."""
+        if lane.backend == "inline" or lane.workers < 2:
+            return
+        lane.width.look(now, lane.stats.starved, lane.stats.busy)
+        pool = self._pools.get(lane.backend)
+        if pool is not None:
+            sharing = [other for other in self.lanes.values() if other.backend == lane.backend]
+            pool.use(min(pool.width, sum(other.width.now for other in sharing)))
 
     def _admits(self, lane: Lane, window: deque[tuple[Any, Task, Pool, int]]) -> bool:
         done, running, rows = 0, 0, 0
@@ -249,7 +264,7 @@ class Executor:
     def row_store(self, node: physical.CacheRows) -> RowStore:
         """The rows that a cache keeps, for as long as the loader lives: a plan that is lowered
         again finds them. Two sources are two, even where their fingerprints say little."""
-        key = (node.folder, node.fingerprint, id(cached_source(node)))
+        key = (node.spec.folder, node.fingerprint, id(cached_source(node)))
         if key not in self._stores:
             self._stores[key] = open_store(node, self._room)
         return self._stores[key]

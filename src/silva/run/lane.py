@@ -14,6 +14,7 @@ from silva.profile.costs import Cost
 from silva.profile.gil import GilProbe
 from silva.profile.machine import Machine
 from silva.run.forecast import Counters, Forecasts
+from silva.run.width import Width
 
 _BLOCK_SECONDS = 0.05
 """Long enough to hide what a block costs to hand over, short enough to start and stop quickly."""
@@ -78,6 +79,8 @@ class Lane:
         self.decided = backend is not None or workers == 0
         self.reason = "as asked for" if backend or not workers else "measuring"
         self.workers = workers
+        self.width = Width(max(workers, 1))
+        """Of the workers, how many are used."""
         self.budget = budget
         self.align = 1
         self.rows_left: int | None = None
@@ -135,11 +138,12 @@ class Lane:
         if expected > self.budget:
             self.stats.blocked += 1
             return False
-        if blocks < 2 * self.workers + 1:
+        width = self.width.now
+        if blocks < 2 * width + 1:
             return True
         if self.stats.blocks < _FIRST_BLOCKS or blocks >= _MOST_BLOCKS:
             return False  # blocks are small as long as little is known: no need for many
-        return rows < 2 * self.need_rows + self.workers * self.next_rows()
+        return rows < 2 * self.need_rows + width * self.next_rows()
 
     def learn(self, result: Result, rows_in: int) -> None:
         """Takes note of a finished block."""
@@ -226,10 +230,14 @@ class Lane:
 
     def _predict(self) -> None:
         """Says now how fast the stage will be, to be judged later."""
+        width = 0 if self.backend == "inline" else self.width.now
+        made = self.forecasts.first
+        if made is not None and made.workers != width:
+            self.forecasts.forget()
         lock_known = self.probe is None or self.probe.seconds or self.backend != "threads"
         if self.decided and lock_known and self.forecasts.due(self.counters):
-            prediction = predict(self.average(), self.backend, self.workers, Machine.here().cpus)
-            self.forecasts.add(prediction, self.backend, self.workers, self.counters)
+            prediction = predict(self.average(), self.backend, width, Machine.here().cpus)
+            self.forecasts.add(prediction, self.backend, width, self.counters)
 
     @property
     def counters(self) -> Counters:

@@ -10,24 +10,28 @@ from typing import Any
 
 from silva.physical import plan as physical
 from silva.plan.fingerprint import opaque_parts
+from silva.run.about import about_rows
 from silva.run.diskstore import DiskStore
 from silva.run.rowstore import MemoryStore, Room, RowStore
 
 
 def open_store(node: physical.CacheRows, room: Room) -> RowStore:
     """The store of a cache: in its folder, if it has one and its rows can be told from others."""
-    if node.folder is None:
+    folder = node.spec.folder
+    if folder is None:
         return MemoryStore(room)
     source = cached_source(node)
     culprit = _unstable(node, source)
     if culprit is not None:
         warnings.warn(
-            f"cache({node.folder!r}) keeps rows in memory, for this loader only: {culprit}, so a "
+            f"cache({folder!r}) keeps rows in memory, for this loader only: {culprit}, so a "
             "later run could not tell whether rows on disk are still its own",
             stacklevel=2,
         )
         return MemoryStore(room)
-    return DiskStore(Path(node.folder).absolute(), node.fingerprint + _modified(source), room)
+    about = about_rows(node, source.describe())
+    fingerprint = node.fingerprint + _modified(source)
+    return DiskStore(Path(folder).absolute(), fingerprint, about, room, node.spec.limit)
 
 
 def cached_source(node: physical.CacheRows) -> Any:

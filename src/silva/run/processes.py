@@ -51,6 +51,7 @@ _ONE_THREAD = dict.fromkeys(
 class ProcessPool:
     def __init__(self, width: int) -> None:
         self.width = width
+        self._used = width
         self._owner = os.getpid()
         self._tasks: deque[Task] = deque()
         self._changed = threading.Condition()
@@ -83,7 +84,7 @@ class ProcessPool:
             if self._broken is not None:
                 raise self._broken
             self._tasks.append(task)
-            self._changed.notify()
+            self._changed.notify_all() if self._used < self.width else self._changed.notify()
 
     def _pickled(self, stage: Runs) -> tuple[int, bytes]:
         number = id(stage)
@@ -106,7 +107,7 @@ class ProcessPool:
             if task.runs == 1 and not waits and _may_repeat(task.stage):
                 self._tasks.appendleft(task)
                 self._raced = True
-                self._changed.notify()
+                self._changed.notify_all()
 
     def wait(self, task: Task, on_idle: Callable[[float], None]) -> None:
         began = time.monotonic()
@@ -118,6 +119,12 @@ class ProcessPool:
             for keeper in self._keepers:
                 keeper.end_if_useless()
             on_idle(time.monotonic() - began)
+
+    def use(self, count: int) -> None:
+        if count != self._used:
+            with self._changed:
+                self._used = count
+                self._changed.notify_all()
 
     def stacks(self) -> str:
         return "\n".join(keeper.stacks() for keeper in self._keepers)
@@ -207,7 +214,7 @@ class _Keeper:
         pool = self._pool
         with pool._changed:
             while not pool._closing:
-                while pool._tasks:
+                while pool._tasks and self._may_take(pool._tasks[0]):
                     task = pool._tasks.popleft()
                     if not (task.cancelled or task.finished.is_set()):
                         task.runs += 1
@@ -221,6 +228,10 @@ class _Keeper:
                 if self.process is not None and self.process.poll() is not None:
                     raise EOFError
         return None
+
+    def _may_take(self, task: Task) -> bool:
+        """Whether the worker is one of those in use; all help where one is too slow."""
+        return self._number < self._pool._used or task.runs > 0
 
     def _send(self, task: Task) -> None:
         assert self._channel is not None

@@ -1,10 +1,11 @@
 """Files of kept rows: a header that says what is inside, then pages of entries.
 
-    magic · checksum of the header · length of the header · header · page · page · …
+    magic · checksum · length of the header · entries · seconds · header · page · page · …
 
 A page is read, checked and decoded as a whole, so it is small: a shuffled epoch asks for single
 rows. A file appears under its name complete or not at all (written aside, then renamed), and is
-never changed.
+never changed. What it is worth, the seconds that computing its entries took, stands at its start,
+so that a whole folder can be weighed by reading a few bytes of each file.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import os
 import struct
 import uuid
 import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -24,11 +27,13 @@ from silva.run.entries import Entries
 
 SUFFIX = ".rows"
 UNFINISHED = ".tmp"
-_MAGIC = b"silva\0r1"
+_MAGIC = b"silva\0r2"
 """The number is the version of the format."""
 _OWN = "\0"
 """Begins the names of what is not a column of the user's."""
-_START = struct.Struct("<8sIQ")
+_START = struct.Struct("<8sIQQd")
+_WORTH = struct.Struct("<QQd")
+"""The part of the start that the checksum covers, together with the header."""
 
 
 class DamagedError(Exception):
@@ -50,12 +55,15 @@ class Header(msgspec.Struct, frozen=True):
     """uint64, little-endian: the row of each entry, page after page."""
 
 
+Data = bytes | memoryview
+
+
 class Page:
     """Where a page is: in a file, or still in memory."""
 
     __slots__ = ("checked", "checksum", "data", "entries", "path", "size", "start")
 
-    def __init__(self, span: PageSpan, path: Path | None, start: int, data: bytes | None) -> None:
+    def __init__(self, span: PageSpan, path: Path | None, start: int, data: Data | None) -> None:
         self.size, self.checksum, self.entries = span.size, span.checksum, span.entries
         self.path = path
         self.start = start
@@ -67,35 +75,38 @@ class Page:
 
     def read(self) -> Entries:
         """The page's entries; raises DamagedError where they are not what was written."""
-        data = self.data
-        if data is None:
-            assert self.path is not None
-            try:
-                with self.path.open("rb") as file:
-                    file.seek(self.start)
-                    data = file.read(self.size)
-            except OSError as error:
-                raise DamagedError(f"{self.path}: {error.strerror}") from error
-            if len(data) != self.size or (not self.checked and zlib.crc32(data) != self.checksum):
-                raise DamagedError(f"{self.path}: the checksum is wrong")
-            self.checked = True
-        return _decode(data)
+        return _decode(self._bytes())
+
+    def check(self) -> None:
+        """Raises DamagedError where the page is not what was written."""
+        self._bytes()
+
+    def _bytes(self) -> Data:
+        if self.data is not None:
+            return self.data
+        assert self.path is not None
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.start)
+                data = file.read(self.size)
+        except OSError as error:
+            raise DamagedError(f"{self.path}: {error.strerror}") from error
+        if len(data) != self.size or (not self.checked and zlib.crc32(data) != self.checksum):
+            raise DamagedError(f"{self.path}: the checksum is wrong")
+        self.checked = True
+        return data
 
 
-def new_page(entries: Entries) -> Page:
-    """A page in memory."""
-    data = _encode(entries)
-    return Page(PageSpan(0, len(data), zlib.crc32(data), len(entries)), None, 0, data)
-
-
-def _encode(entries: Entries) -> bytes:
+def new_page(entries: Entries, allocate: Callable[[int], memoryview]) -> Page:
+    """A page in memory from `allocate`."""
     own = {"counts": entries.counts, "places": entries.places}
     own |= {f"sub {i}": part for i, part in enumerate(entries.subs)}
     arrays: dict[str, Column] = {_OWN + n: Array(a) for n, a in own.items() if a is not None}
-    return encode_columns({**arrays, **entries.columns})
+    data = encode_columns({**arrays, **entries.columns}, allocate)
+    return Page(PageSpan(0, len(data), zlib.crc32(data), len(entries)), None, 0, data)
 
 
-def _decode(data: bytes) -> Entries:
+def _decode(data: Data) -> Entries:
     found = decode_columns(data)
     own = {n[1:]: c.data for n, c in found.items() if n[0] == _OWN and isinstance(c, Array)}
     subs = tuple(part for name, part in own.items() if name.startswith("sub "))
@@ -103,42 +114,88 @@ def _decode(data: bytes) -> Entries:
     return Entries(own["counts"], columns, own.get("places"), subs)
 
 
-def write_file(folder: Path, fingerprint: str, pages: list[Page], keys: np.ndarray) -> Path:
-    """Writes pages that are in memory into a new file, and lets them point there."""
-    spans, end = [], 0
-    for page in pages:
-        spans.append(PageSpan(end, page.size, page.checksum, page.entries))
-        end += page.size
-    header = msgspec.msgpack.encode(Header(fingerprint, spans, keys.astype("<u8").tobytes()))
-    path = folder / f"{uuid.uuid4().hex}{SUFFIX}"
-    aside = path.with_suffix(UNFINISHED)
-    try:
-        with aside.open("xb") as file:
-            file.write(_START.pack(_MAGIC, zlib.crc32(header), len(header)))
-            file.write(header)
-            for page in pages:
-                assert page.data is not None
-                file.write(page.data)
-        os.replace(aside, path)
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise
-    for page, span in zip(pages, spans, strict=True):
-        page.path, page.data, page.checked = path, None, False
-        page.start = _START.size + len(header) + span.start
-    return path
+class NewFile:
+    """A file of pages that are in memory, to be written aside and then renamed."""
+
+    def __init__(
+        self, folder: Path, fingerprint: str, pages: list[Page], keys: np.ndarray, seconds: float
+    ) -> None:
+        """`seconds` is what computing the entries took."""
+        self._pages = pages
+        self._spans, end = [], 0
+        for page in pages:
+            self._spans.append(PageSpan(end, page.size, page.checksum, page.entries))
+            end += page.size
+        header = Header(fingerprint, self._spans, keys.astype("<u8").tobytes())
+        self._header = msgspec.msgpack.encode(header)
+        self._worth = (len(self._header), len(keys), seconds)
+        self.size = _START.size + len(self._header) + end
+        self.path = folder / f"{uuid.uuid4().hex}{SUFFIX}"
+        self._aside = self.path.with_suffix(UNFINISHED)
+
+    def reserve(self) -> None:
+        """Makes the unfinished file, at its full length: others see what it will take."""
+        with self._aside.open("xb") as file:
+            try:
+                file.truncate(self.size)
+            except OSError:
+                self._aside.unlink(missing_ok=True)
+                raise
+
+    def write(self) -> None:
+        """Writes the file, and lets the pages point there."""
+        try:
+            with self._aside.open("r+b") as file:
+                file.write(_START.pack(_MAGIC, _checksum(self._worth, self._header), *self._worth))
+                file.write(self._header)
+                for page in self._pages:
+                    assert page.data is not None
+                    file.write(page.data)
+            os.replace(self._aside, self.path)
+        except BaseException:
+            self._aside.unlink(missing_ok=True)
+            raise
+        for page, span in zip(self._pages, self._spans, strict=True):
+            page.path, page.data, page.checked = self.path, None, False
+            page.start = _START.size + len(self._header) + span.start
+
+
+@dataclass(frozen=True)
+class Start:
+    """What the first bytes of a file say."""
+
+    checksum: int
+    length: int
+    """Bytes of the header."""
+    entries: int
+    seconds: float
+    """What computing the entries took."""
+
+
+def read_start(path: Path) -> Start:
+    """Raises DamagedError where this is no file of rows; what is in it is not checked."""
+    with path.open("rb") as file:
+        return _start(path, file.read(_START.size))
+
+
+def _start(path: Path, data: bytes) -> Start:
+    if len(data) < _START.size or not data.startswith(_MAGIC):
+        raise DamagedError(f"{path}: not a file of rows in this format")
+    return Start(*_START.unpack(data)[1:])
+
+
+def _checksum(worth: tuple[int, int, float], header: bytes) -> int:
+    return zlib.crc32(header, zlib.crc32(_WORTH.pack(*worth)))
 
 
 def read_header(path: Path, fingerprint: str) -> tuple[list[Page], np.ndarray]:
     """The pages of a file, and the rows of their entries; raises DamagedError."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
-        start = file.read(_START.size)
-        if len(start) < _START.size or not start.startswith(_MAGIC):
-            raise DamagedError(f"{path}: not a file of rows in this format")
-        _, checksum, length = _START.unpack(start)
-        data = file.read(length) if length <= size else b""
-    if len(data) != length or zlib.crc32(data) != checksum:
+        start = _start(path, file.read(_START.size))
+        data = file.read(start.length) if start.length <= size else b""
+    worth = (start.length, start.entries, start.seconds)
+    if len(data) != start.length or _checksum(worth, data) != start.checksum:
         raise DamagedError(f"{path}: the checksum is wrong")
     try:
         header = msgspec.msgpack.decode(data, type=Header)
@@ -146,7 +203,7 @@ def read_header(path: Path, fingerprint: str) -> tuple[list[Page], np.ndarray]:
         raise DamagedError(f"{path}: {error}") from error
     if header.fingerprint != fingerprint:
         raise DamagedError(f"{path}: holds rows of another pipeline")
-    body = _START.size + length
+    body = _START.size + start.length
     ends = [body + span.start + span.size for span in header.pages]
     if len(header.keys) != 8 * sum(s.entries for s in header.pages) or max(ends, default=0) > size:
         raise DamagedError(f"{path}: cut short")

@@ -7,6 +7,8 @@ looking up a block is one binary search a level.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 NOWHERE = -1
@@ -42,11 +44,11 @@ class RowIndex:
             merged = [np.concatenate(pair) for pair in zip(older, newer, strict=True)]
             self._levels.append(_sorted(merged[0], merged[1]))
 
-    def forget(self, first: int, last: int) -> None:
-        """Drops every key whose place is from `first` up to, not including, `last`."""
+    def forget(self, gone: Callable[[np.ndarray], np.ndarray]) -> None:
+        """Drops every key of whose place `gone` says so."""
         kept = []
         for keys, places in self._levels:
-            stays = (places < first) | (places >= last)
+            stays = ~gone(places)
             if stays.any():
                 kept.append((keys[stays], places[stays]))
         self._levels = kept

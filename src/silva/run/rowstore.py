@@ -16,6 +16,8 @@ from silva.run.entries import Entries, Parts
 from silva.run.rowindex import NOWHERE, RowIndex
 
 _LARGEST_CHUNK = 256 << 20
+_LARGE_ENTRY = 32 << 10
+"""Copying an entry of this size takes longer than finding its chunk: merging gains nothing."""
 _KEY_BYTES = 24
 """What the index needs for a row."""
 
@@ -34,8 +36,9 @@ class RowStore(Protocol):
     def has(self, keys: np.ndarray) -> np.ndarray:
         """Which of the rows are kept."""
 
-    def add(self, keys: np.ndarray, entries: Entries) -> None:
-        """Keeps the entries of these rows, as far as there is room."""
+    def add(self, keys: np.ndarray, entries: Entries, seconds: float) -> None:
+        """Keeps the entries of these rows, as far as there is room. `seconds` is what computing
+        them took."""
 
     def read(self, keys: np.ndarray) -> Parts:
         """The entries of rows that are kept. A row whose entry turns out to be damaged is in none
@@ -83,7 +86,7 @@ class MemoryStore:
         known: np.ndarray = self._index.find(keys) != NOWHERE
         return known
 
-    def add(self, keys: np.ndarray, entries: Entries) -> None:
+    def add(self, keys: np.ndarray, entries: Entries, seconds: float) -> None:
         fresh = only_new(self, keys)
         if len(fresh) < len(keys):
             keys, entries = keys[fresh], entries.take(fresh)
@@ -103,6 +106,8 @@ class MemoryStore:
             older, newer = self._chunks[-2:]
             together = older.nbytes + newer.nbytes
             if 2 * newer.nbytes < older.nbytes or together > self._largest:
+                return
+            if newer.nbytes > _LARGE_ENTRY * len(newer):
                 return
             joined = Entries.concat([older, newer])
             for column in joined.columns.values():

@@ -93,6 +93,9 @@ class Pool(Protocol):
     def wait(self, task: Task, on_idle: Callable[[float], None]) -> None:
         """Returns once the task is finished; `on_idle(seconds waited)` is called now and then."""
 
+    def use(self, count: int) -> None:
+        """Only so many workers take tasks from now on."""
+
     def stacks(self) -> str:
         """What every worker is doing right now."""
 

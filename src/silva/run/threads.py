@@ -31,6 +31,9 @@ class InlinePool:
     def submit(self, task: Task) -> None:
         pass
 
+    def use(self, count: int) -> None:
+        pass
+
     def wait(self, task: Task, on_idle: Callable[[float], None]) -> None:
         if not task.finished.is_set():
             task.finish(
@@ -50,10 +53,10 @@ class ThreadPool:
     def __init__(self, width: int) -> None:
         self.width = width
         self._owner = os.getpid()
-        self._tasks = _Tasks()
+        self._tasks = _Tasks(width)
         self._threads = [
             threading.Thread(
-                target=_work, args=(self._tasks,), name=f"silva-worker-{i}", daemon=True
+                target=_work, args=(self._tasks, i), name=f"silva-worker-{i}", daemon=True
             )
             for i in range(width)
         ]
@@ -70,11 +73,15 @@ class ThreadPool:
             check_owner(self._owner)
             on_idle(time.monotonic() - began)
 
+    def use(self, count: int) -> None:
+        self._tasks.use(count)
+
     def stacks(self) -> str:
         return thread_stacks(self._threads)
 
     def close(self) -> None:
         self._tasks.closing = True
+        self._tasks.use(self.width)
         for _ in self._threads:
             self._tasks.queue.put(None)
         join_all(self._threads, _FAREWELL)
@@ -83,14 +90,30 @@ class ThreadPool:
 class _Tasks:
     """What threads share with their pool, and all that they hold of it: a pool can be dropped."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
         self.queue: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self.closing = False
+        self._used = width
+        self._changed = threading.Condition()
+
+    def use(self, count: int) -> None:
+        """Only the first so many threads take tasks from now on."""
+        if count != self._used:
+            with self._changed:
+                self._used = count
+                self._changed.notify_all()
+
+    def take(self, number: int) -> Task | None:
+        """The next task of a thread; None when all is over."""
+        if number >= self._used:
+            with self._changed:
+                self._changed.wait_for(lambda: number < self._used)
+        return self.queue.get()
 
 
-def _work(tasks: _Tasks) -> None:
+def _work(tasks: _Tasks, number: int) -> None:
     worker = Worker(shares_generators=True)
-    while (task := tasks.queue.get()) is not None:
+    while (task := tasks.take(number)) is not None:
         if task.cancelled or tasks.closing:
             continue
         task.started = time.monotonic()

@@ -16,10 +16,11 @@ Law: a pure step whose columns no later node reads does not change any column th
 
 from __future__ import annotations
 
+from silva.optimize.liveness import needed_below
 from silva.optimize.rewrite import Rewrite
-from silva.plan.node import Batch, Derive, Filter, MapRows, Node, Pack, Rename, Select, walk
+from silva.plan.node import Derive, Node, Rename, walk
 from silva.plan.schema import columns
-from silva.plan.traits import step_reads, traits
+from silva.plan.traits import traits
 
 NAME = "drop_unread"
 
@@ -34,29 +35,14 @@ def apply(plan: Node) -> Rewrite:
 
 def _visit(node: Node, wanted: frozenset[str], later: frozenset[str] = frozenset()) -> Node:
     """`later` are columns that a later step writes again: their place among the columns stays."""
+    below = needed_below(node, wanted)
     match node:
         case Derive() if not (wanted | later) & set(node.into) and traits(node).pure:
             return _visit(node.input, wanted, later)
         case Derive():
-            below = (wanted - set(node.into)) | set(step_reads(node.step))
             later = later | set(node.into)
-        case Filter():
-            below = wanted | set(step_reads(node.step))
-        case Select():
-            below = frozenset(node.names)
         case Rename():
             later = frozenset(columns(node.input))  # names change: keep every column's place
-            old = {new: o for o, new in node.names}
-            below = frozenset(old.get(n, n) for n in wanted)
-        case Pack():
-            below = frozenset(node.columns)
-        case MapRows() | Batch():
-            below = frozenset(columns(node.inputs[0]))
-        case _:
-            return _everything(node)
-    return node.with_inputs((_visit(node.inputs[0], frozenset(below), later),))
-
-
-def _everything(node: Node) -> Node:
-    """A node that reads all columns of its inputs, or has several."""
-    return node.with_inputs(tuple(_visit(c, frozenset(columns(c))) for c in node.inputs))
+    if below is None:
+        return node.with_inputs(tuple(_visit(c, frozenset(columns(c))) for c in node.inputs))
+    return node.with_inputs((_visit(node.inputs[0], below, later),))

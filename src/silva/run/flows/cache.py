@@ -100,9 +100,10 @@ class CachedSession(Session):
                 good[failure.row :] = False
         entries = Entries.of(result)
         if good.all():
-            self.store.add(keys, entries)
+            self.store.add(keys, entries, result.seconds)
         elif good.any():
-            self.store.add(keys[good], entries.take(np.flatnonzero(good)))
+            seconds = result.seconds * float(good.mean())
+            self.store.add(keys[good], entries.take(np.flatnonzero(good)), seconds)
 
 
 def _warn_random(step: str) -> None:
@@ -116,6 +117,7 @@ def _warn_random(step: str) -> None:
 def _assembled(run: Run, parts: Parts, computed: list[tuple[np.ndarray, Result]]) -> Result:
     """One result of what was kept and what was computed, in the order of the run."""
     parts = parts + [(rows, Entries.of(result)) for rows, result in computed]
+    parts.sort(key=lambda part: int(part[0][0]))  # often all that there is to put in order
     order = np.argsort(np.concatenate([rows for rows, _ in parts]))
     entries = Entries.concat([e for _, e in parts])
     if (np.diff(order) != 1).any():

@@ -1,0 +1,87 @@
+"""Uses a law of operators: one rule for each law.
+
+Motive: people write steps in the order that reads best. Much of a photo is turned gray and then cut
+away; a number is clipped twice because two people wrote a step each.
+
+    derive image = bytes.decode().grayscale().center_crop(224)
+      → derive image = bytes.decode().center_crop(224).grayscale()        by `crop_before_pixels`
+
+Must not fire: after `batch`, where columns have other forms; for a close law under
+`fidelity="exact"`; ever, for a law that does not hold, which is looked for only so that `explain`
+can name it.
+
+Law: the law's own equation, tested on both sides in `tests/laws/test_operator_laws.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from silva.optimize.rewrite import Rewrite
+from silva.optimize.rule import Rule
+from silva.plan import expr
+from silva.plan.function import Function
+from silva.plan.law import Law
+from silva.plan.node import Derive, Filter, Node, transform
+from silva.plan.show_steps import show_term
+from silva.plan.verify import is_batched
+
+_LONGEST = 80
+"""Characters of a note beyond which it names operators only."""
+
+
+def as_rule(law: Law) -> Rule:
+    """The rule that uses `law` wherever its left side stands."""
+    return Rule(
+        law.name,
+        lambda plan: apply(law, plan),
+        law.equation,
+        exact=law.kind == "exact",
+        numeric=True,
+        refused=f"refused: {law.fails}" if law.kind == "never" else None,
+    )
+
+
+def apply(law: Law, plan: Node) -> Rewrite:
+    """The plan with the right side of the law in place of its left side."""
+    notes: list[str] = []
+
+    def use(term: expr.Term) -> expr.Term:
+        made = law.rewrite(term) if isinstance(term, expr.Call) else None
+        if made is None:
+            return term
+        assert isinstance(term, expr.Call)
+        notes.append(_note(term, made))
+        return made
+
+    def change(node: Node) -> Node:
+        if not isinstance(node, Derive | Filter) or isinstance(node.step, Function):
+            return node
+        if is_batched(node):
+            return node
+        step = expr.rebuild(node.step, use)
+        return node if step is node.step else replace(node, step=step)
+
+    return Rewrite(transform(plan, change), tuple(notes))
+
+
+def _note(left: expr.Call, right: expr.Term) -> str:
+    """Both sides, with three dots for what they are applied to."""
+    kept = {id(part) for part in expr.walk(right)}
+    base: expr.Term = left
+    while isinstance(base, expr.Call) and base.args and id(base) not in kept:
+        base = base.args[0]
+
+    def short(part: expr.Term) -> expr.Term:
+        return expr.Col("…") if part is base else part
+
+    sides = [expr.rebuild(side, short) for side in (left, right)]
+    text = " → ".join(map(show_term, sides))
+    return text if len(text) <= _LONGEST else " → ".join(map(_names, sides))
+
+
+def _names(term: expr.Term) -> str:
+    """A chain of calls without their parameters."""
+    if not isinstance(term, expr.Call) or not term.args:
+        return show_term(term)
+    return f"{_names(term.args[0])}.{term.op.rpartition('.')[2]}()"

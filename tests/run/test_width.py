@@ -1,0 +1,57 @@
+"""The number of workers settles at what a trainer needs, and changes nothing in the stream."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+import silva as sv
+from silva.run.width import Width
+from silva.testing import stream
+
+
+@given(st.integers(2, 64), st.floats(0.01, 1.0))
+def test_the_width_settles_at_what_is_needed(most: int, share: float) -> None:
+    width, need = Width(most), share * most
+    waited = busy = 0.0
+    late_changes = 0
+    for second in range(600):
+        before = width.changes
+        width.look(float(second), waited, busy)
+        late_changes += (width.changes - before) * (second >= 400)
+        done = min(width.now, need)
+        busy += done
+        waited += 1 - done / need
+    assert width.now >= need * 0.99
+    assert width.now <= math.ceil(need / 0.8) + 1
+    assert late_changes <= 4
+
+
+@given(st.integers(2, 16), st.lists(st.floats(0.05, 1.0), min_size=2, max_size=4))
+def test_the_width_follows_a_demand_that_changes(most: int, shares: list[float]) -> None:
+    width = Width(most)
+    waited = busy = now = 0.0
+    for share in shares:
+        need = share * most
+        for _ in range(80):
+            width.look(now, waited, busy)
+            done = min(width.now, need)
+            busy, waited, now = busy + done, waited + 1 - done / need, now + 1
+        assert width.now >= need * 0.99
+
+
+def test_other_widths_give_the_same_stream() -> None:
+    pipeline = sv.from_columns({"x": range(3000)}).derive(y=lambda x, rng: x + rng.random())
+    expected = stream(pipeline.batch(10).loader(backend="inline"))
+    for backend in ("threads", "processes"):
+        with pipeline.batch(10).loader(backend=backend, workers=3) as loader:
+            found = []
+            for number, batch in enumerate(loader):
+                found.append(batch)
+                for lane in loader._executor.lanes.values():
+                    lane.width.now = 1 + number % 3
+        from silva.testing import digest
+
+        assert [digest(batch) for batch in found] == expected
