@@ -168,8 +168,8 @@ def test_the_form_of_the_data() -> None:
     assert {d["name"]: d["applied"] for d in data["decisions"]}["drop_unread"] is True
     (measured,) = data["stages"]
     assert keys(measured) == {
-        "name": "str", "backend": "str", "workers": "int", "reason": "str", "blocks": "int",
-        "rows_in": "int", "rows_out": "int", "seconds": "float", "cpu": "float",
+        "name": "str", "backend": "str", "workers": "int", "width": "int", "reason": "str",
+        "blocks": "int", "rows_in": "int", "rows_out": "int", "seconds": "float", "cpu": "float",
         "bytes_in": "float", "bytes_out": "float", "queue_fill": "float", "elapsed": "float",
         "waited": "float", "blocked": "int", "earlier": "NoneType",
         "forecast": {
@@ -219,6 +219,8 @@ def test_a_page_shows_what_was_dropped_and_what_was_moved() -> None:
     rows = sv.from_columns({"x": range(9)}).derive(y=abs_of, reads="x").filter(cheap).select("x")
     page = sv.from_columns({"x": range(9)}).derive(y=abs_of, reads="x").select("x").explain()
     assert re.search(r"<s><code>derive y = abs_of\(x\)", page._repr_html_())
+    shared = sv.from_columns({"x": range(9)}).derive(y=sv.col("x") + 0.0, z=sv.col("x") + 0.0)
+    assert "<s>" not in shared.explain()._repr_html_()  # in another form, but still there
     moved = rows.derive(z=abs_of, reads="x").filter(sv.col("x") > 2).batch(2).explain()
     assert re.search(r"<li class=moved><code>filter x &gt; 2", moved._repr_html_())
 

@@ -31,7 +31,7 @@ def test_a_step_that_is_run() -> None:
 
 def test_a_step_that_was_dropped() -> None:
     text = pipeline().why("gone")
-    assert "It is not run." in text
+    assert "No stage runs it by itself." in text
     assert "Rule drop_unread: nobody reads what these steps write." in text
     assert "  · gone" in text.splitlines()
 
@@ -42,7 +42,7 @@ def test_columns_of_a_source() -> None:
 
 
 def test_random_steps_operators_and_filters() -> None:
-    assert "It is random" in pipeline().why("n")
+    assert "The step is random" in pipeline().why("n")
     assert "`clip` is used by derive c = x.clip(" in pipeline().why("clip")
     text = pipeline().why("filter#0")
     assert "It comes before a#0, n#0, c#0, which was written before it." in text
@@ -67,3 +67,14 @@ def test_an_unknown_name_is_answered_with_close_ones() -> None:
         pipeline().why("spair")
     with pytest.raises(sv.PlanError, match="there is 'a', 'a#0'"):
         pipeline().why("qqqqqqqqq")
+
+
+def test_laws_that_were_used_and_laws_that_must_not_be() -> None:
+    gray = sv.image("bytes").decode().grayscale().center_crop(8)
+    hue = sv.image("bytes").decode().color_jitter(hue=0.2).grayscale()
+    rows = sv.from_columns({"bytes": [b""]}).derive(gray=gray, hue=hue).batch(1)
+    used = [line for line in rows.why("gray").splitlines() if line.startswith("Rule ")]
+    refused = [line for line in rows.why("hue").splitlines() if line.startswith("Rule ")]
+    assert any("crop_before_pixels" in line for line in used)
+    assert any("not used" in line for line in refused)
+    assert not set(used) & set(refused)

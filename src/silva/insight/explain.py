@@ -102,7 +102,7 @@ def _step_lines(label: str, known: bool, share: float, width: int) -> list[str]:
 def _where(lane: Lane | None, executor: Executor) -> str:
     if lane is None or not lane.stats.blocks:
         if executor.backend is not None:
-            return f" {_on(executor.backend, executor.workers)}: as asked for"
+            return f" {on(executor.backend, executor.workers)}: as asked for"
         if executor.workers == 0:
             return " inline: no workers were asked for"
         return ": where it runs is chosen once its first rows are measured"
@@ -111,11 +111,19 @@ def _where(lane: Lane | None, executor: Executor) -> str:
 
 def lane_place(lane: Lane) -> str:
     """Where a stage runs, and why."""
-    return f"{_on(lane.backend, lane.workers)}: {lane_reason(lane)}"
+    return f"{on(lane.backend, lane.workers, lane.width.now)}: {lane_reason(lane)}"
 
 
-def _on(backend: str, workers: int) -> str:
-    return "inline" if backend == "inline" else f"on {workers} {backend}"
+def on(backend: str, workers: int, width: int | None = None) -> str:
+    """A place in words; of its workers, those that are needed at the moment.
+
+    >>> on("threads", 4), on("threads", 4, width=3), on("inline", 4)
+    ('on 4 threads', 'on 3 of 4 threads', 'inline')
+    """
+    if backend == "inline":
+        return "inline"
+    of = f"{workers} {backend}"
+    return f"on {of}" if width in (None, workers) else f"on {width} of {of}"
 
 
 def lane_counters(lane: Lane) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING
 
+from silva.insight.explain import on
 from silva.insight.fragment import bar, fragment, rows_table
 from silva.insight.html import cards, decision_list, page, panel
 from silva.insight.measured_lines import overall_lines, stage_lines
@@ -35,7 +36,7 @@ def explain_fragment(facts: Explained) -> str:
 def _body(facts: Explained) -> str:
     ran = [text for stage in _stages(facts.run) for text in stage["steps"]]
     moved = _moved(list(_steps(facts.written)), ran)
-    before = "".join(_written(facts.written, set(ran)))
+    before = "".join(_written(facts.written, {_left(text) for text in ran}))
     after = "".join(_run(facts.run, moved))
     written = panel("As written", f'<ul class="plan">{before}</ul>')
     run = panel("As run", f'<ul class="plan">{after}</ul>')
@@ -75,13 +76,17 @@ def _moved(written: list[str], ran: list[str]) -> set[str]:
 
 
 def _written(tree: Tree, kept: set[str]) -> Iterator[str]:
-    """A line a node; steps that are not run any more are struck out."""
+    """A line a node; derivations of columns that nothing derives any more are struck out."""
     text = tree["text"]
-    step = text.removeprefix("derive ")
-    gone = tree["verb"] in ("derive", "filter") and step not in kept
+    gone = tree["verb"] == "derive" and _left(text.removeprefix("derive ")) not in kept
     shown = _code(text)
     yield f"<li>{f'<s>{shown}</s>' if gone else shown}</li>"
     yield from _below(tree, [_written(child, kept) for child in tree["inputs"]])
+
+
+def _left(text: str) -> str:
+    """The columns that a step derives."""
+    return text.partition(" = ")[0]
 
 
 def _run(tree: Tree, moved: set[str]) -> Iterator[str]:
@@ -128,8 +133,7 @@ def _measured(facts: Explained) -> Iterator[str]:
 
 
 def _title(stage: StageFacts) -> str:
-    on = "inline" if stage.backend == "inline" else f"on {stage.workers} {stage.backend}"
-    return f"{stage.name} {on}: {stage.reason}"
+    return f"{stage.name} {on(stage.backend, stage.workers, stage.width)}: {stage.reason}"
 
 
 def _stage(stage: StageFacts, analyzed: bool) -> str:

@@ -69,6 +69,8 @@ class StageFacts:
     name: str
     backend: str
     workers: int
+    width: int
+    """Of the workers, those that are needed to meet the demand."""
     reason: str
     blocks: int
     rows_in: int
@@ -104,6 +106,7 @@ def stage_facts(lane: Lane) -> StageFacts:
         name=lane.name,
         backend=lane.backend,
         workers=0 if lane.backend == "inline" else lane.workers,
+        width=0 if lane.backend == "inline" else lane.width.now,
         reason=lane_reason(lane),
         blocks=stats.blocks,
         rows_in=stats.rows_in,

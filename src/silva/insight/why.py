@@ -56,7 +56,7 @@ def why(loader: Any, name: str) -> Why:
     >>> numbers = sv.from_columns({"x": range(4)}).derive(y=lambda x: x, z=lambda x: -x).select("y")
     >>> print(numbers.why("z"))
     `z` is written by derive z = lambda(x)...
-    It is not run.
+    No stage runs it by itself.
     Rule drop_unread: nobody reads what these steps write.
       · z
     """
@@ -110,7 +110,7 @@ def _written(found: _Subject) -> Iterator[str]:
     for node in found.nodes:
         yield f"`{found.name}` {_verb(found.name, node)} {show_node(node)}."
         if isinstance(node, Derive | Filter) and step_is_random(node.step):
-            yield "It is random: it is drawn anew in every epoch, so no cache can hold it."
+            yield "The step is random: drawn anew in every epoch, so that no cache can hold it."
 
 
 def _verb(name: str, node: Derive | Filter | MapRows) -> str:
@@ -135,7 +135,7 @@ def _where(found: _Subject, segments: list[Any], lanes: Any) -> Iterator[str]:
         yield f"It runs in {segment.name}{place}." if mine else f"{segment.name}{place}."
         yield from _moved(found, [getattr(step, "id", "") for step in steps], mine)
     if found.nodes and not runs:
-        yield "It is not run."
+        yield "No stage runs it by itself."
     for source in found.sources:
         yield from _read(found.name, source, segments)
 
@@ -179,9 +179,16 @@ def _decided(found: _Subject, made: Iterable[Decision]) -> Iterator[str]:
 
 
 def _mentions(note: str, found: _Subject) -> bool:
-    steps = {tidy(show_node(n)).partition(" ")[2] for n in found.nodes}
-    named = any(re.search(rf"(?<![\w.#]){re.escape(word)}(?![\w#(])", note) for word in found.words)
-    return named or any(step and step in note for step in steps)
+    """Whether a note speaks of it: by name, as it was written, or of the operators of its chain."""
+    if any(re.search(rf"(?<![\w.#]){re.escape(word)}(?![\w#(])", note) for word in found.words):
+        return True
+    steps = [tidy(show_node(node)).partition(" ")[2] for node in found.nodes]
+    if any(step and step in note for step in steps):
+        return True
+    chain = set(re.findall(r"\.(\w+)\(", note.partition(" → ")[0]))
+    own = {name for node in found.nodes for name in _operators(node)}
+    by_operator = found.name not in own or found.name in chain
+    return note.startswith("…") and bool(chain) and chain <= own and by_operator
 
 
 def _measured(found: _Subject, lanes: Any) -> Iterator[str]:
