@@ -183,7 +183,8 @@ def test_the_form_of_the_data() -> None:
         }],
     }  # fmt: skip
     assert keys(data["overall"]) == {
-        "rows": "int", "seconds": "float", "rows_per_second": "float", "waited": "float",
+        "rows": "int", "seconds": "float", "rows_per_second": "float",
+        "settled": "NoneType", "waited": "float",
         "model": {"rows_per_second": "float", "limit": "str", "stage": "str"},
     }  # fmt: skip
     assert keys(data["decisions"][0]) == {

@@ -65,9 +65,9 @@ def _steps(tree: Tree) -> Iterator[str]:
 
 
 def _moved(written: list[str], ran: list[str]) -> set[str]:
-    """Steps that come before one that was written before them."""
-    at = {text: place for place, text in enumerate(ran)}
-    there = [text for text in written if text in at]
+    """Filters that come before a step that was written before them."""
+    at = {_left(text): place for place, text in enumerate(ran)}
+    there = [_left(text) for text in written if _left(text) in at]
     return {
         text
         for i, text in enumerate(there)
@@ -85,8 +85,8 @@ def _written(tree: Tree, kept: set[str]) -> Iterator[str]:
 
 
 def _left(text: str) -> str:
-    """The columns that a step derives."""
-    return text.partition(" = ")[0]
+    """The columns that a step derives; all of a filter."""
+    return text if text.startswith("filter ") else text.partition(" = ")[0]
 
 
 def _run(tree: Tree, moved: set[str]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from silva.insight.measured_lines import overall_lines
 from silva.insight.overall import Overall, lanes_of, overall
 from silva.insight.stages import StageFacts, stage_facts
 from silva.insight.trees import Tree, run_tree, written_tree
+from silva.insight.words import WIDTH, wrapped
 from silva.optimize.system import Throughput
 from silva.profile.machine import Machine
 
@@ -71,6 +72,7 @@ class Explanation(str):
                 "rows": facts.overall.rows,
                 "seconds": facts.overall.seconds,
                 "rows_per_second": facts.overall.rows_per_second,
+                "settled": facts.overall.settled,
                 "waited": facts.overall.waited,
                 "model": asdict(facts.model),
             }
@@ -110,7 +112,8 @@ def explain_loader(loader: Any, analyze: bool = False) -> Explanation:
         "Plan as run": run_lines(plan, executor, detail="all" if analyze else "counters"),
     }
     if analyze:
-        parts["Measured"] = overall_lines(whole, model)
+        said = overall_lines(whole, model)
+        parts["Measured"] = [piece for line in said for piece in wrapped(line, width=WIDTH - 2)]
     facts = Explained(
         written=written_tree(loader._logical),
         run=run_tree(plan),

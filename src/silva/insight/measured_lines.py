@@ -80,6 +80,8 @@ def overall_lines(found: Overall | None, model: Throughput | None) -> list[str]:
         f"{plural(found.rows, 'row')} in {seconds(found.seconds)}: {rate(found.rows_per_second)}; "
         f"the consumer waited {share} of the time"
     )
+    if found.settled is not None:
+        first += f"; {rate(found.settled)} since its workers run"
     if not found.limits:
         return [first, "the consumer itself limits: the stages keep up with it"]
     where = "" if model.stage is None else f", most of it for {model.stage}"
