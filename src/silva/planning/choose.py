@@ -11,12 +11,14 @@ from silva.optimize.runs import Run, Step, replaced, runs, wanted
 from silva.optimize.search import Arrangement, CacheOffer, Keeping, Movable, cost_of, search
 from silva.order.length import plan_rows
 from silva.plan import expr
+from silva.plan.fingerprint import opaque_parts
 from silva.plan.node import Cache, Derive, Filter, Node, Select
 from silva.plan.schema import columns
 from silva.plan.show_steps import show_step
 from silva.plan.traits import step_is_random, traits
 from silva.planning.measured import Measured
 from silva.profile.costs import Cost
+from silva.profile.speeds import Speeds
 
 _ORDER_GAIN = 1.05
 """Predicted: less is within what measuring can tell."""
@@ -25,14 +27,6 @@ _CACHE_GAIN = 1.15
 _ROW_SECONDS = 3e-6
 """To look a row up and put it into its block."""
 _NOT_MEASURED = Cost()
-
-
-@dataclass(frozen=True)
-class Speeds:
-    """Seconds a byte costs to be kept and to be read again."""
-
-    write: float
-    read: float
 
 
 @dataclass(frozen=True)
@@ -111,9 +105,11 @@ class _Units:
     def __init__(self, plan: Node, run: Run, known: Measured, workers: int, reorders: bool) -> None:
         self.run, self.known = run, known
         self.rows = plan_rows(run.below) if run.at_source else None
+        source = run.source
+        torch = source is not None and type(source.source).__module__ == "silva.io.torch"
+        self.portable = not torch and not opaque_parts([step.step for step in run.steps])
         self._wanted = wanted(plan, run.top)
         self.width = max(workers, 1)
-        source = run.source
         self._costly = frozenset(() if source is None else getattr(source.source, "costly", ()))
         self.units: list[_Unit] = []
         self.movables: list[Movable] = []
@@ -261,6 +257,8 @@ def _best(units: _Units, epochs: int, rooms: tuple[Room, ...]) -> _Found | None:
     best, room = order, None
     if epochs > 1 and units.rows:
         for offered in rooms:
+            if offered.folder is not None and not units.portable:
+                continue  # a later run could not tell whose rows they are
             found = search(units.movables, epochs, _Offer(units, offered))
             if found.cache_after is not None and found.seconds * _CACHE_GAIN < best.seconds:
                 best, room = found, offered
