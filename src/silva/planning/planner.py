@@ -156,7 +156,12 @@ class Planner:
     @property
     def settled(self) -> bool:
         """Nothing more will change."""
-        return not self._looks and self._witnesses is None and self._check is None
+        pending = self._looks or self._witnesses is not None or self._check is not None
+        return not pending and (not self._is_reordered or bool(self.rejected))
+
+    @property
+    def _is_reordered(self) -> bool:
+        return any(choice.name == "order" for choice in self.choices)
 
     def _may_choose(self) -> bool:
         """Whether there is anything to choose."""
@@ -178,7 +183,9 @@ class Planner:
         """Whether it is time to look at the plan again."""
         if self._check is not None and self._check.verdict is not None:
             return True
-        return bool(self._looks) and self._busy() >= self._looks[0]
+        if self._looks and self._busy() >= self._looks[0]:
+            return True
+        return self._is_reordered and not self.rejected and self._fails()
 
     def _busy(self) -> float:
         return sum(lane.stats.busy for lane in self._lanes.values())
@@ -273,12 +280,10 @@ class Planner:
 
     def _fails(self) -> bool:
         """Whether steps that were moved fail on rows that a filter would have dropped."""
-        for lane in self._lanes.values():
-            stats = lane.stats
-            if stats.again >= 3 and stats.again > _FAILING * stats.blocks:
-                note = "order: steps fail on rows that a filter before them would have dropped"
-                if note not in self.rejected:
-                    self.rejected.append(note)
+        if not self.rejected and any(_often_again(lane) for lane in self._lanes.values()):
+            self.rejected.append(
+                "order: steps fail on rows that a filter before them would have dropped"
+            )
         return bool(self.rejected)
 
     # Remembering.
@@ -292,6 +297,10 @@ class Planner:
             if run.source is not None:
                 write_down(self._book, run.source, run.steps, known)
         self._book.tidy()
+
+
+def _often_again(lane: Lane) -> bool:
+    return lane.stats.again >= 3 and lane.stats.again > _FAILING * lane.stats.followed
 
 
 def _keyed(node: Node) -> Node:

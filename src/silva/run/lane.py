@@ -53,8 +53,10 @@ class LaneStats:
     """The most bytes of finished blocks that were ever waiting for the consumer."""
     queue_fill: float = 0.0
     """Blocks done and waiting when the consumer came, on average."""
+    followed: int = 0
+    """Blocks since the stage became what it is."""
     again: int = 0
-    """Blocks that were done again in the order written, because a row failed."""
+    """Of these, blocks that were done again in the order written, because a row failed."""
     steps: list[Cost] = field(default_factory=list)
     """What reading took, and then each step."""
     late: Cost = field(default_factory=Cost)
@@ -97,7 +99,8 @@ class Lane:
     def follow(self, stage: Runs) -> None:
         """The stage has become another: what was measured of its steps is not about these."""
         if stage.label != self.stage.label:
-            self.stats.steps, self.stats.late, self.stats.again = [], Cost(), 0
+            self.stats.steps, self.stats.late = [], Cost()
+            self.stats.followed = self.stats.again = 0
         self.stage = stage
 
     def next_rows(self) -> int:
@@ -137,6 +140,7 @@ class Lane:
         stats.bytes_out += nbytes
         stats.busy += result.seconds
         stats.cpu += result.cpu
+        stats.followed += 1
         stats.again += result.again
         self._seeded = self._seeded or result.seeded is not None
         if len(stats.steps) < len(result.uses):
