@@ -192,6 +192,23 @@ def test_simclr_in_its_declared_order_is_the_same_to_the_bit_and_the_refused_law
     assert said.count("(not used: refused: ") == 2
 
 
+def test_boxes_go_along_to_the_bit():
+    rows = sv.from_columns(
+        {
+            "photo": COLUMNS["photo"][:16],
+            "boxes": [[[0.1, 0.2, 5.3, 4.7], [2.5, 1.1, 5.9, 5.9]]] * 16,
+            "mask": [np.arange(h * w).reshape(h, w) % 7 for h, w in SIZES.astype(int).tolist()],
+        }
+    )
+    scene = sv.image("photo", boxes="boxes", mask="mask").decode()
+    chain = scene.flip().flip().grayscale(3).random_flip().to_float().center_crop(6).resize(6, 6)
+    into = ("image", "boxes", "mask")
+    pipeline = rows.derive(chain, into=into).select(*into)
+    used = {outcome.rule.name for outcome in optimize(pipeline.plan)[1] if outcome.applied}
+    assert used == {"crop_before_pixels"}  # flips of boxes are not undone to the bit
+    assert_same_stream(pipeline, backends=("inline",), fresh_process=False, epochs=1)
+
+
 def test_simclr_in_steps_of_their_own_is_one_chain_and_the_same_to_the_bit():
     photo = png(load_sample_image("flower.jpg")[::4, ::4])
     image = sv.image("image")
