@@ -22,7 +22,7 @@ Law: an expression without random numbers is a function of the columns that it r
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from silva.optimize.rewrite import Rewrite
@@ -151,9 +151,12 @@ def _key(term: expr.Term, versions: _Versions) -> Any:
 
 
 def _exactly(value: Any) -> Any:
-    """Equal for equal values of one type; objects that are not plain are equal to themselves."""
+    """Equal for equal values of one type; objects that are not plain data equal only themselves."""
     if isinstance(value, tuple):
         return ("tuple", tuple(_exactly(item) for item in value))
+    if is_dataclass(value) and not isinstance(value, type):  # a vocabulary, a tokenizer, a table
+        parts = tuple(_exactly(getattr(value, field.name)) for field in fields(value))
+        return (type(value), parts)
     if isinstance(value, bool | int | float | str | bytes | type(None)):
         return (type(value).__name__, repr(value))
     return ("object", id(value))
