@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Generator, Iterator
 from multiprocessing import forkserver, resource_tracker
+from typing import Any
 
 import psutil
 import pytest
@@ -42,6 +43,21 @@ def pytest_runtest_makereport(
     report = yield
     item.stash[_FAILED] = item.stash.get(_FAILED, False) or report.failed
     return report
+
+
+@pytest.fixture
+def forget_rules() -> Iterator[None]:
+    """Forgets rules and laws that a test registers: they would be used on the plans of others."""
+    from silva.optimize import runner
+    from silva.plan import law
+
+    law.laws()  # built-in ones register only once
+    registries: tuple[dict[str, Any], ...] = (runner._RULES, law._LAWS)
+    before = [dict(registry) for registry in registries]
+    yield
+    for registry, kept in zip(registries, before, strict=True):
+        registry.clear()
+        registry.update(kept)
 
 
 @pytest.fixture(autouse=True)

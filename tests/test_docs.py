@@ -90,6 +90,7 @@ def _execute(block: Block, file: str, before: int, namespace: dict[str, Any]) ->
     return out.getvalue()
 
 
+@pytest.mark.usefixtures("forget_rules")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_code_on_a_page_runs_and_prints_what_it_shows(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -22,10 +22,12 @@ from silva.physical.context import Context, Failure
 from silva.plan import node as logical
 from silva.plan.fingerprint import fingerprint
 from silva.plan.node import option
-from silva.planning.choose import Room, Speeds
+from silva.planning.choose import Room
 from silva.planning.planner import Planner
-from silva.profile.machine import Machine, copy_seconds, parse_bytes
+from silva.profile.machine import Machine, parse_bytes
+from silva.profile.speeds import disk_speeds, memory_speeds
 from silva.run.ahead import Ahead
+from silva.run.cache_folder import default_folder
 from silva.run.executor import Executor
 from silva.run.failures import Failures, Policy, Skip, Substitute
 from silva.run.stream import Part, Stream
@@ -62,6 +64,7 @@ class Loader:
         rank: int = 0,
         world: int = 1,
         epochs: int | None = None,
+        cache: int | str = "auto",
         steps: int | None = None,
         eval: bool = False,
         group: Any = None,
@@ -70,6 +73,8 @@ class Loader:
         deadline: float = _DEADLINE,
     ) -> None:
         _check_arguments(workers, backend, rank, world, epochs, steps, deadline, on_error)
+        if cache == "off":
+            plan = logical.Options(plan, (("disable", (*option(plan, "disable", ()), "cache")),))
         self._logical = without_shuffles(plan) if eval else plan
         self._seed = int(option(plan, "seed", 0) if seed is None else seed)
         self._rank, self._world = rank, world
@@ -99,7 +104,7 @@ class Loader:
             lanes=self._executor.lanes,
             epochs=epochs,
             workers=self._executor.workers,
-            rooms=functools.partial(_rooms, self._executor, self._failures),
+            rooms=functools.partial(_rooms, self._executor, self._failures, _disk(cache)),
             substitutes=isinstance(on_error, Substitute),
             lenient=on_error != "raise",
         )
@@ -304,7 +309,8 @@ class Loader:
             epoch, cursors, step = self._position()
         else:
             epoch, cursors, step = self._saved or (self._epoch, self._start, self._step)
-        return new_state(self._identity, self._seed, epoch, self._shards, cursors, step)
+        close = self._planner.close
+        return new_state(self._identity, self._seed, epoch, self._shards, cursors, step, close)
 
     @functools.cached_property
     def _identity(self) -> Identity:
@@ -341,6 +347,7 @@ class Loader:
                 f"the state lacks shard {missing[0]}, which rank {self._rank} of {self._world} "
                 "needs: merge the states of all ranks with sv.merge_states([…])"
             )
+        self._planner.use_close(found.get("close", ()))
         extra = {k: v for k, v in cursors.items() if not k.isdigit()}
         self._forget_ahead()
         self._shards = shards
@@ -503,10 +510,18 @@ def _read_column(seed: int, plan: logical.Node, name: str) -> np.ndarray:
     return np.concatenate(parts) if parts else np.empty(0)
 
 
-def _rooms(executor: Executor, failures: Failures) -> tuple[Room, ...]:
+def _disk(cache: int | str) -> int | None:
+    """The bytes that the planner may keep on disk, by `loader(cache=…)`."""
+    return None if cache in ("auto", "off") else parse_bytes(cache)
+
+
+def _rooms(executor: Executor, failures: Failures, disk: int | None) -> tuple[Room, ...]:
     """Where the planner may keep rows. Failures that are counted are part of a state, which would
     be another with a cache in between."""
     if failures.counts:
         return ()
-    speed = copy_seconds()
-    return (Room(None, executor.room, Speeds(write=2 * speed, read=2 * speed)),)
+    rooms = [Room(None, executor.room, memory_speeds())]
+    if disk is not None:
+        folder = default_folder()
+        rooms.append(Room(str(folder), disk, disk_speeds(folder)))
+    return tuple(rooms)

@@ -49,6 +49,13 @@ def test_within_one_expression_too():
     assert lines(pipeline)[0] == "derive shared_1 = line.split().length()"
 
 
+def test_vocabularies_that_are_equal_are_one():
+    pipeline = rows.derive(a=words.to_ids({"a": 1}, 0).truncate(1), b=words.to_ids({"a": 1}, 0))
+    assert lines(pipeline)[0].startswith("derive shared_1 = line.split().to_ids(")
+    pipeline = rows.derive(a=words.to_ids({"a": 1}, 0).truncate(1), b=words.to_ids({"a": 2}, 0))
+    assert lines(pipeline)[0] == "derive shared_1 = line.split()"
+
+
 def test_no_name_is_taken():
     pipeline = rows.rename(n="shared_1").derive(a=words.length(), b=words.hash(3))
     assert lines(pipeline)[1] == "derive shared_2 = line.split()"

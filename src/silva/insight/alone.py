@@ -62,13 +62,13 @@ class _Job:
     processes: int = 0
     """Of a stage in processes, how many."""
 
-    def measured(self, seconds: float) -> Alone | None:
-        found = rows_a_second(self.work, self.width, seconds) * self.factor
-        if not found:
-            return None
-        scaled = self.processes > 0
-        times = min(self.processes, Machine.here().cpus) if scaled else 1
-        return Alone(self.label, self.stage, self.resource, found * times, scaled=scaled)
+    def rate(self, seconds: float) -> float:
+        """Rows a second that come out of the pipeline, measured for so long."""
+        times = min(self.processes, Machine.here().cpus) if self.processes else 1
+        return rows_a_second(self.work, self.width, seconds) * self.factor * times
+
+    def alone(self, rate: float) -> Alone:
+        return Alone(self.label, self.stage, self.resource, rate, scaled=self.processes > 0)
 
 
 class Jobs:

@@ -16,6 +16,7 @@ _CHOICES = {
     "order": "rows that are dropped early cost nothing later, by what was measured",
     "cache": "what is kept need not be computed again, by what was measured",
 }
+NOT_YET = "not yet, it is first compared on rows of the source"
 _APART = "how far the plan as run is from the plan as written, on the rows that were compared"
 
 
@@ -76,7 +77,7 @@ def decisions(
 def _rule(outcome: Outcome, unchecked: Collection[str]) -> Decision:
     rule, why = outcome.rule, outcome.why
     if outcome.applied and rule.name in unchecked:
-        why = "it is first compared on rows of the source"
+        why = NOT_YET
     notes = tuple(map(tidy, outcome.notes))
     return Decision("rule", rule.name, rule.reason, notes, why is None, why)
 

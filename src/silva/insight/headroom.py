@@ -20,6 +20,8 @@ from silva.insight.trial import trial
 from silva.insight.words import percent, rate, times, wrapped
 
 _BAR = 10
+_LOOKS = 3
+"""At each step, in turn. The best counts: what else the machine does only makes it slower."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +103,10 @@ def headroom(loader: Any, seconds: float) -> Headroom:
     if found is None:
         raise PlanError(f"no row came out in {seconds / 2:g} s: give it more, seconds=…")
     jobs = Jobs(executor.lanes, inputs, found, loader._context(loader.epoch)).of(plan)
-    each = seconds / 2 / max(len(jobs), 1)
-    steps = [alone for job in jobs if (alone := job.measured(each)) is not None]
+    each = seconds / 2 / max(len(jobs), 1) / _LOOKS
+    looks = [[job.rate(each) for job in jobs] for _ in range(_LOOKS)]
+    best = [max(rates) for rates in zip(*looks, strict=True)]
+    steps = [job.alone(rate) for job, rate in zip(jobs, best, strict=True) if rate]
     return Headroom(found.now, _compared(steps), seconds)
 
 

@@ -10,8 +10,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-Metered = dict[str, tuple[float, int]]
-"""By an operator's name: seconds, and the rows they were spent on."""
+Metered = dict[str, tuple[float, int, int]]
+"""By an operator's name: seconds, the rows they were spent on, and the bytes that came of it."""
 
 _LOCAL = threading.local()
 
@@ -21,10 +21,10 @@ def metering() -> Iterator[Metered]:
     """What operators take on this thread while the block runs.
 
     >>> with metering() as found:
-    ...     note("image.decode", 0.5, 2)
-    ...     note("image.decode", 0.25, 1)
+    ...     note("image.decode", 0.5, 2, 600)
+    ...     note("image.decode", 0.25, 1, 300)
     >>> found
-    {'image.decode': (0.75, 3)}
+    {'image.decode': (0.75, 3, 900)}
     """
     outer = getattr(_LOCAL, "found", None)
     found: Metered = {}
@@ -40,9 +40,9 @@ def is_metering() -> bool:
     return getattr(_LOCAL, "found", None) is not None
 
 
-def note(name: str, seconds: float, rows: int) -> None:
-    """An operator took so long for so many rows."""
+def note(name: str, seconds: float, rows: int, nbytes: int) -> None:
+    """An operator took so long for so many rows, and made so many bytes of them."""
     found: Metered | None = getattr(_LOCAL, "found", None)
     if found is not None:
-        before, count = found.get(name, (0.0, 0))
-        found[name] = (before + seconds, count + rows)
+        spent, count, size = found.get(name, (0.0, 0, 0))
+        found[name] = (spent + seconds, count + rows, size + nbytes)

@@ -147,7 +147,8 @@ def _run_metered(links: Sequence[NamedLink], row: int, value: Any, out: np.ndarr
     for i, (name, link) in enumerate(links):
         began = perf_counter()
         value = link(row, value, out if i == last else None)
-        note(name, perf_counter() - began, 1)
+        spent = perf_counter() - began
+        note(name, spent, 1, value.nbytes if type(value) is np.ndarray else 0)
     return value
 
 

@@ -5,23 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from silva.plan.node import (
-    Derive,
-    Explode,
-    Filter,
-    Node,
-    Options,
-    Pack,
-    Rename,
-    Select,
-    Shuffle,
-    Source,
-    Take,
-    transform,
-)
-from silva.plan.node import Skip as SkipRows
+from silva.optimize.liveness import needed_below
+from silva.plan.node import Derive, Filter, Node, Options, Select, Shuffle, Source, transform
 from silva.plan.schema import columns
-from silva.plan.traits import Traits, step_reads, traits
+from silva.plan.traits import Traits, traits
+
+Step = Derive | Filter
+Cached = Callable[[Node], Node]
+"""Puts a cache upon a plan."""
 
 
 @dataclass(frozen=True)
@@ -54,20 +45,16 @@ class Run:
             sum(1 << i for i in range(j) if _depends(known[i], known[j])) for j in range(len(known))
         ]
 
-    def arranged(
-        self,
-        order: Sequence[int],
-        cache_after: int | None = None,
-        cached: Callable[[Node], Node] | None = None,
-    ) -> Node:
-        """The run in another order, with a cache after so many steps if `cached` makes one. Columns
-        keep their places."""
+    def arranged(self, first: Sequence[Step], cached: Cached | None, then: Sequence[Step]) -> Node:
+        """The run with other steps, or in another order; `cached` comes in between. Columns keep
+        their places."""
         node = self.below
-        for count, number in enumerate([*order, None]):
-            if cached is not None and count == cache_after:
-                node = cached(node)
-            if number is not None:
-                node = replace(self.steps[number], input=node)
+        for step in first:
+            node = replace(step, input=node)
+        if cached is not None:
+            node = cached(node)
+        for step in then:
+            node = replace(step, input=node)
         names = columns(self.top)
         return node if columns(node) == names else Select(node, names)
 
@@ -120,24 +107,10 @@ def wanted(plan: Node, target: Node) -> frozenset[str]:
 def _wanted(node: Node, target: Node, needed: frozenset[str]) -> frozenset[str] | None:
     if node is target:
         return needed
-    match node:
-        case Derive():
-            needed = (needed - set(node.into)) | set(step_reads(node.step))
-        case Filter():
-            needed = needed | set(step_reads(node.step))
-        case Rename():
-            old = {new: o for o, new in node.names}
-            needed = frozenset(old.get(n, n) for n in needed)
-        case Explode():
-            needed = needed | {node.column}
-        case Pack():
-            needed = frozenset(node.columns)
-        case Select() | Shuffle() | Options() | Take() | SkipRows():
-            pass
-        case _:
-            for child in node.inputs:
-                found = _wanted(child, target, frozenset(columns(child)))
-                if found is not None:
-                    return found
-            return None
-    return _wanted(node.inputs[0], target, needed)
+    below = needed_below(node, needed)
+    for child in node.inputs:
+        names = frozenset(columns(child))
+        found = _wanted(child, target, names if below is None else below & names)
+        if found is not None:
+            return found
+    return None

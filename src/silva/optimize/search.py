@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_EXACT_STEPS = 13
-"""Up to here every order is looked at."""
+_MOST_SETS = 40_000
+"""Of steps that are looked at: as many as a second has time for."""
 
 
 @dataclass(frozen=True)
@@ -107,65 +107,80 @@ def search(
     >>> search([decode, sharp]).order
     (1, 0)
     """
-    if len(steps) > _EXACT_STEPS:
-        return _by_rank(steps, epochs, offer)
-    return _exact(steps, epochs, offer)
+    return _exact(steps, epochs, offer) or _by_rank(steps, epochs, offer)
 
 
-def _exact(steps: Sequence[Movable], epochs: int, offer: CacheOffer | None) -> Arrangement:
+@dataclass(slots=True)
+class _Way:
+    """The cheapest ways to a set of steps."""
+
+    left: float
+    """Rows that are left, of each row of the source."""
+    keepable: bool
+    plain: float = float("inf")
+    """Seconds of one epoch, without a cache so far."""
+    plain_by: int = -1
+    after: float = float("inf")
+    """Seconds of all epochs, with a cache on the way."""
+    after_by: int = -1
+    """The last step; as many as there are steps where it was the cache."""
+
+
+def _exact(steps: Sequence[Movable], epochs: int, offer: CacheOffer | None) -> Arrangement | None:
+    """The best of all orders; None where there are too many sets of steps to look at."""
     count = len(steps)
-    size = 1 << count
-    left = [1.0] * size
-    keepable = [True] * size
-    for done in range(1, size):
-        low = (done & -done).bit_length() - 1
-        rest = done & (done - 1)
-        left[done] = left[rest] * steps[low].keeps
-        keepable[done] = keepable[rest] and steps[low].keepable
-    endless = float("inf")
-    # the cheapest way to each set: without a cache so far (for one epoch), and after one (for all)
-    plain, plain_by = [endless] * size, [-1] * size
-    after, after_by = [endless] * size, [-1] * size
-    plain[0] = 0.0
-    for done in range(size):
-        here = plain[done]
-        if here == endless:
-            continue
-        if offer is not None and done and keepable[done]:
-            keeping = offer.after(done)
-            if keeping is not None:
-                cached = _cached(here, left[done], keeping, epochs)
-                if cached < after[done]:
-                    after[done], after_by[done] = cached, count  # by placing the cache here
-        weight = left[done]
-        for number, step in enumerate(steps):
-            bit = 1 << number
-            if done & bit or step.before & ~done:
-                continue
-            then = done | bit
-            spent = here + weight * step.seconds
-            if spent < plain[then]:
-                plain[then], plain_by[then] = spent, number
-            spent = after[done] + epochs * weight * step.seconds
-            if spent < after[then]:
-                after[then], after_by[then] = spent, number
-    whole = size - 1
-    if after[whole] < epochs * plain[whole]:
-        return _traced(after_by, plain_by, whole, count, after[whole])
-    return _traced(plain_by, plain_by, whole, count, epochs * plain[whole])
+    ways = {0: _Way(1.0, True, plain=0.0)}
+    layer = [0]
+    for _ in range(count):
+        following: list[int] = []
+        for done in layer:
+            way = ways[done]
+            _place_cache(way, done, count, epochs, offer)
+            for number, step in enumerate(steps):
+                bit = 1 << number
+                if done & bit or step.before & ~done:
+                    continue
+                then = ways.get(done | bit)
+                if then is None:
+                    then = _Way(way.left * step.keeps, way.keepable and step.keepable)
+                    ways[done | bit] = then
+                    following.append(done | bit)
+                spent = way.left * step.seconds
+                if way.plain + spent < then.plain:
+                    then.plain, then.plain_by = way.plain + spent, number
+                if way.after + epochs * spent < then.after:
+                    then.after, then.after_by = way.after + epochs * spent, number
+        if len(ways) > _MOST_SETS:
+            return None
+        layer = following
+    whole = (1 << count) - 1
+    last = ways[whole]
+    _place_cache(last, whole, count, epochs, offer)
+    cached = last.after < epochs * last.plain
+    return _traced(ways, whole, count, cached, last.after if cached else epochs * last.plain)
+
+
+def _place_cache(way: _Way, done: int, count: int, epochs: int, offer: CacheOffer | None) -> None:
+    if offer is None or not done or not way.keepable:
+        return
+    keeping = offer.after(done)
+    if keeping is not None:
+        cached = _cached(way.plain, way.left, keeping, epochs)
+        if cached < way.after:
+            way.after, way.after_by = cached, count
 
 
 def _traced(
-    by: list[int], plain_by: list[int], whole: int, count: int, seconds: float
+    ways: dict[int, _Way], whole: int, count: int, cached: bool, seconds: float
 ) -> Arrangement:
     """The way to the whole set, walked back."""
     order: list[int] = []
     done, cache_after = whole, None
     while done:
-        number = by[done]
+        way = ways[done]
+        number = way.after_by if cached else way.plain_by
         if number == count:
-            cache_after = done.bit_count()
-            by = plain_by
+            cache_after, cached = done.bit_count(), False
             continue
         order.append(number)
         done &= ~(1 << number)

@@ -44,9 +44,17 @@ def _without_path(text: str) -> str:
 
 
 def new_state(
-    identity: Identity, seed: int, epoch: int, shards: int, cursors: dict[str, Any], step: int
+    identity: Identity,
+    seed: int,
+    epoch: int,
+    shards: int,
+    cursors: dict[str, Any],
+    step: int,
+    close: Sequence[str] = (),
 ) -> State:
-    return {
+    """`close` names the rewrites in use that do not keep every bit: they are used again."""
+    own = {"close": list(close)} if close else {}
+    return own | {
         "silva": VERSION,
         "pipeline": identity.fingerprint,
         "outline": identity.outline,

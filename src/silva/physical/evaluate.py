@@ -58,8 +58,8 @@ def evaluate(
                 else:
                     args = [value(a) for a in part.args]
                     began = perf_counter()
-                    made[id(part)] = found.kernel(args, params, draw)
-                    note(part.op, perf_counter() - began, len(ids))
+                    result = made[id(part)] = found.kernel(args, params, draw)
+                    note(part.op, perf_counter() - began, len(ids), result.nbytes)
     return value(term)
 
 

@@ -61,9 +61,11 @@ class _Chain:
 class Lowering:
     """Lowers one plan; holds the numbering of its sources and stages."""
 
-    def __init__(self, weights_of: WeightsOf, *, frugal: bool = True) -> None:
-        """`frugal`: what filters drop is not read where that can be told or put off."""
+    def __init__(self, weights_of: WeightsOf, *, frugal: bool = True, variant: str = "") -> None:
+        """`frugal`: what filters drop is not read where that can be told or put off. `variant` is
+        part of the keys of caches: rows that are only close to what was written are kept apart."""
         self._weights_of = weights_of
+        self._variant = variant
         self._frugal = frugal
         self._sources = 0
         self._segments = 0
@@ -262,7 +264,8 @@ class Lowering:
             )
         chain.steps.append(Project(tuple((n, n) for n in names)))
         segment = self._segment(chain, skips=False)  # a cache wants an answer for every row
-        return _Chain(physical.CacheRows(segment, node, fingerprint(node.input)))
+        key = (node.key or fingerprint(node.input)) + self._variant
+        return _Chain(physical.CacheRows(segment, node, key))
 
     def _close(self, chain: _Chain, names: tuple[str, ...], wanted: frozenset[str]) -> Any:
         kept = tuple(n for n in names if n in wanted)

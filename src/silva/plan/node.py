@@ -179,6 +179,9 @@ class Cache(Node):
     """None keeps rows in memory."""
     limit: int | None = None
     """Bytes that the folder may hold, of all pipelines together; None for what the disk has."""
+    key: str | None = None
+    """What its rows are known by: the fingerprint of `input` as it was written, however it is run.
+    None for that of `input` as it is."""
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from silva.optimize.model import duration
-from silva.optimize.runs import Run, replaced, runs, wanted
+from silva.optimize.pieces import cut, pieces
+from silva.optimize.runs import Run, Step, replaced, runs, wanted
 from silva.optimize.search import Arrangement, CacheOffer, Keeping, Movable, cost_of, search
 from silva.order.length import plan_rows
+from silva.plan import expr
+from silva.plan.fingerprint import opaque_parts
 from silva.plan.node import Cache, Derive, Filter, Node, Select
 from silva.plan.schema import columns
 from silva.plan.show_steps import show_step
 from silva.plan.traits import step_is_random, traits
 from silva.planning.measured import Measured
 from silva.profile.costs import Cost
+from silva.profile.speeds import Speeds
 
 _ORDER_GAIN = 1.05
 """Predicted: less is within what measuring can tell."""
@@ -23,14 +27,6 @@ _CACHE_GAIN = 1.15
 _ROW_SECONDS = 3e-6
 """To look a row up and put it into its block."""
 _NOT_MEASURED = Cost()
-
-
-@dataclass(frozen=True)
-class Speeds:
-    """Seconds a byte costs to be kept and to be read again."""
-
-    write: float
-    read: float
 
 
 @dataclass(frozen=True)
@@ -79,131 +75,129 @@ def choose(
     for run, known in reversed(list(zip(runs(plan), measured, strict=True))):
         if not known.knows(run.steps):
             continue
-        found = _Arranging(plan, run, known, epochs, workers, reorders).best(rooms)
+        units = _Units(plan, run, known, workers, reorders)
+        found = _best(units, epochs, rooms)
         if found is None:
             continue
-        top, plain, made = found
-        plan, twin = replaced(plan, run, top), replaced(twin, run, plain)
-        choices = [*made, *choices]
+        plan, twin = replaced(plan, run, found.top), replaced(twin, run, found.twin)
+        choices = [*found.choices, *choices]
     return Chosen(plan, twin, tuple(choices))
 
 
-class _Arranging:
-    """One run on its way to an arrangement.
+@dataclass(frozen=True)
+class _Unit:
+    """What the search moves: reading, a filter, a derivation, or one operator of a derivation."""
 
-    The search sees reading as steps, too: number 0 is what is read at once, number 1 what can wait
-    until something needs it.
-    """
+    step: int
+    """Which step of the run it is of; -1 for reading."""
+    last: bool
+    """With it the step is done."""
+    term: expr.Call | None
+    """The step's expression up to here, where there is more to come."""
+    nbytes: float
+    """Of what it has derived, for a row; where there is more to come."""
 
-    def __init__(
-        self, plan: Node, run: Run, known: Measured, epochs: int, workers: int, reorders: bool
-    ) -> None:
-        self.run, self.known, self.epochs = run, known, epochs
-        self.reorders = reorders
-        self.wanted = wanted(plan, run.top)
+
+class _Units:
+    """A run as the search sees it. Number 0 is what is read at once, number 1 what can wait until
+    something needs it."""
+
+    def __init__(self, plan: Node, run: Run, known: Measured, workers: int, reorders: bool) -> None:
+        self.run, self.known = run, known
+        self.rows = plan_rows(run.below) if run.at_source else None
+        source = run.source
+        torch = source is not None and type(source.source).__module__ == "silva.io.torch"
+        self.portable = not torch and not opaque_parts([step.step for step in run.steps])
+        self._wanted = wanted(plan, run.top)
         self.width = max(workers, 1)
-        self.costly = self._costly()
-        self.movables = self._movables()
-        self.written = tuple(range(len(self.movables)))
+        self._costly = frozenset(() if source is None else getattr(source.source, "costly", ()))
+        self.units: list[_Unit] = []
+        self.movables: list[Movable] = []
+        self._add_reading()
+        self._last: list[int] = []
+        """The unit with which each step is done."""
+        for number, before in enumerate(run.before()):
+            self._add_step(number, before if reorders else (1 << number) - 1)
 
-    def _costly(self) -> frozenset[str]:
-        source = self.run.source
-        return (
-            frozenset(getattr(source.source, "costly", ())) if source is not None else frozenset()
-        )
-
-    def _movables(self) -> list[Movable]:
-        known, own = self.known, self.run.source is not None
-        late = known.late if known.late.rows else known.read if self.costly else _NOT_MEASURED
+    def _add_reading(self) -> None:
+        known = self.known
+        late = known.late if known.late.rows else known.read if self._costly else _NOT_MEASURED
         first = _NOT_MEASURED if late is known.read else known.read
-        found = [
-            Movable(self._seconds(first) if own else 0.0, 1.0, 0, True),
-            Movable(self._seconds(late) if own else 0.0, 1.0, 0b1, True),
-        ]
-        for step, before in zip(self.run.steps, self.run.before(), strict=True):
-            cost = known.steps[step.id]
-            needs = 0b11 if traits(step).reads & self.costly else 0b1
-            keeps = cost.selectivity if isinstance(step, Filter) else 1.0
-            if not self.reorders:
-                before = (1 << (len(found) - 2)) - 1
-            random = step_is_random(step.step)
-            found.append(Movable(self._seconds(cost), keeps, before << 2 | needs, not random))
-        return found
+        own = self.run.source is not None
+        for cost, before in ((first, 0), (late, 0b1)):
+            seconds = self._seconds(cost) if own else 0.0
+            self.movables.append(Movable(seconds, 1.0, before, True))
+            self.units.append(_Unit(-1, True, None, 0.0))
+
+    def _add_step(self, number: int, before: int) -> None:
+        step = self.run.steps[number]
+        cost = self.known.steps[step.id]
+        needs = 0b11 if traits(step).reads & self._costly else 0b1
+        needs |= sum(1 << self._last[i] for i in range(number) if before >> i & 1)
+        parts = pieces(step, cost.operators) if isinstance(step, Derive) else []
+        left, random = 1.0, step_is_random(step.step)
+        if parts:
+            random = parts[-1].random
+        for piece in parts[:-1]:
+            seconds = self._seconds(cost) * piece.share
+            self.movables.append(Movable(seconds, 1.0, needs, not piece.random))
+            self.units.append(_Unit(number, False, piece.term, piece.nbytes))
+            needs = 1 << (len(self.units) - 1)
+            left -= piece.share
+        keeps = cost.selectivity if isinstance(step, Filter) else 1.0
+        seconds = self._seconds(cost) * max(left, 0.0)
+        self.movables.append(Movable(seconds, keeps, needs, not random))
+        self.units.append(_Unit(number, True, None, 0.0))
+        self._last.append(len(self.units) - 1)
 
     def _seconds(self, cost: Cost) -> float:
         return cost.seconds_a_row / self.width
 
-    def best(self, rooms: tuple[Room, ...]) -> tuple[Node, Node, list[Choice]] | None:
-        """The run as it should be, its twin, and what was decided; None to leave it as it is."""
-        plain = cost_of(self.movables, self.written, self.epochs)
-        order = search(self.movables, self.epochs)
-        best, place = order, None
-        rows = plan_rows(self.run.below) if self.run.at_source and self.epochs > 1 else None
-        for room in rooms if rows else ():
-            offer = _Offer(self, room, rows or 0)
-            found = search(self.movables, self.epochs, offer)
-            if found.cache_after is not None and found.seconds * _CACHE_GAIN < best.seconds:
-                best, place = found, room
-        if place is None and plain < _ORDER_GAIN * order.seconds:
-            return None
-        return self._made(plain, order, best, place)
+    # What a set of units amounts to.
 
-    def _made(
-        self, plain: float, order: Arrangement, best: Arrangement, place: Room | None
-    ) -> tuple[Node, Node, list[Choice]]:
-        choices: list[Choice] = []
-        steps = [n - 2 for n in best.order if n >= 2]
-        reordered = steps != sorted(steps) and plain >= _ORDER_GAIN * order.seconds
-        if reordered:
-            gain = plain / order.seconds
-            choices.append(Choice("order", self._order_note(steps), gain))
-        elif place is not None:
-            steps = self._as_written(best)
-        kept = None
-        if place is not None:
-            assert best.cache_after is not None
-            kept = sum(n >= 2 for n in best.order[: best.cache_after])
-            without = order.seconds if reordered else plain
-            choices.append(self._cache_choice(best, place, without / best.seconds))
-        twin = sorted(steps) if kept is None else [*sorted(steps[:kept]), *sorted(steps[kept:])]
-        return self._arranged(steps, kept, place), self._arranged(twin, kept, place), choices
+    def done(self, units: Sequence[int]) -> tuple[list[int], dict[int, _Unit]]:
+        """The steps that are done, in the order given, and those of which a part is."""
+        whole = [self.units[n].step for n in units if self.units[n].last and n > 1]
+        parts: dict[int, _Unit] = {}
+        for n in units:
+            unit = self.units[n]
+            if unit.step >= 0 and not unit.last:
+                parts[unit.step] = unit
+        return whole, {step: unit for step, unit in parts.items() if step not in whole}
 
-    def _as_written(self, best: Arrangement) -> list[int]:
-        """The order as it was, as far as a cache between them allows."""
-        cut = best.cache_after or 0
-        first = sorted(n - 2 for n in best.order[:cut] if n >= 2)
-        return first + sorted(n - 2 for n in best.order[cut:] if n >= 2)
+    def steps(self, order: Sequence[int]) -> list[int]:
+        """The order of the steps, each where it is done."""
+        return [self.units[n].step for n in order if self.units[n].last and n > 1]
 
-    def _arranged(self, steps: list[int], kept: int | None, place: Room | None) -> Node:
-        if kept is None or place is None:
-            return self.run.arranged(steps)
-        live = self.live(set(steps[:kept]))
-
-        def cached(node: Node) -> Node:
-            names = tuple(name for name in columns(node) if name in live)
-            below = node if columns(node) == names else Select(node, names)
-            return Cache(below, place.folder)
-
-        return self.run.arranged(steps, kept, cached)
-
-    def live(self, done: set[int]) -> frozenset[str]:
-        """Columns that are still needed after these steps."""
-        rest = [s for i, s in enumerate(self.run.steps) if i not in done]
+    def live(self, whole: Sequence[int], parts: dict[int, _Unit]) -> frozenset[str]:
+        """Columns of whole steps and of the source that are still needed."""
+        steps = self.run.steps
+        rest = [self._rest(i, parts) for i in range(len(steps)) if i not in whole]
         made = {name for s in rest for name in getattr(s, "into", ())}
         needed = {name for s in rest for name in traits(s).reads}
-        there = {name for i in done for name in getattr(self.run.steps[i], "into", ())}
+        there = {name for i in whole for name in getattr(steps[i], "into", ())}
         there |= set(columns(self.run.below))
-        return frozenset(((self.wanted - made) | needed) & there)
+        return frozenset(((self._wanted - made) | needed) & there)
 
-    def nbytes(self, done: set[int]) -> float | None:
-        """Bytes a row has after these steps; None where a column was never seen."""
-        total = 0.0
-        writers = {
-            name: self.known.steps[self.run.steps[i].id]
-            for i in sorted(done)
-            for name in getattr(self.run.steps[i], "into", ())
-        }
-        for name in self.live(done):
+    def _rest(self, number: int, parts: dict[int, _Unit]) -> Step:
+        """What remains of a step."""
+        step = self.run.steps[number]
+        if number not in parts:
+            return step
+        unit = parts[number]
+        assert isinstance(step, Derive)
+        assert unit.term is not None
+        return cut(step, unit.term, _HIDDEN.format(number))[1]
+
+    def nbytes(self, units: Sequence[int]) -> float | None:
+        """Bytes of a row after these units; None where a column was never seen."""
+        whole, parts = self.done(units)
+        total = sum(unit.nbytes for unit in parts.values())
+        writers: dict[str, Cost] = {}
+        for i in sorted(whole):
+            step = self.run.steps[i]
+            writers |= dict.fromkeys(getattr(step, "into", ()), self.known.steps[step.id])
+        for name in self.live(whole, parts):
             first = self.known.late if name in self.known.late.columns else self.known.read
             cost = writers.get(name, first)
             if name not in cost.columns:
@@ -211,80 +205,157 @@ class _Arranging:
             total += cost.bytes_a_row(name)
         return total
 
-    # Words.
+    # The run, arranged.
 
-    def _order_note(self, steps: list[int]) -> str:
-        """The filters that come earlier now, with what they keep and cost."""
-        at = {number: place for place, number in enumerate(steps)}
-        notes = []
-        for number, step in enumerate(self.run.steps):
-            later = [i for i in range(number) if at[i] > at[number]]
-            if isinstance(step, Filter) and later:
-                cost = self.known.steps[step.id]
-                names = ", ".join(_name(self.run.steps[i]) for i in later)
-                notes.append(
-                    f"{show_step(step.step)} before {names}: keeps {cost.selectivity:.0%} for "
-                    f"{duration(cost.seconds_a_row)} a row"
-                )
-        return "; ".join(notes) or f"{', '.join(_name(self.run.steps[i]) for i in steps)}"
+    def arranged(self, order: Sequence[int], cache_after: int | None, room: Room | None) -> Node:
+        if cache_after is None or room is None:
+            return self.run.arranged([self.run.steps[i] for i in self.steps(order)], None, ())
+        whole, parts = self.done(order[:cache_after])
+        taken = set(columns(self.run.top)) | set(columns(self.run.below))
+        first, then = [self.run.steps[i] for i in whole], []
+        names = set(self.live(whole, parts))
+        for i in self.steps(order[cache_after:]):
+            step = self.run.steps[i]
+            if i in parts and isinstance(step, Derive):
+                name = _HIDDEN.format(i)
+                while name in taken:
+                    name += "_"
+                term = parts[i].term
+                assert term is not None
+                prefix, step = cut(step, term, name)
+                first.append(prefix)
+                names.add(name)
+            then.append(step)
 
-    def _cache_choice(self, best: Arrangement, place: Room, gain: float) -> Choice:
-        done = {n - 2 for n in best.order[: best.cache_after] if n >= 2}
-        offer = _Offer(self, place, plan_rows(self.run.below) or 0)
-        bits = sum(1 << n for n in best.order[: best.cache_after])
-        keeping = offer.after(bits)
-        assert keeping is not None
-        after = _name(self.run.steps[max(done)]) if done else "reading"
-        spent = sum(self.movables[n].seconds for n in best.order[: best.cache_after]) * self.width
-        share = "all rows" if keeping.fits >= 1 else f"{keeping.fits:.0%} of the rows"
-        where = "in memory" if place.folder is None else "on disk"
-        size = offer.total(bits) / 2**20
-        return Choice(
-            "cache",
-            f"{where} after {after}: {share} ({size:,.0f} MiB), {duration(spent)} a row once "
-            f"instead of in each of {self.epochs} epochs",
-            gain,
-        )
+        def cached(node: Node) -> Node:
+            kept = tuple(name for name in columns(node) if name in names)
+            below = node if columns(node) == kept else Select(node, kept)
+            return Cache(below, room.folder, room.nbytes if room.folder is not None else None)
+
+        return self.run.arranged(first, cached, then)
+
+    def name(self, number: int) -> str:
+        """A step in a few words."""
+        return _name(self.run.steps[number])
 
 
-def _name(step: Derive | Filter) -> str:
+_HIDDEN = "part_{}"
+
+
+@dataclass(frozen=True)
+class _Found:
+    top: Node
+    twin: Node
+    choices: list[Choice]
+
+
+def _best(units: _Units, epochs: int, rooms: tuple[Room, ...]) -> _Found | None:
+    """The run as it should be; None to leave it as it is."""
+    written = tuple(range(len(units.movables)))
+    plain = cost_of(units.movables, written, epochs)
+    order = search(units.movables, epochs)
+    best, room = order, None
+    if epochs > 1 and units.rows:
+        for offered in rooms:
+            if offered.folder is not None and not units.portable:
+                continue  # a later run could not tell whose rows they are
+            found = search(units.movables, epochs, _Offer(units, offered))
+            if found.cache_after is not None and found.seconds * _CACHE_GAIN < best.seconds:
+                best, room = found, offered
+    reorders = plain >= _ORDER_GAIN * order.seconds
+    if room is None and not reorders:
+        return None
+    cache_after = best.cache_after if room is not None else None
+    as_written = _in_written_order(best.order, cache_after)
+    chosen = best.order if reorders else as_written
+    choices: list[Choice] = []
+    if reorders and units.steps(chosen) != units.steps(as_written):
+        choices.append(Choice("order", _order_note(units, chosen), plain / order.seconds))
+    if room is not None:
+        without = order.seconds if reorders else plain
+        choices.append(_cache_choice(units, best, room, epochs, without / best.seconds))
+    return _Found(
+        units.arranged(chosen, cache_after, room),
+        units.arranged(as_written, cache_after, room),
+        choices,
+    )
+
+
+def _in_written_order(order: Sequence[int], cache_after: int | None) -> tuple[int, ...]:
+    """The order as it was, as far as a cache in between allows."""
+    at = 0 if cache_after is None else cache_after
+    return (*sorted(order[:at]), *sorted(order[at:]))
+
+
+def _order_note(units: _Units, order: Sequence[int]) -> str:
+    """The filters that come earlier now, with what they keep and cost."""
+    steps = units.steps(order)
+    at = {number: place for place, number in enumerate(steps)}
+    notes = []
+    for number, step in enumerate(units.run.steps):
+        later = [i for i in range(number) if at[i] > at[number]]
+        if isinstance(step, Filter) and later:
+            cost = units.known.steps[step.id]
+            notes.append(
+                f"{show_step(step.step)} before {', '.join(map(units.name, later))}: keeps "
+                f"{cost.selectivity:.0%} for {duration(cost.seconds_a_row)} a row"
+            )
+    return "; ".join(notes) or ", ".join(map(units.name, steps))
+
+
+def _cache_choice(units: _Units, best: Arrangement, room: Room, epochs: int, gain: float) -> Choice:
+    before = best.order[: best.cache_after]
+    offer = _Offer(units, room)
+    keeping = offer.after(sum(1 << n for n in before))
+    assert keeping is not None
+    last = units.units[max(before)]
+    after = "reading" if last.step < 0 else units.name(last.step)
+    if last.term is not None:
+        after += f" up to {last.term.op.rpartition('.')[2]}"
+    share = "all rows" if keeping.fits >= 1 else f"{keeping.fits:.0%} of the rows"
+    where = "in memory" if room.folder is None else "on disk"
+    size = offer.total(before) / 2**20
+    spent = cost_of(units.movables, before) * units.width
+    return Choice(
+        "cache",
+        f"{where} after {after}: {share} ({size:,.0f} MiB), {duration(spent)} a row once instead "
+        f"of in each of {epochs} epochs",
+        gain,
+    )
+
+
+def _name(step: Step) -> str:
     return ", ".join(step.into) if isinstance(step, Derive) else f"filter {show_step(step.step)}"
 
 
 class _Offer(CacheOffer):
-    """What a cache in a room would cost after a set of steps."""
+    """What a cache in a room would cost after a set of units."""
 
-    def __init__(self, arranging: _Arranging, room: Room, rows: int) -> None:
-        self._of, self._room, self._rows = arranging, room, rows
-        self._random = [i for i, m in enumerate(arranging.movables) if not m.keepable]
+    def __init__(self, units: _Units, room: Room) -> None:
+        self._units, self._room = units, room
 
     def after(self, done: int) -> Keeping | None:
-        steps = {n - 2 for n in _bits(done) if n >= 2}
+        numbers = [i for i in range(done.bit_length()) if done >> i & 1]
+        whole, parts = self._units.done(numbers)
         # a step that was written after a filter may rely on it: both are kept, or neither
-        for i, step in enumerate(self._of.run.steps):
-            if isinstance(step, Filter) and i not in steps and steps and max(steps) > i:
+        latest = max([*whole, *parts], default=-1)
+        for i, step in enumerate(self._units.run.steps):
+            if isinstance(step, Filter) and i not in whole and i < latest:
                 return None
-        nbytes = self._of.nbytes(steps)
+        nbytes = self._units.nbytes(numbers)
         if not nbytes:
             return None
-        total = self.total(done)
-        fits = min(1.0, self._room.nbytes / total) if total else 1.0
+        total = self.total(numbers)
         speeds = self._room.speeds
         return Keeping(
             write=nbytes * speeds.write + _ROW_SECONDS,
             read=nbytes * speeds.read + _ROW_SECONDS,
-            fits=fits,
+            fits=min(1.0, self._room.nbytes / total),
         )
 
-    def total(self, done: int) -> float:
+    def total(self, numbers: Sequence[int]) -> float:
         """Bytes of all rows."""
-        numbers = _bits(done)
         left = 1.0
         for number in numbers:
-            left *= self._of.movables[number].keeps
-        nbytes = self._of.nbytes({n - 2 for n in numbers if n >= 2}) or 0.0
-        return self._rows * left * nbytes
-
-
-def _bits(done: int) -> list[int]:
-    return [i for i in range(done.bit_length()) if done >> i & 1]
+            left *= self._units.movables[number].keeps
+        return max((self._units.rows or 0) * left * (self._units.nbytes(numbers) or 0.0), 1.0)

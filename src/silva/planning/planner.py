@@ -7,18 +7,20 @@ new plan is opened at the state after the batch that was handed out last.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from silva.columns.owned import owned
+from silva.errors import StateError
 from silva.optimize.runner import Outcome, optimize
 from silva.optimize.runs import Run, runs
 from silva.physical.context import Context
 from silva.physical.lower import Lowering, WeightsOf
 from silva.physical.stage import Result
 from silva.physical.twins import segments, with_written
-from silva.plan.node import Filter, Node, option
+from silva.plan.fingerprint import digest, fingerprint
+from silva.plan.node import Cache, Filter, Node, option, transform
 from silva.planning.check import Check, Verdict, Witness, Witnesses
 from silva.planning.choose import Choice, Room, choose
 from silva.planning.compare import Difference
@@ -49,7 +51,7 @@ class Planner:
     ) -> None:
         """`substitutes`: something is put in the place of bad rows; `lenient`: they do not end the
         run."""
-        self._written = written
+        self._written = transform(written, _keyed)
         self._weights_of = weights_of
         self._lanes = lanes
         self._epochs = epochs
@@ -66,13 +68,21 @@ class Planner:
         self.apart: tuple[Difference, ...] = ()
         """How far close laws are from the plan as written, on real rows."""
         self._book = Book()
+        self._left_out: frozenset[str] = frozenset()
+        """Close rewrites that a state was saved without."""
+        self._looks: list[float] = []
+        self._plan()
+
+    def _plan(self) -> None:
+        """Lets the rules make a plan of what was written."""
         self._runs: list[Run] = []
         self._known: list[Measured] = []
         self._started = False
         full, self.outcomes = self._optimized(frozenset())
         applied = [o.rule for o in self.outcomes if o.applied and o.numeric]
         self._suspects = [rule.name for rule in applied if rule.exact]
-        self._close = [rule.name for rule in applied if not rule.exact]
+        self.close = tuple(sorted(rule.name for rule in applied if not rule.exact))
+        """Rewrites in use that do not keep every bit."""
         self._witnesses: Witnesses | None = Witnesses() if applied else None
         self._watched: frozenset[str] | None = None
         self._check: Check | None = None
@@ -80,8 +90,20 @@ class Planner:
         self._begin(base)
         self._looks = list(_LOOKS) if self._optimizes and self._may_choose() else []
 
+    def use_close(self, names: Sequence[str]) -> None:
+        """Uses just these close rewrites, as the run did whose state is loaded."""
+        missing = sorted(set(names) - set(self.close))
+        if missing:
+            raise StateError(
+                f"the state was saved by a plan that used {missing[0]!r}, which this one does not "
+                "(see options(fidelity=…, disable=…)): the rows would not be the same"
+            )
+        if set(names) != set(self.close):
+            self._left_out = frozenset(self.close) - set(names)
+            self._plan()
+
     def _optimized(self, without: frozenset[str]) -> tuple[Node, list[Outcome]]:
-        return optimize(self._written, without, self._substitutes)
+        return optimize(self._written, without | self._left_out, self._substitutes)
 
     def _named(self) -> Node:
         """The plan with steps as they were written: an error shall name what the user wrote."""
@@ -122,7 +144,8 @@ class Planner:
         return self._physical
 
     def _lower(self, plan: Node) -> Any:
-        return Lowering(self._weights_of, frugal=self._optimizes).lower(plan)
+        variant = f"-{digest(self.close)[:8]}" if self.close else ""
+        return Lowering(self._weights_of, frugal=self._optimizes, variant=variant).lower(plan)
 
     def forget(self) -> None:
         """The plan must be lowered again."""
@@ -133,7 +156,12 @@ class Planner:
     @property
     def settled(self) -> bool:
         """Nothing more will change."""
-        return not self._looks and self._witnesses is None and self._check is None
+        pending = self._looks or self._witnesses is not None or self._check is not None
+        return not pending and (not self._is_reordered or bool(self.rejected))
+
+    @property
+    def _is_reordered(self) -> bool:
+        return any(choice.name == "order" for choice in self.choices)
 
     @property
     def unchecked(self) -> frozenset[str]:
@@ -161,7 +189,9 @@ class Planner:
         """Whether it is time to look at the plan again."""
         if self._check is not None and self._check.verdict is not None:
             return True
-        return bool(self._looks) and self._busy() >= self._looks[0]
+        if self._looks and self._busy() >= self._looks[0]:
+            return True
+        return self._is_reordered and not self.rejected and self._fails()
 
     def _busy(self) -> float:
         return sum(lane.stats.busy for lane in self._lanes.values())
@@ -199,7 +229,7 @@ class Planner:
 
     def _changed_stages(self) -> frozenset[str]:
         """The stages that rewrites which rest on numbers have changed."""
-        others = [frozenset(), frozenset([*self._suspects, *self._close])]
+        others = [frozenset(), frozenset([*self._suspects, *self.close])]
         now = {s.name: s.stage.steps for s in segments(self.physical())}
         return frozenset(
             s.name
@@ -214,7 +244,7 @@ class Planner:
     def _begin_check(self, kept: list[Witness]) -> None:
         """Beside the loop; on its own thread where nothing is to run beside it."""
         self._witnesses = None
-        self._check = Check(kept, self._suspects, self._close, self._plan_without)
+        self._check = Check(kept, self._suspects, self.close, self._plan_without)
         if self._workers:
             self._check.start()
         else:
@@ -241,6 +271,7 @@ class Planner:
 
     def _choose(self, epoch: int) -> None:
         left = 1 if self._epochs is None else max(self._epochs - epoch, 1)
+        left += any(choice.name == "cache" for choice in self.choices)  # its first is behind it
         chosen = choose(
             self._ruled,
             self._known,
@@ -255,12 +286,10 @@ class Planner:
 
     def _fails(self) -> bool:
         """Whether steps that were moved fail on rows that a filter would have dropped."""
-        for lane in self._lanes.values():
-            stats = lane.stats
-            if stats.again >= 3 and stats.again > _FAILING * stats.blocks:
-                note = "order: steps fail on rows that a filter before them would have dropped"
-                if note not in self.rejected:
-                    self.rejected.append(note)
+        if not self.rejected and any(_often_again(lane) for lane in self._lanes.values()):
+            self.rejected.append(
+                "order: steps fail on rows that a filter before them would have dropped"
+            )
         return bool(self.rejected)
 
     # Remembering.
@@ -274,6 +303,15 @@ class Planner:
             if run.source is not None:
                 write_down(self._book, run.source, run.steps, known)
         self._book.tidy()
+
+
+def _often_again(lane: Lane) -> bool:
+    return lane.stats.again >= 3 and lane.stats.again > _FAILING * lane.stats.followed
+
+
+def _keyed(node: Node) -> Node:
+    """A cache that knows its rows by what was written, whatever becomes of the plan."""
+    return replace(node, key=fingerprint(node.input)) if isinstance(node, Cache) else node
 
 
 def _has_orders(run: Run) -> bool:

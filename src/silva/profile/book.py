@@ -51,7 +51,10 @@ class Book:
                 seconds=float(data["seconds"]),
                 cpu=float(data["cpu"]),
                 columns={str(k): int(v) for k, v in data["columns"].items()},
-                operators={str(k): (float(s), int(n)) for k, (s, n) in data["operators"].items()},
+                operators={
+                    str(name): (float(seconds), int(rows), int(nbytes))
+                    for name, (seconds, rows, nbytes) in data["operators"].items()
+                },
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None

@@ -51,9 +51,9 @@ class Cost:
         self.cpu += use.cpu
         for name, nbytes in use.columns:
             self.columns[name] = self.columns.get(name, 0) + nbytes
-        for name, (seconds, rows) in (use.operators or {}).items():
-            before, count = self.operators.get(name, (0.0, 0))
-            self.operators[name] = (before + seconds, count + rows)
+        for name, (seconds, rows, nbytes) in (use.operators or {}).items():
+            spent, count, size = self.operators.get(name, (0.0, 0, 0))
+            self.operators[name] = (spent + seconds, count + rows, size + nbytes)
 
     def copy(self) -> Cost:
         return replace(self, columns=dict(self.columns), operators=dict(self.operators))
@@ -95,6 +95,6 @@ class Cost:
 
     def shares(self) -> dict[str, float]:
         """Of an expression's time, the share of each operator; they add up to 1."""
-        per_row = {name: s / max(rows, 1) for name, (s, rows) in self.operators.items()}
+        per_row = {name: s / max(rows, 1) for name, (s, rows, _) in self.operators.items()}
         total = sum(per_row.values())
         return {name: s / total for name, s in per_row.items()} if total else {}

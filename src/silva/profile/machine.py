@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +10,6 @@ from silva.errors import PlanError
 
 _UNITS = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
           "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}  # fmt: skip
-
-_COPIED = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -51,21 +47,6 @@ def _read(path: str) -> str | None:
         return Path(path).read_text().strip()
     except OSError:
         return None
-
-
-@functools.cache
-def copy_seconds() -> float:
-    """Seconds that a byte takes to be copied in memory, measured once."""
-    import numpy as np
-
-    source = np.ones(_COPIED, np.uint8)
-    target = np.empty_like(source)
-    best = float("inf")
-    for _ in range(3):  # the first touches new memory
-        began = time.perf_counter()
-        np.copyto(target, source)
-        best = min(best, time.perf_counter() - began)
-    return best / _COPIED
 
 
 def parse_bytes(text: str | int) -> int:

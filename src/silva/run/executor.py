@@ -23,7 +23,7 @@ from silva.run.lane import Lane
 from silva.run.open_store import cached_source, open_store
 from silva.run.processes import ProcessPool
 from silva.run.reading import UnitReader
-from silva.run.rowstore import Room, RowStore
+from silva.run.rowstore import MemoryStore, Room, RowStore
 from silva.run.task import Pool, Task, execute
 from silva.run.threads import PAUSE, InlinePool, ThreadPool
 
@@ -278,8 +278,9 @@ class Executor:
 
     @property
     def room(self) -> int:
-        """Bytes that caches may still hold in memory."""
-        return self._room.left
+        """Bytes that caches may hold in memory, with what they hold."""
+        kept = [store for store in self._stores.values() if isinstance(store, MemoryStore)]
+        return self._room.left + sum(store.nbytes for store in kept)
 
     def processes(self) -> list[int]:
         """The process numbers of all workers."""

@@ -60,8 +60,10 @@ class LaneStats:
     """The most bytes of finished blocks that were ever waiting for the consumer."""
     queue_fill: float = 0.0
     """Blocks done and waiting when the consumer came, on average."""
+    followed: int = 0
+    """Blocks since the stage became what it is."""
     again: int = 0
-    """Blocks that were done again in the order written, because a row failed."""
+    """Of these, blocks that were done again in the order written, because a row failed."""
     steps: list[Cost] = field(default_factory=list)
     """What reading took, and then each step."""
     late: Cost = field(default_factory=Cost)
@@ -113,7 +115,8 @@ class Lane:
         """The stage has become another: what was measured of its steps is not about these."""
         if stage.label != self.stage.label:
             self.earlier = self.average() if self.stats.steps else None
-            self.stats.steps, self.stats.late, self.stats.again = [], Cost(), 0
+            self.stats.steps, self.stats.late = [], Cost()
+            self.stats.followed = self.stats.again = 0
             self.forecasts.forget(not_before=self.stats.blocks + _NEW_BLOCKS)
             self.alone = None
         self.stage = stage
@@ -156,6 +159,7 @@ class Lane:
         stats.bytes_out += nbytes
         stats.busy += result.seconds
         stats.cpu += result.cpu
+        stats.followed += 1
         stats.again += result.again
         self._seeded = self._seeded or result.seeded is not None
         if len(stats.steps) < len(result.uses):

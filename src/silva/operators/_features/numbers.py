@@ -1,7 +1,7 @@
 """Kernels on numbers, item by item. Each makes one fresh array, and works on it in place.
 
 Laws, exact for every dtype and tested:
-    clip(a, b)(clip(c, d)(x)) = clip(clip(a, b)(c), clip(a, b)(d))(x)
+    clip(a, b)(clip(c, d)(x)) = clip(clip(a, b)(c), clip(a, b)(d))(x)  but for the sign of a zero
     modulo(n)(modulo(m)(x)) = modulo(n)(x)  where n divides m
     fill_null(v)(fill_null(u)(x)) = fill_null(u)(x)
 and of `f`, an operator on items that keeps nulls, with the operators on lists: see `lists`.

@@ -26,6 +26,7 @@ from dataclasses import replace
 from typing import Any
 
 from silva.optimize.rewrite import Rewrite
+from silva.optimize.same_value import Versions, same_value
 from silva.plan import expr
 from silva.plan.function import Function
 from silva.plan.node import Derive, Filter, Node, Select, walk
@@ -37,8 +38,6 @@ from silva.plan.verify import is_batched
 NAME = "share"
 
 _Step = Derive | Filter
-_Versions = dict[str, int]
-"""How often each column was written before a step of a run."""
 
 
 def apply(plan: Node) -> Rewrite:
@@ -88,8 +87,8 @@ def _with_column(steps: list[_Step], key: Any, hidden: Derive) -> Iterator[_Step
             yield step
             continue
 
-        def use(part: expr.Term, versions: _Versions = versions) -> expr.Term:
-            same = isinstance(part, expr.Call) and _key(part, versions) == key
+        def use(part: expr.Term, versions: Versions = versions) -> expr.Term:
+            same = isinstance(part, expr.Call) and same_value(part, versions) == key
             return expr.Col(hidden.into[0]) if same else part
 
         changed = expr.rebuild(step.step, use)
@@ -108,7 +107,7 @@ def _largest(steps: list[_Step]) -> tuple[Any, expr.Term] | None:
             continue
         for part in expr.walk(step.step):
             if isinstance(part, expr.Call) and _is_worth(part):
-                key = _key(part, versions)
+                key = same_value(part, versions)
                 counts[key] = counts.get(key, 0) + 1
                 terms.setdefault(key, part)
     common = [key for key, count in counts.items() if count > 1]
@@ -118,9 +117,9 @@ def _largest(steps: list[_Step]) -> tuple[Any, expr.Term] | None:
     return best, terms[best]
 
 
-def _versioned(steps: list[_Step]) -> Iterator[tuple[_Step, _Versions]]:
+def _versioned(steps: list[_Step]) -> Iterator[tuple[_Step, Versions]]:
     """Each step, with how often the columns that it sees were written."""
-    versions: _Versions = {}
+    versions: Versions = {}
     for step in steps:
         yield step, dict(versions)
         for name in step.into if isinstance(step, Derive) else ():
@@ -133,27 +132,3 @@ def _is_worth(call: expr.Call) -> bool:
         return False
     calls = [part for part in expr.walk(call) if isinstance(part, expr.Call)]
     return expr.width(call) == 1 and not any(operator(part.op).random for part in calls)
-
-
-def _key(term: expr.Term, versions: _Versions) -> Any:
-    """Equal for expressions that are one value. Terms themselves do not do: 1, 1.0 and True are
-    equal to Python, but not beside a column of bytes."""
-    match term:
-        case expr.Col():
-            return ("column", term.name, versions.get(term.name, 0))
-        case expr.Literal():
-            return ("literal", _exactly(term.value))
-        case expr.RowId():
-            return ("row id",)
-        case expr.Call():
-            args = tuple(_key(arg, versions) for arg in term.args)
-            return (term.op, args, _exactly(term.params), term.draw)
-
-
-def _exactly(value: Any) -> Any:
-    """Equal for equal values of one type; objects that are not plain are equal to themselves."""
-    if isinstance(value, tuple):
-        return ("tuple", tuple(_exactly(item) for item in value))
-    if isinstance(value, bool | int | float | str | bytes | type(None)):
-        return (type(value).__name__, repr(value))
-    return ("object", id(value))

@@ -16,6 +16,7 @@ Law: the law's own equation, tested on both sides in `tests/laws/test_operator_l
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from silva.optimize.rewrite import Rewrite
 from silva.optimize.rule import Rule
@@ -46,23 +47,28 @@ def apply(law: Law, plan: Node) -> Rewrite:
     """The plan with the right side of the law in place of its left side."""
     notes: list[str] = []
 
-    def use(term: expr.Term) -> expr.Term:
-        made = law.rewrite(term) if isinstance(term, expr.Call) else None
-        if made is None:
-            return term
-        assert isinstance(term, expr.Call)
-        notes.append(_note(term, made))
-        return made
-
     def change(node: Node) -> Node:
         if not isinstance(node, Derive | Filter) or isinstance(node.step, Function):
             return node
-        if is_batched(node):
+        found: list[str] = []
+        step = expr.rebuild(node.step, partial(_used, law, found))
+        if step is node.step or is_batched(node):
             return node
-        step = expr.rebuild(node.step, use)
-        return node if step is node.step else replace(node, step=step)
+        notes.extend(found)
+        return replace(node, step=step)
 
     return Rewrite(transform(plan, change), tuple(notes))
+
+
+def _used(law: Law, notes: list[str], term: expr.Term) -> expr.Term:
+    """The right side, if the term is a left side."""
+    if not isinstance(term, expr.Call):
+        return term
+    made = law.rewrite(term)
+    if made is None:
+        return term
+    notes.append(_note(term, made))
+    return made
 
 
 def _note(left: expr.Call, right: expr.Term) -> str:

@@ -1,0 +1,45 @@
+"""When two expressions are one value. To compare terms does not do: 1, 1.0 and True are equal to
+Python, but not beside a column of bytes; and a column may have been written in between."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from silva.plan import expr
+
+Versions = dict[str, int]
+"""How often each column was written before the expression."""
+
+
+def same_value(term: expr.Term, versions: Versions) -> Any:
+    """A key that is equal for expressions that are one value.
+
+    >>> x = expr.col("x")
+    >>> same_value((x + 1).term, {}) == same_value((x + 1).term, {})
+    True
+    >>> same_value((x + 1).term, {}) == same_value((x + 1.0).term, {})
+    False
+    """
+    match term:
+        case expr.Col():
+            return ("column", term.name, versions.get(term.name, 0))
+        case expr.Literal():
+            return ("literal", _exactly(term.value))
+        case expr.RowId():
+            return ("row id",)
+        case expr.Call():
+            args = tuple(same_value(arg, versions) for arg in term.args)
+            return (term.op, args, _exactly(term.params), term.draw)
+
+
+def _exactly(value: Any) -> Any:
+    """Equal for equal values of one type; objects that are not plain data equal only themselves."""
+    if isinstance(value, tuple):
+        return ("tuple", tuple(_exactly(item) for item in value))
+    if is_dataclass(value) and not isinstance(value, type):  # a vocabulary, a tokenizer, a table
+        parts = tuple(_exactly(getattr(value, field.name)) for field in fields(value))
+        return (type(value), parts)
+    if isinstance(value, bool | int | float | str | bytes | type(None)):
+        return (type(value).__name__, repr(value))
+    return ("object", id(value))

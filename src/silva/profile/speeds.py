@@ -1,0 +1,68 @@
+"""How fast this machine copies memory and its disk keeps rows, measured once a process."""
+
+from __future__ import annotations
+
+import functools
+import os
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+_BYTES = 8 << 20
+_PASSES = 2
+"""Over its memory, for a row that is put into a block or taken out of it."""
+_CODING = 1 / 1e9
+"""Seconds that a byte takes to be written down and checked, or read back."""
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """Seconds a byte costs to be kept and to be read again."""
+
+    write: float
+    read: float
+
+
+@functools.cache
+def memory_speeds() -> Speeds:
+    """Rows kept in memory."""
+    source = np.ones(_BYTES, np.uint8)
+    target = np.empty_like(source)
+    best = float("inf")
+    for _ in range(3):  # the first touches new memory
+        began = time.perf_counter()
+        np.copyto(target, source)
+        best = min(best, time.perf_counter() - began)
+    spent = _PASSES * best / _BYTES
+    return Speeds(spent, spent)
+
+
+@functools.cache
+def disk_speeds(folder: Path) -> Speeds:
+    """Rows kept in files of a folder, read when the system has forgotten them; endless where
+    nothing can be written there.
+
+    >>> speeds = disk_speeds(Path(tempfile.gettempdir()))
+    >>> 0 < speeds.read < 1e-3
+    True
+    """
+    data = np.random.default_rng(0).bytes(_BYTES)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            began = time.perf_counter()
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            written = time.perf_counter() - began
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            file.seek(0)
+            began = time.perf_counter()
+            file.read()
+            read = time.perf_counter() - began
+    except OSError:
+        return Speeds(float("inf"), float("inf"))
+    return Speeds(written / _BYTES + _CODING, read / _BYTES + _CODING)

@@ -1,0 +1,27 @@
+"""The page about laws lists the laws that there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import silva as sv
+
+PAGE = Path(__file__).parents[2] / "docs" / "laws.md"
+
+
+def lines() -> list[str]:
+    """What the page must say, a line a law."""
+    built_in = [law for law in sv.laws() if law.rewrite.__module__.startswith("silva.")]
+    return [
+        "| law | equation | kind | where it does not hold |",
+        "| --- | --- | --- | --- |",
+        *(f"| `{law.name}` | `{law.equation}` | {law.kind} | {law.fails} |" for law in built_in),
+        *(f"- `{law.name}`: {law.bound}" for law in built_in if law.bound is not None),
+    ]
+
+
+def test_the_page_lists_every_law_with_what_the_law_itself_says():
+    page = PAGE.read_text().splitlines()
+    assert [line for line in lines() if line not in page] == []
+    listed = [line for line in page if line.startswith("| `")]
+    assert len(listed) == sum(line.startswith("| `") for line in lines())
