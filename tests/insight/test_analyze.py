@@ -189,7 +189,7 @@ def test_the_form_of_the_data() -> None:
     }  # fmt: skip
     assert keys(data["decisions"][0]) == {
         "kind": "str", "name": "str", "reason": "str", "notes": ["str"], "applied": "bool",
-        "why_not": "NoneType", "predicted": "NoneType", "measured": "NoneType",
+        "why_not": "NoneType", "pending": "bool", "predicted": "NoneType", "measured": "NoneType",
     }  # fmt: skip
 
 
@@ -231,6 +231,19 @@ def test_a_fragment_styles_nothing_outside_itself() -> None:
     outside = re.sub(r"@media[^{]*\{|/\*.*?\*/", "", style.removeprefix("<style>"))
     selectors = [part for rule in outside.split("}") for part in rule.split("{")[0].split(",")]
     assert all(s.strip().startswith(".silva") for s in selectors if s.strip())
+
+
+def test_a_law_that_is_still_to_be_checked_is_not_used_yet() -> None:
+    chain = sv.num("x").clip(0, 50).clip(10, 40)
+    rows = sv.from_columns({"x": [float(i) for i in range(2000)]}).derive(y=chain).batch(100)
+    loader = rows.loader(backend="inline")
+    (before,) = loader.explain().facts.decisions
+    assert before.pending
+    assert "(not used yet: it is first compared on rows of the source)" in before.line
+    list(loader)
+    (after,) = loader.explain().facts.decisions
+    assert after.applied
+    assert not after.pending
 
 
 def test_a_decision_that_was_left_out_says_why() -> None:

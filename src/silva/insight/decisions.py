@@ -16,7 +16,6 @@ _CHOICES = {
     "order": "rows that are dropped early cost nothing later, by what was measured",
     "cache": "what is kept need not be computed again, by what was measured",
 }
-NOT_YET = "not yet, it is first compared on rows of the source"
 _APART = "how far the plan as run is from the plan as written, on the rows that were compared"
 
 
@@ -29,10 +28,17 @@ class Decision:
     """What it changed or would change, a line each."""
     applied: bool
     why_not: str | None = None
+    pending: bool = False
+    """Not used yet, but soon, if it passes its check."""
     predicted: float | None = None
     """How many times as fast, by the search that chose it."""
     measured: float | None = None
     """How many times as fast it turned out, where there was a before."""
+
+    @property
+    def unused(self) -> str:
+        """That it is not used, and why."""
+        return f"not used{' yet' if self.pending else ''}: {self.why_not}"
 
     @property
     def line(self) -> str:
@@ -42,7 +48,7 @@ class Decision:
         'order: drop early (predicted 2.6×)'
         """
         if not self.applied:
-            return f"{self.name}: {self.reason} (not used: {self.why_not})"
+            return f"{self.name}: {self.reason} ({self.unused})"
         brings = [] if self.predicted is None else [f"predicted {times(self.predicted)}"]
         brings += [] if self.measured is None else [f"measured {times(self.measured)}"]
         return f"{self.name}: {self.reason}" + (f" ({', '.join(brings)})" if brings else "")
@@ -76,17 +82,20 @@ def decisions(
 
 def _rule(outcome: Outcome, unchecked: Collection[str]) -> Decision:
     rule, why = outcome.rule, outcome.why
-    if outcome.applied and rule.name in unchecked:
-        why = NOT_YET
+    pending = outcome.applied and rule.name in unchecked
+    if pending:
+        why = "it is first compared on rows of the source"
     notes = tuple(map(tidy, outcome.notes))
-    return Decision("rule", rule.name, rule.reason, notes, why is None, why)
+    return Decision("rule", rule.name, rule.reason, notes, why is None, why, pending)
 
 
 def _choice(choice: Choice, measured: float | None) -> Decision:
     notes = tuple(map(tidy, choice.note.split("; ")))
     reason = _CHOICES.get(choice.name, choice.name)
     told = measured if choice.name == "order" else None
-    return Decision("choice", choice.name, reason, notes, True, None, choice.gain, told)
+    return Decision(
+        "choice", choice.name, reason, notes, True, predicted=choice.gain, measured=told
+    )
 
 
 def decision_lines(found: Iterable[Decision], width: int = WIDTH) -> list[str]:

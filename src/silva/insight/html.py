@@ -60,7 +60,7 @@ def decision_list(found: Sequence[Decision]) -> str:
 def _decision(found: Decision) -> str:
     notes = "".join(f"<li><code>{escape(note)}</code></li>" for note in found.notes)
     if not found.applied:
-        end = f' <span class="unused">not used: {escape(found.why_not or "")}</span>'
+        end = f' <span class="unused">{escape(found.unused)}</span>'
     else:
         told = (("predicted", found.predicted), ("measured", found.measured))
         gains = ", ".join(f"{name} {times(gain)}" for name, gain in told if gain is not None)
