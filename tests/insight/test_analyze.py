@@ -16,6 +16,7 @@ from silva.insight.measured_lines import forecast_line, operator_lines, step_not
 from silva.insight.stages import ForecastFacts, OperatorFacts, StepFacts
 from silva.optimize.model import Prediction
 from silva.planning.choose import Choice
+from silva.planning.compare import Difference
 from silva.run.forecast import Counters, Forecast, Forecasts
 
 HOSTILE = "<script>alert('x')</script>"
@@ -61,6 +62,10 @@ def test_the_lines_of_decisions() -> None:
         "fails)",
     ]
     assert decision_lines(()) == ["none"]
+    apart = decisions([], [], [], apart=[Difference("image", 16, 3, 2.0, 0.125)])
+    assert decision_lines(apart)[-1] == (
+        "  · image: 3 of 16 rows differ, by at most 2, on average 0.125"
+    )
 
 
 def test_lines_about_a_step_and_its_operators() -> None:
