@@ -97,7 +97,9 @@ def test_a_prediction_is_judged_only_by_what_comes_after_it() -> None:
     forecasts = Forecasts()
     assert forecasts.due(at(1.0, 100))
     forecasts.add(Prediction(200.0, 0.0, "cores"), "threads", 2, at(1.0, 100))
-    for block in range(4):  # workers start
+    forecasts.learn(at(1.5, 100), starting=True)
+    for block in range(4):  # the first blocks of a worker are cold
+        assert not forecasts.due(at(2.0 + block, 100))
         forecasts.learn(at(2.0 + block, 100), starting=False)
     assert forecasts.first is not None
     assert forecasts.first.since == at(5.0, 100)

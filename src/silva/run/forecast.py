@@ -99,6 +99,8 @@ class Forecasts:
         if not self.made:
             return now.blocks >= self.not_before
         last = self.made[-1]
+        if self.settling or now.blocks - last.since.blocks < _LEAST_BLOCKS:
+            return False
         before = last.since.elapsed - (self.first.since.elapsed if self.first else 0.0)
         return now.elapsed - last.since.elapsed > max(_FIRST_SECONDS, before)
 
