@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from silva.insight.decisions import Decision, decision_lines
 from silva.insight.measured_lines import operator_lines, stage_lines, step_note
 from silva.insight.nodes import node_line
 from silva.insight.stages import stage_facts
@@ -18,7 +17,8 @@ from silva.run.executor import Executor
 from silva.run.lane import Lane
 
 INDENT = "  "
-_WIDTH = WIDTH - len(INDENT)
+INNER = WIDTH - len(INDENT)
+"""Characters that fit below a title."""
 _BAR = 10
 
 Detail = Literal["none", "counters", "all"]
@@ -32,7 +32,7 @@ def explained(parts: dict[str, list[str]]) -> str:
     )
 
 
-def written_lines(plan: Node, width: int = _WIDTH) -> list[str]:
+def written_lines(plan: Node, width: int = INNER) -> list[str]:
     """The plan as the user wrote it, a line a node."""
     lines = []
     for line in tidy(show_plan(plan)).split("\n"):
@@ -47,13 +47,8 @@ def _branch(line: str) -> str:
     return line[: len(line) - len(line.lstrip("│├└─ "))]
 
 
-def rule_lines(found: tuple[Decision, ...], width: int = _WIDTH) -> list[str]:
-    """What rules and choices did; and what they would do, if they were allowed to."""
-    return decision_lines(found, width)
-
-
 def run_lines(
-    plan: Any, executor: Executor, width: int = _WIDTH, *, detail: Detail = "counters"
+    plan: Any, executor: Executor, width: int = INNER, *, detail: Detail = "counters"
 ) -> list[str]:
     """The physical plan, a line a node; the steps of a stage below it, with what was measured."""
     if isinstance(plan, physical.Segment | physical.BatchSegment):

@@ -6,13 +6,13 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from silva.insight.decisions import Decision, decisions
-from silva.insight.explain import explained, rule_lines, run_lines, written_lines
+from silva.insight.decisions import Decision, decision_lines, decisions
+from silva.insight.explain import INNER, explained, run_lines, written_lines
 from silva.insight.measured_lines import overall_lines
 from silva.insight.overall import Overall, lanes_of, overall
 from silva.insight.stages import StageFacts, stage_facts
 from silva.insight.trees import Tree, run_tree, written_tree
-from silva.insight.words import WIDTH, wrapped
+from silva.insight.words import wrapped
 from silva.optimize.system import Throughput
 from silva.profile.machine import Machine
 
@@ -108,12 +108,12 @@ def explain_loader(loader: Any, analyze: bool = False) -> Explanation:
     model = None if whole is None else whole.model(Machine.here().cpus)
     parts = {
         "Plan as written": written_lines(loader._logical),
-        "Rules": rule_lines(found),
+        "Rules": decision_lines(found, INNER),
         "Plan as run": run_lines(plan, executor, detail="all" if analyze else "counters"),
     }
     if analyze:
         said = overall_lines(whole, model)
-        parts["Measured"] = [piece for line in said for piece in wrapped(line, width=WIDTH - 2)]
+        parts["Measured"] = [piece for line in said for piece in wrapped(line, width=INNER)]
     facts = Explained(
         written=written_tree(loader._logical),
         run=run_tree(plan),
