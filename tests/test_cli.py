@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -128,3 +129,17 @@ def test_the_installed_command_works_with_worker_processes(train) -> None:
         timeout=60,
     )
     assert shown.stdout.strip() == silva.__version__
+
+
+def test_explain_as_data_and_as_a_page(train, capsys, tmp_path) -> None:
+    page = tmp_path / "plan.html"
+    assert run("explain", f"{train}:good", "--json", "--html", str(page)) == 0
+    assert json.loads(capsys.readouterr().out)["version"] == 1
+    assert page.read_text().startswith("<!doctype html>")
+
+
+def test_explain_with_measurements(train, capsys) -> None:
+    assert run("explain", f"{train}:good", "--analyze", "--seconds", "0.2") == 0
+    assert "\nMeasured\n" in capsys.readouterr().out
+    assert run("explain", f"{train}:good", "--seconds", "0.2") == 2
+    assert "--analyze" in capsys.readouterr().err

@@ -34,6 +34,9 @@ from silva.run.stream import Part, Stream
 
 if TYPE_CHECKING:
     from silva.feed.torch import TorchFeed
+    from silva.insight.explanation import Explanation
+    from silva.insight.what_if import WhatIf
+    from silva.insight.why import Why
 
 _DEADLINE = 600.0
 _DEFAULT_MEMORY = 4 << 30
@@ -396,11 +399,25 @@ class Loader:
 
         return {lane.name: lane_stats(lane) for lane in self._executor.lanes.values()}
 
-    def explain(self) -> str:
-        """The plan as written, the plan as run, and what was measured so far."""
-        from silva.insight.explain import explain_loader
+    def explain(self, analyze: bool = False) -> Explanation:
+        """The plan as written, the plan as run, why they differ, and what was measured so far: with
+        `analyze`, also where the time of each step went, and how right the predictions were."""
+        from silva.insight.explanation import explain_loader
 
-        return explain_loader(self._logical, self.outcomes, self._lowered(), self._executor)
+        return explain_loader(self, analyze)
+
+    def why(self, name: str) -> Why:
+        """Everything that concerns a column, a step, an operator or a stage, in a few sentences."""
+        from silva.insight.why import why
+
+        return why(self, name)
+
+    def what_if(self, **asked: Any) -> WhatIf:
+        """How fast it would be if something were otherwise: `decode=0.5` for an operator, a column
+        or a step that took half of its time, `workers=8`, `cores=`, `memory=`, `backend=`."""
+        from silva.insight.what_if import what_if
+
+        return what_if(self, asked)
 
     # Feeds.
 

@@ -23,10 +23,16 @@ from silva.plan.verify import is_batched, verify
 from silva.profile.machine import parse_bytes
 
 if TYPE_CHECKING:
+    from silva.insight.explanation import Explanation
+    from silva.insight.headroom import Headroom
+    from silva.insight.what_if import WhatIf
+    from silva.insight.why import Why
     from silva.loader import Loader
 
 _WINDOW = 4096
 _PACK_WINDOW = 1024
+_ANALYZED = 5.0
+"""Seconds that a pipeline is run for to be measured."""
 _OPTIONS = ("optimize", "disable", "shards", "seed", "fidelity")
 
 
@@ -442,9 +448,53 @@ class Pipeline:
 
         return fingerprint(self.plan)
 
-    def explain(self) -> str:
-        """The plan as written and the plan as run, with a reason for every difference."""
-        return self.loader().explain()
+    def explain(
+        self, analyze: bool = False, *, seconds: float = _ANALYZED, **arguments: Any
+    ) -> Explanation:
+        """The plan as written and the plan as run, with a reason for every difference. With
+        `analyze` the pipeline is run, for one epoch or so many seconds, and measured; `arguments`
+        are those of the loader.
+
+        >>> import silva as sv
+        >>> numbers = sv.from_columns({"x": [1]}).derive(y=lambda x: -x).select("x")
+        >>> "nobody reads what these steps write" in numbers.explain()
+        True
+        """
+        from silva.insight.trial import trial
+
+        with self.loader(**arguments) as loader:
+            if analyze:
+                trial(loader, seconds)
+            return loader.explain(analyze)
+
+    def why(self, name: str) -> Why:
+        """Every rule, choice, stage and reason that concerns a column, a step or an operator.
+
+        >>> import silva as sv
+        >>> print(sv.from_columns({"x": range(4), "unused": range(4)}).select("x").why("unused"))
+        `unused` is a column of source columns of 4 rows.
+        It is not read: nothing needs it.
+        """
+        with self.loader() as loader:
+            return loader.why(name)
+
+    def what_if(self, *, seconds: float = _ANALYZED, **asked: Any) -> WhatIf:
+        """How fast the pipeline would be if something were otherwise, predicted after it was run
+        and measured: for one epoch, or so many seconds. See `Loader.what_if`."""
+        from silva.insight.trial import trial
+
+        with self.loader() as loader:
+            trial(loader, seconds)
+            return loader.what_if(**asked)
+
+    def headroom(self, *, seconds: float = 2 * _ANALYZED, **arguments: Any) -> Headroom:
+        """How fast the pipeline would be if every step but one were free, for each step: measured
+        by running it, and then each step alone on blocks that came to it. `arguments` are those of
+        the loader."""
+        from silva.insight.headroom import headroom
+
+        with self.loader(**arguments) as loader:
+            return headroom(loader, seconds)
 
     def __repr__(self) -> str:
         return show_plan(self.plan)

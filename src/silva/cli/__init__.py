@@ -126,15 +126,37 @@ def _short(value: Any) -> str:
 
 
 @app.command
-def explain(target: str) -> None:
+def explain(
+    target: str,
+    *,
+    analyze: bool = False,
+    seconds: float | None = None,
+    json: bool = False,
+    html: Path | None = None,
+) -> None:
     """Show a pipeline's plan as written and as run, with a reason for every difference.
 
     Parameters
     ----------
     target
         The file and the pipeline in it, e.g. train.py:pipeline; just train.py if it has only one.
+    analyze
+        Run the pipeline for a while, and show where its time goes.
+    seconds
+        How long to run it for; 5 seconds unless given.
+    json
+        Print plain data instead of text.
+    html
+        Write a page to this file as well.
     """
-    print(find_pipeline(target).explain())
+    if seconds is not None and not analyze:
+        raise PlanError("--seconds says how long --analyze runs: give both")
+    pipeline = find_pipeline(target)
+    limit = {} if seconds is None else {"seconds": seconds}
+    found = pipeline.explain(analyze, **limit)
+    if html is not None:
+        html.write_text(found.to_html(), encoding="utf-8")
+    print(found.to_json() if json else found)
 
 
 @app.command

@@ -1,51 +1,34 @@
-"""The plan as written, the rules that changed it, and the plan as run, as text."""
+"""The plan as written, why it was changed, and the plan as run, as text."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
+from silva.insight.decisions import Decision, decision_lines
+from silva.insight.measured_lines import operator_lines, stage_lines, step_note
 from silva.insight.nodes import node_line
+from silva.insight.stages import stage_facts
 from silva.insight.stats import lane_reason
 from silva.insight.steps import stage_steps
 from silva.insight.words import WIDTH, percent, plural, seconds, size, tidy, wrapped
-from silva.optimize.runner import Outcome
 from silva.physical import plan as physical
 from silva.plan.node import Node
 from silva.plan.show import show_plan
 from silva.run.executor import Executor
 from silva.run.lane import Lane
 
-_INDENT = "  "
-_WIDTH = WIDTH - len(_INDENT)
+INDENT = "  "
+_WIDTH = WIDTH - len(INDENT)
 _BAR = 10
 
+Detail = Literal["none", "counters", "all"]
+"""How much of what was measured is shown."""
 
-def explain_loader(logical: Node, outcomes: list[Outcome], plan: Any, executor: Executor) -> str:
-    """Three parts, at most 100 columns wide; counters where something was measured.
 
-    >>> import silva as sv
-    >>> print(sv.from_columns({"x": range(9)}).shuffle(seed=1).batch(4).explain())
-    Plan as written
-      batch 4
-      shuffle seed=1, kind=auto, window=4096
-      source columns of 9 rows
-    <BLANKLINE>
-    Rules
-      none
-    <BLANKLINE>
-    Plan as run
-      batch 4
-      stage 1: where it runs is chosen once its first rows are measured
-        · read x
-      feed columns of 9 rows: global shuffle (seed 1)
-    """
-    parts = {
-        "Plan as written": written_lines(logical),
-        "Rules": rule_lines(outcomes),
-        "Plan as run": run_lines(plan, executor),
-    }
+def explained(parts: dict[str, list[str]]) -> str:
+    """Titles with indented lines below them, as an explanation is printed."""
     return "\n\n".join(
-        "\n".join([title, *(_INDENT + line for line in lines)]) for title, lines in parts.items()
+        "\n".join([title, *(INDENT + line for line in lines)]) for title, lines in parts.items()
     )
 
 
@@ -64,52 +47,62 @@ def _branch(line: str) -> str:
     return line[: len(line) - len(line.lstrip("│├└─ "))]
 
 
-def rule_lines(outcomes: list[Outcome], width: int = _WIDTH) -> list[str]:
-    """What the rules did; and what they would do, if they were allowed to."""
-    lines = []
-    for outcome in outcomes:
-        why = f" (not used: {outcome.why})" if outcome.why else ""
-        lines += wrapped(f"{outcome.rule.name}: {outcome.rule.reason}{why}", width=width)
-        for note in outcome.notes:
-            lines += wrapped(tidy(note), "  · ", "    ", width)
-    return lines or ["none"]
+def rule_lines(found: tuple[Decision, ...], width: int = _WIDTH) -> list[str]:
+    """What rules and choices did; and what they would do, if they were allowed to."""
+    return decision_lines(found, width)
 
 
 def run_lines(
-    plan: Any, executor: Executor, width: int = _WIDTH, *, measured: bool = True
+    plan: Any, executor: Executor, width: int = _WIDTH, *, detail: Detail = "counters"
 ) -> list[str]:
-    """The physical plan, a line a node; the steps of a stage below it, with counters if wanted."""
+    """The physical plan, a line a node; the steps of a stage below it, with what was measured."""
     if isinstance(plan, physical.Segment | physical.BatchSegment):
-        lines = _segment_lines(plan, executor, width, measured)
+        lines = _segment_lines(plan, executor, width, detail)
     else:
         lines = wrapped(tidy(node_line(plan)), width=width)
     below = physical.inputs(plan)
     if len(below) == 1:
-        return lines + run_lines(below[0], executor, width, measured=measured)
+        return lines + run_lines(below[0], executor, width, detail=detail)
     for i, child in enumerate(below):
         last = i == len(below) - 1
-        first, *rest = run_lines(child, executor, width - 3, measured=measured)
+        first, *rest = run_lines(child, executor, width - 3, detail=detail)
         lines.append(("└─ " if last else "├─ ") + first)
         lines += [("   " if last else "│  ") + line for line in rest]
     return lines
 
 
-def _segment_lines(node: Any, executor: Executor, width: int, measured: bool) -> list[str]:
+def _segment_lines(node: Any, executor: Executor, width: int, detail: Detail) -> list[str]:
     lane = executor.lanes.get(node.name)
     lines = wrapped(f"{node.name}{_where(lane, executor)}", width=width)
-    stats = lane.stats if lane is not None and lane.stats.blocks and measured else None
-    if lane is not None and stats is not None:
-        lines += wrapped(lane_counters(lane), _INDENT, _INDENT * 2, width)
-    for step in stage_steps(node.stage, stats):
-        mark = "·" if step.seconds is None else f"{_bar(step.share)} {percent(step.share):>5}"
-        lines += wrapped(step.label, f"{_INDENT}{mark} ", " " * (len(mark) + 7), width)
+    stats = None if lane is None or not lane.stats.blocks or detail == "none" else lane.stats
+    if lane is None or stats is None:
+        for step in stage_steps(node.stage, None):
+            lines += wrapped(step.label, f"{INDENT}· ", " " * 8, width)
+        return lines
+    lines += wrapped(lane_counters(lane), INDENT, INDENT * 2, width)
+    if detail == "counters":
+        for step in stage_steps(node.stage, stats):
+            lines += _step_lines(step.label, step.seconds is not None, step.share, width)
+        return lines
+    facts = stage_facts(lane)
+    for line in stage_lines(facts):
+        lines += wrapped(line, INDENT, INDENT * 2, width)
+    for found in facts.steps:
+        lines += _step_lines(found.label, True, found.share, width)
+        lines += wrapped(step_note(found), " " * 21, " " * 23, width)
+        lines += operator_lines(found, " " * 21)
     return lines
+
+
+def _step_lines(label: str, known: bool, share: float, width: int) -> list[str]:
+    mark = f"{_bar(share)} {percent(share):>5}" if known else "·"
+    return wrapped(label, f"{INDENT}{mark} ", " " * (len(mark) + 7), width)
 
 
 def _where(lane: Lane | None, executor: Executor) -> str:
     if lane is None or not lane.stats.blocks:
         if executor.backend is not None:
-            return f" {_on(executor.backend, executor.workers)}: as asked for"
+            return f" {on(executor.backend, executor.workers)}: as asked for"
         if executor.workers == 0:
             return " inline: no workers were asked for"
         return ": where it runs is chosen once its first rows are measured"
@@ -118,11 +111,19 @@ def _where(lane: Lane | None, executor: Executor) -> str:
 
 def lane_place(lane: Lane) -> str:
     """Where a stage runs, and why."""
-    return f"{_on(lane.backend, lane.workers)}: {lane_reason(lane)}"
+    return f"{on(lane.backend, lane.workers, lane.width.now)}: {lane_reason(lane)}"
 
 
-def _on(backend: str, workers: int) -> str:
-    return "inline" if backend == "inline" else f"on {workers} {backend}"
+def on(backend: str, workers: int, width: int | None = None) -> str:
+    """A place in words; of its workers, those that are needed at the moment.
+
+    >>> on("threads", 4), on("threads", 4, width=3), on("inline", 4)
+    ('on 4 threads', 'on 3 of 4 threads', 'inline')
+    """
+    if backend == "inline":
+        return "inline"
+    of = f"{workers} {backend}"
+    return f"on {of}" if width in (None, workers) else f"on {width} of {of}"
 
 
 def lane_counters(lane: Lane) -> str:

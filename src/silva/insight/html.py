@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from silva.insight.decisions import Decision
 from silva.insight.explain import written_lines
 from silva.insight.steps import StepTime
 from silva.insight.style import CSS
-from silva.insight.words import percent, seconds, wrapped
+from silva.insight.words import percent, seconds, times, wrapped
 from silva.plan.node import Node
 from silva.plan.schema import types
 
@@ -47,6 +48,27 @@ def panel(title: str, body: str, subtitle: str = "") -> str:
 
 def pre(lines: Sequence[str], css: str = "") -> str:
     return f'<pre class="{css}">{escape(chr(10).join(lines))}</pre>'
+
+
+def decision_list(found: Sequence[Decision]) -> str:
+    """A line for each rule and choice, with its notes below it."""
+    if not found:
+        return '<p class="note">nothing: it is run as it was written</p>'
+    return f'<ul class="decisions">{"".join(map(_decision, found))}</ul>'
+
+
+def _decision(found: Decision) -> str:
+    notes = "".join(f"<li><code>{escape(note)}</code></li>" for note in found.notes)
+    if not found.applied:
+        end = f' <span class="unused">not used: {escape(found.why_not or "")}</span>'
+    else:
+        told = (("predicted", found.predicted), ("measured", found.measured))
+        gains = ", ".join(f"{name} {times(gain)}" for name, gain in told if gain is not None)
+        end = f' <span class="gain">{gains}</span>' if gains else ""
+    return (
+        f"<li><b>{escape(found.name)}</b>: {escape(found.reason)}{end}"
+        f"{f'<ul>{notes}</ul>' if notes else ''}</li>"
+    )
 
 
 def step_table(steps: Sequence[StepTime]) -> str:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from silva.insight.chart import line_chart
-from silva.insight.explain import lane_counters, lane_place, rule_lines, run_lines, written_lines
-from silva.insight.html import cards, page, panel, pre, step_table, table, with_code
+from silva.insight.explain import lane_counters, lane_place, run_lines, written_lines
+from silva.insight.explanation import decisions_of
+from silva.insight.html import cards, decision_list, page, panel, pre, step_table, table, with_code
 from silva.insight.steps import stage_steps
 from silva.insight.verdict import verdict
 from silva.insight.watch import Watch
@@ -90,11 +91,11 @@ def _stages(lanes: list[Lane]) -> Iterator[str]:
 
 def _plans(loader: Any) -> Iterator[str]:
     written = written_lines(loader._logical, _COLUMN)
-    run = run_lines(loader._lowered(), loader._executor, _COLUMN, measured=False)
-    rules = "".join(f"<li>{escape(line)}</li>" for line in rule_lines(loader.outcomes))
+    run = run_lines(loader._lowered(), loader._executor, _COLUMN, detail="none")
+    rules = decision_list(decisions_of(loader))
     yield "<h2>Plans</h2>"
     yield f'<div class="two">{panel("As written", pre(written))}{panel("As run", pre(run))}</div>'
-    yield f"<h2>Rules that changed the plan</h2><ul>{rules}</ul>"
+    yield f"<h2>Why they differ</h2>{rules}"
 
 
 def _failures(kept: list[Failure], total: int) -> Iterator[str]:

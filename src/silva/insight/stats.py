@@ -26,6 +26,7 @@ def lane_stats(lane: Lane) -> dict[str, Any]:
     return {
         "backend": lane.backend,
         "workers": 0 if lane.backend == "inline" else lane.workers,
+        "width": 0 if lane.backend == "inline" else lane.width.now,
         "reason": lane_reason(lane),
         "blocks": stats.blocks,
         "rows_in": stats.rows_in,

@@ -28,7 +28,7 @@ def stage_steps(stage: Any, stats: LaneStats | None) -> list[StepTime]:
 
     Choosing columns takes no time worth a line, and is left out.
     """
-    labels = _labels(stage)
+    labels = step_labels(stage)
     times = [] if stats is None else [cost.seconds for cost in stats.steps]
     if len(times) != len(labels):
         lonely = stats is not None and stats.blocks and len([x for x in labels if x]) == 1
@@ -39,7 +39,7 @@ def stage_steps(stage: Any, stats: LaneStats | None) -> list[StepTime]:
     return [StepTime(label, spent, spent / total) for label, spent in shown]
 
 
-def _labels(stage: Any) -> list[str]:
+def step_labels(stage: Any) -> list[str]:
     """One for each number in `LaneStats.steps`; empty where there is nothing to show."""
     match stage:
         case Stage():
@@ -48,7 +48,7 @@ def _labels(stage: Any) -> list[str]:
             if not any(labels) and isinstance(stage.steps[-1], Project):
                 labels[-1] = f"select {', '.join(new for _, new in stage.steps[-1].names)}"
         case BatchStage():
-            labels = [show_node(node) for node in stage.nodes]
+            labels = ["", *(show_node(node) for node in stage.nodes)]
         case CollateStage():
             labels = [stage.label]
         case _:

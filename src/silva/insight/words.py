@@ -51,9 +51,11 @@ def wrapped(text: str, first: str = "", rest: str = "    ", width: int = WIDTH) 
 
 def seconds(value: float) -> str:
     """
-    >>> seconds(0.0042), seconds(2.5), seconds(130)
-    ('4.2 ms', '2.5 s', '130 s')
+    >>> seconds(0.0042), seconds(2.5), seconds(130), seconds(2e-7)
+    ('4.2 ms', '2.5 s', '130 s', '<1 µs')
     """
+    if 0 < value < 5e-7:
+        return "<1 µs"
     if value >= 100:
         return f"{value:.0f} s"
     if value >= 1:
@@ -88,3 +90,31 @@ def plural(count: int, noun: str) -> str:
     """
     ending = "" if count == 1 else "es" if noun.endswith(("ch", "s", "x")) else "s"
     return f"{count:,} {noun}{ending}"
+
+
+def times(factor: float) -> str:
+    """
+    >>> times(2.613), times(14.2)
+    ('2.6×', '14×')
+    """
+    return f"{factor:.1f}×" if factor < 9.95 else f"{factor:,.0f}×"
+
+
+def rate(rows_per_second: float) -> str:
+    """
+    >>> rate(3.14159), rate(12345.6)
+    ('3.1 rows/s', '12,346 rows/s')
+    """
+    digits = 1 if rows_per_second < 99.5 else 0
+    return f"{rows_per_second:,.{digits}f} rows/s"
+
+
+def error(share: float) -> str:
+    """A prediction beside what was measured.
+
+    >>> error(0.12), error(-0.3), error(0.001)
+    ('12 % too high', '30 % too low', 'right')
+    """
+    if abs(share) < 0.005:
+        return "right"
+    return f"{abs(share) * 100:.0f} % too {'high' if share > 0 else 'low'}"

@@ -163,6 +163,12 @@ class Planner:
     def _is_reordered(self) -> bool:
         return any(choice.name == "order" for choice in self.choices)
 
+    @property
+    def unchecked(self) -> frozenset[str]:
+        """Rules and laws that are not used yet: the check of them is still to come."""
+        waits = self._witnesses is not None or self._check is not None
+        return frozenset(self._suspects) if waits else frozenset()
+
     def _may_choose(self) -> bool:
         """Whether there is anything to choose."""
         many = self._epochs is not None and self._epochs > 1

@@ -38,8 +38,13 @@ class Cost:
     columns: dict[str, int] = field(default_factory=dict)
     """Bytes written, by column."""
     operators: Metered = field(default_factory=dict)
+    blocks: int = 0
+    squares: float = 0.0
+    """Over all blocks, the sum of seconds² / rows: how much blocks differ from each other."""
 
     def add(self, use: StepUse) -> None:
+        self.blocks += 1
+        self.squares += use.seconds**2 / use.rows_in if use.rows_in else 0.0
         self.rows += use.rows_in
         self.kept += use.rows_out
         self.seconds += use.seconds
@@ -61,6 +66,23 @@ class Cost:
     @property
     def cpu_a_row(self) -> float:
         return self.cpu / self.rows if self.rows else 0.0
+
+    @property
+    def uncertainty(self) -> float:
+        """How far the seconds of a row may be from what was measured, as a share of them: the
+        standard error of a mean over blocks.
+
+        >>> cost = Cost()
+        >>> for seconds in (1.0, 3.0):
+        ...     cost.add(StepUse(seconds, seconds, rows_in=10, rows_out=10))
+        >>> round(cost.uncertainty, 2)
+        0.5
+        """
+        if self.blocks < 2 or not self.seconds:
+            return 1.0 if self.seconds else 0.0
+        mean = self.seconds_a_row
+        variance = max(self.squares / self.rows - mean**2, 0.0)
+        return float((variance / (self.blocks - 1)) ** 0.5 / mean)
 
     @property
     def selectivity(self) -> float:

@@ -87,6 +87,8 @@ class Executor:
         self._process = os.getpid()
         self.sizes: Iterator[int] | None = None
         """Block sizes to use instead of the lanes' own choice: tests move block borders by it."""
+        self.keep: Callable[[Any, Any], None] | None = None
+        """Is shown every input of every stage: who replays them keeps some."""
         self.witness: Callable[[Any, Any, Context, Result], bool] | None = None
         """Sees the first blocks, as long as it wants more, to check other plans on."""
         self.epochs: int | None = None
@@ -125,6 +127,8 @@ class Executor:
                         ended = True
                         break
                     payload, trail = found
+                    if self.keep is not None:
+                        self.keep(node, payload)
                     task = Task(node.stage, payload, context)
                     task.wake = wake
                     task.spot = beds.spot(len(payload))
@@ -150,7 +154,7 @@ class Executor:
                 given = monotonic()
                 self._adjust(lane, given)
                 yield trail, result
-                lane.consumer_seconds += monotonic() - given
+                lane.returned(given, starting=isinstance(pool, ProcessPool) and not pool.ready)
         finally:
             for _, task, _, _ in window:
                 task.cancelled = True
@@ -229,8 +233,10 @@ class Executor:
         Only doing it again here, with the generators watched, can tell."""
         result = execute(task.stage, task.payload, task.context, self._here)
         if result.seeded is not None:
-            lane.backend = "processes" if lane.forced is None else "inline"
-            lane.reason = "uses global random generators, which threads would share"
+            lane.move(
+                "processes" if lane.forced is None else "inline",
+                "uses global random generators, which threads would share",
+            )
         return result
 
     def _check(self, lane: Lane, task: Task, pool: Pool, waited: float, closings: int) -> None:

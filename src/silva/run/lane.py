@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from time import monotonic
 
 from silva.io.source import runs_user_code
-from silva.optimize.model import Backend, Load, choose_place
+from silva.optimize.model import Backend, Load, choose_place, predict
 from silva.physical.stage import Result, Runs
 from silva.physical.steps import Call, Keep, MapWhole
 from silva.plan.function import Function
 from silva.profile.costs import Cost
 from silva.profile.gil import GilProbe
+from silva.profile.machine import Machine
+from silva.run.forecast import Counters, Forecasts
 from silva.run.width import Width
 
 _BLOCK_SECONDS = 0.05
@@ -23,6 +26,8 @@ _MOST_BLOCKS = 256
 """In flight at once: each look at the window takes time."""
 _FIRST_BLOCKS = 16
 """By then blocks have found their size."""
+_NEW_BLOCKS = 5
+"""By then what was measured is about the steps as they are, and not as they were."""
 _FIRST_ROWS = 4
 _ENOUGH_SECONDS = 0.04
 """Time to watch a stage before deciding where it runs."""
@@ -45,6 +50,8 @@ class LaneStats:
     busy: float = 0.0
     """Seconds that workers spent in the stage."""
     cpu: float = 0.0
+    elapsed: float = 0.0
+    """Seconds that the stage was being read, the consumer's own time included."""
     starved: float = 0.0
     """Seconds that the consumer waited for the stage."""
     blocked: int = 0
@@ -89,7 +96,15 @@ class Lane:
         self.consumer_seconds = 0.0
         """Time that the consumer spent between two blocks: work that a worker could overlap with.
         """
+        self.forecasts = Forecasts()
+        """What was predicted, and what came of it."""
+        self.alone: Load | None = None
+        """What a row cost before the stage was given to workers: nobody was in its way."""
+        self.earlier: Load | None = None
+        """What a row cost when the stage had other steps, or the same in another order."""
+        self._at = monotonic()
         self._seconds_per_row = 0.0
+        self._cpu_per_row = 0.0
         self._bytes_per_row = 0.0
         # several blocks go ahead at once on workers, before anything is known of a row's size
         self._rows = 1 if self.backend != "inline" else _FIRST_ROWS
@@ -99,8 +114,11 @@ class Lane:
     def follow(self, stage: Runs) -> None:
         """The stage has become another: what was measured of its steps is not about these."""
         if stage.label != self.stage.label:
+            self.earlier = self.average() if self.stats.steps else None
             self.stats.steps, self.stats.late = [], Cost()
             self.stats.followed = self.stats.again = 0
+            self.forecasts.forget(not_before=self.stats.blocks + _NEW_BLOCKS)
+            self.alone = None
         self.stage = stage
 
     def next_rows(self) -> int:
@@ -132,6 +150,7 @@ class Lane:
 
     def learn(self, result: Result, rows_in: int) -> None:
         """Takes note of a finished block."""
+        self._tick()
         stats, block = self.stats, result.block
         nbytes = block.nbytes
         stats.blocks += 1
@@ -153,6 +172,7 @@ class Lane:
             return
         weight = 0.5 if stats.blocks > 1 else 1.0
         self._seconds_per_row += weight * (result.seconds / rows_in - self._seconds_per_row)
+        self._cpu_per_row += weight * (result.cpu / rows_in - self._cpu_per_row)
         per_row = nbytes / rows_in
         self._bytes_per_row = max(
             per_row, self._bytes_per_row + weight * (per_row - self._bytes_per_row)
@@ -165,6 +185,7 @@ class Lane:
         """An epoch begins: what was too little for a worker before may be enough by now. Where
         nobody says how many epochs there are, as many are expected as there were."""
         self.rows_left = rows
+        self._at = monotonic()
         more = epoch if epochs is None else max(epochs - epoch - 1, 0)
         self.later_rows = more * (rows or 0)
         if self.forced is None and self.backend == "inline" and self.workers:
@@ -180,9 +201,15 @@ class Lane:
 
     def decide(self) -> None:
         """Chooses the backend once enough was seen, by what the stage costs and who holds the
-        lock."""
+        lock; and predicts what will come of it."""
         enough = _ENOUGH_KNOWN_SECONDS if self.probe is None else _ENOUGH_SECONDS
-        if self.decided or self.stats.busy < enough:
+        if self.stats.busy < enough:
+            return
+        self._choose()
+        self._predict()
+
+    def _choose(self) -> None:
+        if self.decided:
             return
         if self.probe is not None and not self.probe.seconds:
             return  # the next block is watched
@@ -196,14 +223,58 @@ class Lane:
             meanwhile=self.consumer_seconds / busy,
             shares_generators=self._seeded,
         )
-        self.backend, self.reason = place.backend, place.reason
+        self.alone = load
+        self.move(place.backend, place.reason)
+
+    def move(self, backend: Backend, reason: str) -> None:
+        """From now on the stage runs elsewhere: what was predicted is not about that place."""
+        if backend != self.backend:
+            self.forecasts.forget()
+        self.backend, self.reason = backend, reason
+
+    def _predict(self) -> None:
+        """Says now how fast the stage will be, to be judged later."""
+        width = 0 if self.backend == "inline" else self.width.now
+        made = self.forecasts.first
+        if made is not None and made.workers != width:
+            self.forecasts.forget()
+        lock_known = self.probe is None or self.probe.seconds or self.backend != "threads"
+        if self.decided and lock_known and self.forecasts.due(self.counters):
+            prediction = predict(self.average(), self.backend, width, Machine.here().cpus)
+            self.forecasts.add(prediction, self.backend, width, self.counters)
+
+    @property
+    def counters(self) -> Counters:
+        stats = self.stats
+        return Counters(
+            stats.rows_in, stats.elapsed, stats.starved, stats.busy, stats.cpu, stats.blocks
+        )
+
+    def returned(self, given: float, starting: bool) -> None:
+        """The consumer, who was given a block at `given`, is back for the next; `starting` while
+        the workers are."""
+        self.consumer_seconds += monotonic() - given
+        self._tick()
+        self.forecasts.learn(self.counters, starting)
+
+    def _tick(self) -> None:
+        now = monotonic()
+        self.stats.elapsed += now - self._at
+        self._at = now
 
     def load(self) -> Load:
         """What a row costs, as far as it was seen."""
-        stats = self.stats
         share = _OPERATORS_SHARE if self.probe is None else self.probe.share
-        cpu = stats.cpu / stats.rows_in if stats.rows_in else self._seconds_per_row
-        return Load(self._seconds_per_row, cpu, share, self._bytes_per_row)
+        return Load(self._seconds_per_row, self._cpu_per_row, share, self._bytes_per_row)
+
+    def average(self) -> Load:
+        """What a row costs on average since the stage runs where it runs; until then, as `load`."""
+        first, now, lately = self.forecasts.first, self.counters, self.load()
+        rows = 0 if first is None else now.rows - first.since.rows
+        if first is None or rows <= 0:
+            return lately
+        seconds, cpu = (now.busy - first.since.busy) / rows, (now.cpu - first.since.cpu) / rows
+        return Load(seconds, cpu, lately.lock_share, lately.nbytes)
 
 
 def _has_functions(stage: Runs) -> bool:

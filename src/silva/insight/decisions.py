@@ -1,0 +1,98 @@
+"""Why the plan as run is not the plan as written: rules, choices of the planner, and what both left
+undone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from silva.insight.words import WIDTH, tidy, times, wrapped
+from silva.optimize.rule import Outcome
+from silva.planning.choose import Choice
+from silva.planning.compare import Difference
+
+_CHOICES = {
+    "order": "rows that are dropped early cost nothing later, by what was measured",
+    "cache": "what is kept need not be computed again, by what was measured",
+}
+_APART = "how far the plan as run is from the plan as written, on the rows that were compared"
+
+
+@dataclass(frozen=True)
+class Decision:
+    kind: Literal["rule", "choice", "check"]
+    name: str
+    reason: str
+    notes: tuple[str, ...]
+    """What it changed or would change, a line each."""
+    applied: bool
+    why_not: str | None = None
+    predicted: float | None = None
+    """How many times as fast, by the search that chose it."""
+    measured: float | None = None
+    """How many times as fast it turned out, where there was a before."""
+
+    @property
+    def line(self) -> str:
+        """Its first line: what, why, and what it brings.
+
+        >>> Decision("choice", "order", "drop early", (), True, predicted=2.61).line
+        'order: drop early (predicted 2.6×)'
+        """
+        if not self.applied:
+            return f"{self.name}: {self.reason} (not used: {self.why_not})"
+        brings = [] if self.predicted is None else [f"predicted {times(self.predicted)}"]
+        brings += [] if self.measured is None else [f"measured {times(self.measured)}"]
+        return f"{self.name}: {self.reason}" + (f" ({', '.join(brings)})" if brings else "")
+
+
+def decisions(
+    outcomes: Iterable[Outcome],
+    choices: Iterable[Choice],
+    rejected: Iterable[str],
+    gains: Sequence[float] = (),
+    unchecked: Collection[str] = (),
+    apart: Iterable[Difference] = (),
+) -> tuple[Decision, ...]:
+    """All that changed the plan, and what would have.
+
+    `gains` are those measured of stages whose steps changed while they ran, `unchecked` the rules
+    that are compared with the plan as written before they are used, and `apart` what came of that
+    for those that are close.
+    """
+    found = [_rule(outcome, unchecked) for outcome in outcomes]
+    measured = gains[0] if len(gains) == 1 else None
+    found += [_choice(choice, measured) for choice in choices]
+    differs = tuple(map(str, apart))
+    if differs:
+        found.append(Decision("check", "close", _APART, differs, True))
+    for text in rejected:
+        name, _, why = text.partition(": ")
+        found.append(Decision("choice", name, _CHOICES.get(name, name), (), False, why))
+    return tuple(found)
+
+
+def _rule(outcome: Outcome, unchecked: Collection[str]) -> Decision:
+    rule, why = outcome.rule, outcome.why
+    if outcome.applied and rule.name in unchecked:
+        why = "it is first compared on rows of the source"
+    notes = tuple(map(tidy, outcome.notes))
+    return Decision("rule", rule.name, rule.reason, notes, why is None, why)
+
+
+def _choice(choice: Choice, measured: float | None) -> Decision:
+    notes = tuple(map(tidy, choice.note.split("; ")))
+    reason = _CHOICES.get(choice.name, choice.name)
+    told = measured if choice.name == "order" else None
+    return Decision("choice", choice.name, reason, notes, True, None, choice.gain, told)
+
+
+def decision_lines(found: Iterable[Decision], width: int = WIDTH) -> list[str]:
+    """A line for each, and its notes below it."""
+    lines: list[str] = []
+    for decision in found:
+        lines += wrapped(decision.line, width=width)
+        for note in decision.notes:
+            lines += wrapped(note, "  · ", "    ", width)
+    return lines or ["none"]

@@ -1,0 +1,67 @@
+"""All stages and their consumer as one: who shares what, and what ends first.
+
+Stages on threads share one pool of threads and Python's lock, stages in processes one pool of
+processes; what runs inline shares the consumer's thread with the consumer; all share the cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from silva.optimize.model import COPY_SECONDS, Backend, Load
+
+CONSUMER = "the consumer's thread"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A stage with its load, where it runs."""
+
+    name: str
+    load: Load
+    backend: Backend
+    workers: int
+    rows: float = 1.0
+    """Rows that come into the stage for each row that the consumer gets."""
+
+    def uses(self, cores: int) -> dict[str, float]:
+        """Seconds of each resource, for each row that the consumer gets."""
+        load, rows, width = self.load, self.rows, max(self.workers, 1)
+        used = {"the cores": rows * load.cpu / cores}
+        if self.backend == "inline":
+            return {**used, CONSUMER: rows * load.seconds}
+        if self.backend == "threads":
+            used["Python's lock"] = rows * load.seconds * load.lock_share
+            return {**used, "the threads": rows * load.seconds / width}
+        copied = load.nbytes * COPY_SECONDS
+        used[CONSUMER] = rows * copied
+        return {**used, "the processes": rows * (load.seconds + copied) / width}
+
+
+@dataclass(frozen=True)
+class Throughput:
+    rows_per_second: float
+    limit: str
+    """The resource that ends first."""
+    stage: str | None
+    """The stage that uses most of it; None where the consumer itself does."""
+
+
+def throughput(stages: Sequence[Loaded], cores: int, consumer: float = 0.0) -> Throughput:
+    """Rows a second that the consumer gets, who takes `consumer` seconds for each itself.
+
+    >>> decode = Loaded("decode", Load(4e-3, 4e-3, 0.1, 0), "threads", 2)
+    >>> throughput([decode], cores=2)
+    Throughput(rows_per_second=500.0, limit='the cores', stage='decode')
+    >>> throughput([decode], cores=2, consumer=5e-3).limit
+    "the consumer's thread"
+    """
+    spent: dict[str, dict[str | None, float]] = {CONSUMER: {None: consumer}}
+    for stage in stages:
+        for resource, seconds in stage.uses(max(cores, 1)).items():
+            spent.setdefault(resource, {})[stage.name] = seconds
+    limit = max(spent, key=lambda name: sum(spent[name].values()))
+    by_stage = spent[limit]
+    stage_name = max(by_stage, key=lambda name: by_stage[name])
+    return Throughput(1 / max(sum(by_stage.values()), 1e-12), limit, stage_name)

@@ -1,0 +1,97 @@
+"""What-if: the right step is made faster, and the answer says how sure it is."""
+
+from __future__ import annotations
+
+import pytest
+from busy import spin
+
+import silva as sv
+
+
+@pytest.fixture(scope="module")
+def loader():
+    rows = sv.from_columns({"x": range(400)}).derive(slow=spin(0.8), quick=spin(0.1))
+    rows = rows.derive(n=sv.num("x").clip(0, 50).log1p()).batch(8)
+    loader = rows.loader(backend="inline")
+    list(loader)
+    return loader
+
+
+def test_half_of_the_slow_step_is_nearly_twice_as_fast(loader) -> None:
+    slow, quick = loader.what_if(slow=0.5), loader.what_if(quick=0.5)
+    assert 1.5 < slow.gain < 2.0  # 0.9 / 0.5
+    assert 1.0 < quick.gain < 1.2  # 0.9 / 0.85
+    assert slow.low < slow.expected < slow.high
+    assert slow.now == quick.now
+    assert loader.what_if().gain == pytest.approx(1.0)
+
+
+def test_a_factor_may_be_more_than_one_or_nothing(loader) -> None:
+    assert loader.what_if(slow=2).gain < 0.7
+    assert loader.what_if(slow=0, quick=0).gain > 4
+    assert loader.what_if(**{"slow#0": 0.5}).gain == pytest.approx(loader.what_if(slow=0.5).gain)
+    assert loader.what_if(clip=0.5).gain >= 1.0
+    assert loader.what_if(read=0.5).gain >= 1.0
+
+
+def test_workers_cores_backend_and_memory(loader) -> None:
+    processes = loader.what_if(backend="processes", workers=4, cores=4)
+    assert processes.gain > 2.5
+    assert "processes" in processes.limit or "cores" in processes.limit
+    one_core = loader.what_if(backend="processes", workers=4, cores=1)
+    assert one_core.limit == "the cores, stage 1"
+    assert one_core.expected < processes.expected
+    threads = loader.what_if(backend="threads", workers=4, cores=4)
+    assert threads.limit.startswith("Python's lock")  # it was not measured, and is taken to be held
+    crowded = loader.what_if(backend="processes", workers=64, cores=64, memory="1KiB")
+    assert crowded.expected < loader.what_if(backend="processes", workers=64, cores=64).expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"slwo": 0.5}, "did you mean 'slow'"),
+        ({"zzz": 0.5}, "there is .*'slow'.*'clip'"),
+        ({"slow": "fast"}, "a factor on its time"),
+        ({"slow": -1}, "a factor on its time"),
+        ({"workers": 1.5}, "workers= is a whole number"),
+        ({"cores": 0}, "cores= is a whole number from 1"),
+        ({"backend": "gpu"}, "backend is one of"),
+        ({"memory": "much"}, "not an amount of memory"),
+    ],
+)
+def test_what_cannot_be_asked(loader, asked, said) -> None:
+    with pytest.raises(sv.PlanError, match=said):
+        loader.what_if(**asked)
+
+
+def test_a_name_that_could_be_two_things_is_refused() -> None:
+    rows = sv.from_columns({"x": range(64)}).derive(clip=spin(0.01)).derive(clip=spin(0.02))
+    rows = rows.derive(z=sv.num("clip").clip(0, 5).log1p(), w=abs, reads="x").batch(8)
+    loader = rows.loader(backend="inline")
+    list(loader)
+    with pytest.raises(sv.PlanError, match=r"clip#0, clip#1, num.clip in z#0"):
+        loader.what_if(clip=0.5)
+    assert loader.what_if(**{"clip#1": 0.5}).gain > 1
+
+
+def test_text_data_and_page(loader) -> None:
+    found = loader.what_if(slow=0.5)
+    lines = str(found).splitlines()
+    assert lines[0] == "what if slow=0.5"
+    assert lines[1].startswith("  now        ")
+    assert "between " in lines[3]
+    assert any("slow#0: " in line and "of stage 1, 0.5 × its time" in line for line in lines)
+    assert repr(found) == str(found)
+    data = found.to_dict()
+    assert set(data) == {
+        "asked", "now", "now_limit", "expected", "low", "high", "limit", "error", "notes", "gain",
+    }  # fmt: skip
+    assert "what if slow=0.5" in found._repr_html_()
+
+
+def test_nothing_can_be_said_before_something_was_measured() -> None:
+    rows = sv.from_columns({"x": range(64)}).derive(y=spin(0.1)).batch(8)
+    with pytest.raises(sv.PlanError, match="nothing was measured yet"):
+        rows.loader(backend="inline").what_if(y=0.5)
+    assert rows.what_if(seconds=0.5, y=0.5).gain > 1.2
