@@ -210,10 +210,14 @@ class Lowering:
     def _take(self, node: logical.Take | logical.Skip, wanted: frozenset[str]) -> _Chain:
         chain = self._rows(node.input, wanted)
         takes = isinstance(node, logical.Take)
-        if _in_place(chain) and isinstance(_feed(chain.input), physical.IndexedFeed):
+        feed = _feed(chain.input)
+        if _in_place(chain) and isinstance(feed, physical.IndexedFeed):
             step = Range(0, node.count) if takes else Range(node.count, None)
             return self._reorder(chain, step)
         kind = physical.Take if takes else physical.Skip
+        if chain.in_place and chain.at_most_one and _is_order(chain.input):
+            chain.input = kind(chain.input, node.count)  # rows that are left out cost no work
+            return chain
         return _Chain(kind(self._segment(chain), node.count))
 
     def _sample(self, node: logical.Sample, wanted: frozenset[str]) -> _Chain:
@@ -337,6 +341,13 @@ def _cached(node: Any) -> _Chain:
     """The steps below the cache that a chain reads; none where it reads no cache."""
     steps = list(node.input.stage.steps) if isinstance(node, physical.CacheRows) else []
     return _Chain(_feed(node), steps)
+
+
+def _is_order(node: Any) -> bool:
+    """Whether rows come here as the source has them: in some order, and some left out."""
+    if isinstance(node, physical.Windows | physical.Take | physical.Skip):
+        return _is_order(node.input)
+    return isinstance(node, physical.ChunkedFeed)
 
 
 def _in_place(chain: _Chain) -> bool:
