@@ -138,7 +138,7 @@ class Lane:
             return
         weight = 0.5 if stats.blocks > 1 else 1.0
         self._seconds_per_row += weight * (result.seconds / rows_in - self._seconds_per_row)
-        per_row = nbytes / rows_in
+        per_row = max(nbytes, result.bytes_in) / rows_in
         self._bytes_per_row = max(
             per_row, self._bytes_per_row + weight * (per_row - self._bytes_per_row)
         )
