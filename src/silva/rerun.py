@@ -19,9 +19,10 @@ from silva.errors import PlanError, SilvaError
 from silva.loader import Loader
 from silva.physical import plan as physical
 from silva.physical.call import Worker
-from silva.physical.context import Context
-from silva.physical.reading import UNIT_SHIFT, Places, ReadUnits
+from silva.physical.context import UNIT_SHIFT, Context
+from silva.physical.places import Places
 from silva.physical.rows import Rows
+from silva.physical.units import ReadUnits
 from silva.plan.node import Node, option
 
 Row = dict[str, Any]

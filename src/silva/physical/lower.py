@@ -17,7 +17,7 @@ from silva.io.source import can_be_anywhere
 from silva.order.positions import DrawRows, Map, Permute, PermuteWindows, Range, order_size
 from silva.physical import plan as physical
 from silva.physical.batches import BatchStage, CollateStage
-from silva.physical.reading import ReadPlaces, Reads, ReadUnits
+from silva.physical.places import ReadPlaces
 from silva.physical.stage import Stage
 from silva.physical.steps import (
     Call,
@@ -29,6 +29,7 @@ from silva.physical.steps import (
     Spread,
     Step,
 )
+from silva.physical.units import ReadUnits
 from silva.plan import node as logical
 from silva.plan.conditions import Condition, conditions
 from silva.plan.fingerprint import fingerprint
@@ -349,7 +350,7 @@ def _over(node: Any, feed: Any) -> Any:
     return replace(node, input=replace(node.input, input=feed, stage=stage))
 
 
-def _read_by_worker(node: Any) -> Reads | None:
+def _read_by_worker(node: Any) -> ReadPlaces | ReadUnits | None:
     """How the stage above a node reads its own rows; None where it is given blocks of them."""
     if isinstance(node, physical.IndexedFeed):
         return node.read

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from silva.physical.reading import ReadPlaces, ReadUnits
+from silva.physical.places import ReadPlaces
 from silva.physical.stage import Runs, Stage
+from silva.physical.units import ReadUnits
 from silva.plan import node as logical
 from silva.plan.conditions import Condition
 

@@ -14,9 +14,10 @@ import numpy as np
 from silva.columns import Block
 from silva.physical.call import Worker
 from silva.physical.context import Context, Failure
-from silva.physical.reading import Places, ReadPlaces, Reads, ReadUnits, UnitRows
+from silva.physical.places import Places, ReadPlaces
 from silva.physical.rows import Rows
 from silva.physical.steps import Call, CallColumns, Evaluate, Keep, Spread, Step
+from silva.physical.units import ReadUnits, UnitRows
 from silva.plan import expr
 from silva.plan.function import Function
 from silva.plan.operator import adopt_operators, is_built_in, operator
@@ -68,7 +69,7 @@ class Runs(Protocol):
 @dataclass(frozen=True, eq=False)
 class Stage:
     steps: tuple[Step, ...]
-    read: Reads | None = None
+    read: ReadPlaces | ReadUnits | None = None
     """What its input may name instead of holding: rows that its worker reads."""
     lazy: bool = False
     """Columns that cost much are read after the filters."""

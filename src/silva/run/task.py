@@ -12,8 +12,9 @@ from silva.columns.bed import Spot, lying
 from silva.columns.column import Allocate
 from silva.physical.call import Worker
 from silva.physical.context import Context
-from silva.physical.reading import Places, UnitRows
+from silva.physical.places import Places
 from silva.physical.stage import Result, Runs
+from silva.physical.units import UnitRows
 
 
 class Task:

@@ -9,8 +9,9 @@ import numpy as np
 
 from silva.columns import Block
 from silva.physical import plan as physical
-from silva.physical.context import Context
-from silva.physical.reading import IN_SOURCE, Places, UnitRows
+from silva.physical.context import IN_SOURCE, Context
+from silva.physical.places import Places
+from silva.physical.units import UnitRows
 from silva.run.flows.inputs import Input
 from silva.run.flows.trail import Offset, Trail
 from silva.run.rowstore import RowStore
@@ -105,7 +106,7 @@ def identities(
     fingerprint below its cache may number its sources otherwise.
     """
     if isinstance(payload, Block):
-        return payload.ids & IN_SOURCE, payload.ids
+        return payload.ids & np.uint64(IN_SOURCE), payload.ids
     read: Any = node.stage.read
     keys, ids = read.identities(payload, context)
     return keys, ids

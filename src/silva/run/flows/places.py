@@ -9,7 +9,7 @@ import numpy as np
 from silva.errors import StateError
 from silva.order.shards import shard_range
 from silva.physical import plan as physical
-from silva.physical.reading import Places
+from silva.physical.places import Places
 from silva.run.flows.trail import Mark, State
 from silva.run.session import Session
 

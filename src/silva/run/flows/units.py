@@ -2,8 +2,8 @@
 consumer.
 
 A worker reads a unit whole: cutting one would mean to read its beginning once for every part. So
-it is given units that are about as large as a block; those much larger come in blocks from a
-`UnitReader`, as do the rows of text and tar files, which nobody has counted.
+it is given units of up to a few blocks; those much larger come in blocks from a `UnitReader`, as do
+the rows of text and tar files, which nobody has counted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from silva.io.source import may_hold
 from silva.order.permutation import permute
 from silva.order.shards import shard_range
 from silva.physical import plan as physical
-from silva.physical.reading import UNIT_SHIFT, UnitRows
+from silva.physical.context import UNIT_SHIFT
+from silva.physical.units import UnitRows
 from silva.run.flows.inputs import BlocksInput
 from silva.run.flows.trail import Joined, Mark, Piece, State, Trail
 from silva.run.reading import Run
