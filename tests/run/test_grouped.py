@@ -74,8 +74,8 @@ def test_rows_that_fail_are_known_one_by_one() -> None:
 
 
 def test_a_function_that_draws_is_asked_for_every_row() -> None:
-    pipeline = sv.from_arrow(_table()).derive(y=lambda name: len(name) + random.random()).batch(ROWS)
-    with pipeline.loader(workers=0) as loader:
+    rows = sv.from_arrow(_table()).derive(y=lambda name: len(name) + random.random())
+    with rows.batch(ROWS).loader(workers=0) as loader:
         (batch,) = loader
     assert len(set(batch["y"].tolist())) == ROWS
 

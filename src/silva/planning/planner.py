@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from silva.columns.owned import owned
 from silva.errors import StateError
 from silva.optimize.model import duration
 from silva.optimize.runner import Outcome, optimize
@@ -234,19 +233,16 @@ class Planner:
 
     # Checking.
 
-    def note(self, node: Any, payload: Any, context: Context, result: Result) -> bool:
+    def note(self, node: Any, payload: Any, context: Context, results: list[Result]) -> bool:
         """Sees a block of the run; whether more are wanted."""
         witnesses = self._witnesses
         if witnesses is None:
             return False
         if self._watched is None:
             self._watched = self._changed_stages()
-        usable = not (result.failures or result.seeded or result.moved or result.again)
+        usable = not any(r.failures or r.seeded or r.moved or r.again for r in results)
         if node.name in self._watched and usable and witnesses.wants(node.name):
-            block = result.block  # a batch is the trainer's to change
-            own = {name: owned(column) for name, column in block.columns.items()}
-            witness = Witness(node.name, node.stage, payload, context, block.with_columns(own))
-            witnesses.note(witness)
+            witnesses.note(Witness.of(node.name, node.stage, payload, context))
         if not self._watched or witnesses.enough_of(sorted(self._watched)):
             self._begin_check(witnesses.kept)
             return False
