@@ -42,8 +42,9 @@ format: $(READY) ## let ruff put things right
 
 # make bench QUICK=1 for a short run: make hands variables of its command line on as environment.
 # Peers run in environments of their own (benchmarks/.envs, 11 GB), made when they are missing.
-bench: $(READY)  ## silva beside its peers
+bench: $(READY)  ## silva beside its peers, and what its planner promises
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.planner
 
 bench-peers: $(READY)  ## make the environments of the peers
 	$(BIN)/python -m benchmarks.environments

@@ -144,7 +144,7 @@ def run_once(
         process = subprocess.Popen(
             [python_of(contestant.environment), "-m", "benchmarks.child", json.dumps(order)],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-            env=os.environ | _PINNED | {"TMPDIR": scratch}, cwd=_ROOT,
+            env=os.environ | _PINNED | {"TMPDIR": scratch, "SILVA_PROFILES": scratch}, cwd=_ROOT,
         )  # fmt: skip
         watch = PeakWatch(process.pid, workload.shared_once)
         try:

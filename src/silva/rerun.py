@@ -19,11 +19,11 @@ from silva.errors import PlanError, SilvaError
 from silva.loader import Loader
 from silva.physical import plan as physical
 from silva.physical.call import Worker
-from silva.physical.context import Context
+from silva.physical.context import UNIT_SHIFT, Context
+from silva.physical.places import Places
 from silva.physical.rows import Rows
-from silva.physical.stage import TAG_SHIFT, Places
+from silva.physical.units import ReadUnits
 from silva.plan.node import Node, option
-from silva.run.flows.feeds import UNIT_SHIFT
 
 Row = dict[str, Any]
 
@@ -76,8 +76,7 @@ def _parse(key: str) -> tuple[int, int, int | None]:
 def _path(node: Any, tag: int) -> list[Any] | None:
     """The physical nodes from the feed of source `tag` up to `node`."""
     if isinstance(node, physical.IndexedFeed | physical.ChunkedFeed):
-        own = node.read.tag if isinstance(node, physical.IndexedFeed) else node.tag
-        return [node] if own == tag else None
+        return [node] if node.read.tag == tag else None
     for child in physical.inputs(node):
         found = _path(child, tag)
         if found is not None:
@@ -96,14 +95,14 @@ def _read(feed: Any, number: int, context: Context, key: str) -> Rows:
         return replace(read, maps=order).rows(
             Places(number, number + 1), context, Worker(shares_generators=False)
         )
-    columns = _chunked_row(feed, number >> UNIT_SHIFT, number & ((1 << UNIT_SHIFT) - 1), key)
-    ids = np.array([number | (feed.tag << int(TAG_SHIFT))], dtype=np.uint64)
-    return Rows(context, columns, ids, None, 1)
+    unit, row = number >> UNIT_SHIFT, number & ((1 << UNIT_SHIFT) - 1)
+    columns = _chunked_row(feed.read, unit, row, key)
+    return Rows(context, columns, feed.read.ids(unit, row, row + 1), None, 1)
 
 
-def _chunked_row(feed: Any, unit: int, row: int, key: str) -> dict[str, Column]:
-    if unit < feed.source.units():
-        for run in feed.source.open(unit, row, feed.columns):
+def _chunked_row(read: ReadUnits, unit: int, row: int, key: str) -> dict[str, Column]:
+    if unit < read.source.units():
+        for run in read.source.open(unit, row, read.columns):
             return {name: column.slice(0, 1) for name, column in run.items() if name}
     raise PlanError(f"there is no row {key!r}: chunk {unit} does not exist or is shorter")
 

@@ -69,7 +69,7 @@ def from_arrow(data: pa.Array | pa.ChunkedArray) -> Column:
     kind = data.type
     types = pa.types
     if types.is_dictionary(kind):
-        return from_arrow(data.dictionary_decode())
+        return _from_dictionary(data)
     if types.is_string_view(kind) or types.is_binary_view(kind):
         data = data.cast(pa.large_string() if types.is_string_view(kind) else pa.large_binary())
         return Strings(data)
@@ -91,6 +91,13 @@ def from_arrow(data: pa.Array | pa.ChunkedArray) -> Column:
     ):  # fmt: skip
         return _from_numbers(data)
     return Values(data.to_pylist())
+
+
+def _from_dictionary(data: pa.DictionaryArray) -> Column:
+    """Values that repeat stay once each: steps are then run once for each of them."""
+    if data.null_count or data.dictionary.null_count or len(data.dictionary) > len(data):
+        return from_arrow(data.dictionary_decode())
+    return Grouped(from_arrow(data.dictionary), data.indices.to_numpy().astype(np.int64)).compact()
 
 
 def _from_fixed_lists(data: pa.FixedSizeListArray) -> Column:

@@ -32,6 +32,8 @@ def concat(columns: Sequence[Column]) -> Column:
         return _concat_lists([c for c in columns if isinstance(c, Lists)])
     if all(isinstance(c, Grouped) for c in columns):
         return _concat_grouped([c for c in columns if isinstance(c, Grouped)])
+    if any(isinstance(c, Grouped) for c in columns):
+        return concat([c.expand() if isinstance(c, Grouped) else c for c in columns])
     return Values([item for c in columns for item in _typed_rows(c)])
 
 

@@ -27,7 +27,8 @@ class Grouped:
         return Grouped(self.unique, self.inverse[indices]).compact()
 
     def slice(self, start: int, stop: int) -> Grouped:
-        return Grouped(self.unique, self.inverse[start:stop])
+        part = Grouped(self.unique, self.inverse[start:stop])
+        return part.compact() if len(self.unique) > stop - start else part
 
     def compact(self) -> Grouped:
         """Without the values that no row uses; those that remain keep their order."""

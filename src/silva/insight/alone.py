@@ -135,14 +135,15 @@ def _step_job(step: Replay, lane: Lane, factor: float) -> _Job:
 
 
 def _reading(feed: physical.ChunkedFeed, factor: float) -> Iterator[_Job]:
-    units = [u for u in range(feed.source.units()) if may_hold(feed.source, u, feed.conditions)]
+    source, columns = feed.read.source, feed.read.columns
+    units = [u for u in range(source.units()) if may_hold(source, u, feed.conditions)]
 
     def work(turn: int, worker: Worker) -> Iterator[int]:
-        for run in feed.source.open(units[turn % len(units)], 0, feed.columns):
+        for run in source.open(units[turn % len(units)], 0, columns):
             yield len(next(iter(run.values())))
 
     if units:
-        label = f"read {', '.join(feed.columns)} in chunks"
+        label = f"read {', '.join(columns)} in chunks"
         yield _Job(label, None, "readers", work, min(_READERS, len(units)), factor)
 
 

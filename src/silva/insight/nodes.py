@@ -74,10 +74,11 @@ def _chunked(feed: physical.ChunkedFeed) -> str:
     order = "in order" if feed.seed is None else f"chunks in permuted order (seed {feed.seed})"
     skipped = ""
     if feed.conditions:
-        units = feed.source.units()
-        count = sum(not may_hold(feed.source, unit, feed.conditions) for unit in range(units))
+        source = feed.read.source
+        units = source.units()
+        count = sum(not may_hold(source, unit, feed.conditions) for unit in range(units))
         skipped = f", {count} of {plural(units, 'chunk')} skipped by their statistics"
-    return f"feed {_counted(feed.source)}read in chunks, {order}{skipped}"
+    return f"feed {_counted(feed.read.source)}read in chunks, {order}{skipped}"
 
 
 def _windows(node: physical.Windows) -> str:

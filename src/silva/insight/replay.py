@@ -18,8 +18,9 @@ from silva.insight.repeat import Work
 from silva.physical.batches import BatchStage, BatchValue
 from silva.physical.call import Worker
 from silva.physical.context import Context
+from silva.physical.places import ReadPlaces
 from silva.physical.rows import Rows
-from silva.physical.stage import Places, Stage
+from silva.physical.stage import Stage
 
 _MOST_BLOCKS = 8
 _MOST_BYTES = 256 << 20
@@ -95,7 +96,7 @@ def replay_stage(stage: Any, payloads: list[Any], context: Context) -> StageRepl
     for node in nodes:
         part = stage if node is None else BatchStage((node,))
         steps.append(_whole(part, payloads, context))
-        made = [part.run(payload, context, worker).block for payload in payloads]
+        made = [r.block for payload in payloads for r in part.run(payload, context, worker)]
         payloads = [value for block in made for value in block.columns["batch"].rows()]
     return StageReplay(steps, sum(map(_rows, payloads)), [])
 
@@ -109,7 +110,7 @@ def _whole(stage: Any, payloads: list[Any], context: Context) -> Replay:
 
     def work(turn: int, worker: Worker) -> Iterator[int]:
         payload = payloads[turn % len(payloads)]
-        stage.run(payload, context, worker)
+        list(stage.run(payload, context, worker))
         yield _rows(payload)
 
     return Replay(stage.label, work, sum(map(_rows, payloads)))
@@ -122,10 +123,9 @@ def _row_stage(stage: Stage, payloads: list[Any], context: Context) -> StageRepl
     fetched: list[Arrived] = []
     blocks: list[Block] = []
     spent = 0
-    for payload in payloads:
-        rows = _first(stage, payload, context, worker)
+    for rows in (r for payload in payloads for r, _ in stage._rows(payload, context, worker)):
         for number, step in enumerate(stage.steps):
-            if number == at and stage.read is not None and rows.index is not None:
+            if number == at and isinstance(stage.read, ReadPlaces) and rows.index is not None:
                 fetched.append(Arrived.at(rows))
                 stage.read.fetch(rows, late)
             came[number].append(Arrived.at(rows))
@@ -136,8 +136,8 @@ def _row_stage(stage: Stage, payloads: list[Any], context: Context) -> StageRepl
         blocks.append(rows.block())
         if spent > _MOST_BYTES:
             break
-    payloads = payloads[: len(blocks)]
-    steps = [_reading(stage, payloads, context)] if isinstance(payloads[0], Places) else []
+    reads = not isinstance(payloads[0], Block)
+    steps = [_reading(stage, payloads, context)] if reads else []
     if fetched:
         steps.append(_fetching(stage, fetched, late, context))
     for step, arrived in zip(stage.steps, came, strict=True):
@@ -147,18 +147,10 @@ def _row_stage(stage: Stage, payloads: list[Any], context: Context) -> StageRepl
     return StageReplay(steps, sum(map(len, blocks)), [_settled(block) for block in blocks])
 
 
-def _first(stage: Stage, payload: Any, context: Context, worker: Worker) -> Rows:
-    if isinstance(payload, Places):
-        assert stage.read is not None
-        return stage.read.rows(payload, context, worker, stage._late[0])
-    return Rows(context, dict(payload.columns), payload.ids, payload.places, len(payload))
-
-
-def _reading(stage: Stage, payloads: list[Places], context: Context) -> Replay:
+def _reading(stage: Stage, payloads: list[Any], context: Context) -> Replay:
     def work(turn: int, worker: Worker) -> Iterator[int]:
-        payload = payloads[turn % len(payloads)]
-        _first(stage, payload, context, worker)
-        yield len(payload)
+        for rows, _ in stage._rows(payloads[turn % len(payloads)], context, worker):
+            yield len(rows)
 
     assert stage.read is not None
     return Replay(stage.read.label, work, sum(map(len, payloads)))
@@ -169,7 +161,7 @@ def _fetching(
 ) -> Replay:
     def work(turn: int, worker: Worker) -> Iterator[int]:
         rows = arrived[turn % len(arrived)].again(context)
-        assert stage.read is not None
+        assert isinstance(stage.read, ReadPlaces)
         stage.read.fetch(rows, late)
         yield len(rows)
 

@@ -165,8 +165,8 @@ def _read(name: str, source: Source, segments: list[Any]) -> Iterator[str]:
                 yield f"It is read in {segment.name}, only for rows that its filters keep."
             else:
                 yield f"It is read in {segment.name}."
-        elif isinstance(below, physical.ChunkedFeed) and below.source is source.source:
-            used = name in below.columns
+        elif isinstance(below, physical.ChunkedFeed) and below.read.source is source.source:
+            used = name in below.read.columns
             yield "It is read in chunks." if used else "It is not read: nothing needs it."
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -77,10 +78,21 @@ def top_fields(schema: Any, columns: tuple[str, ...]) -> list[int]:
 def runs(batch: Any, columns: tuple[str, ...], start: int = 0) -> Iterator[dict[str, Column]]:
     """A record batch from row `start` on, in runs of bounded size, with just these columns."""
     count = batch.num_rows
-    step = max(1, min(RUN_ROWS, RUN_BYTES * count // max(batch.nbytes, 1)))
+    step = run_rows(count, batch.nbytes)
     for at in range(start, count, step):
         found = table_columns(batch.slice(at, step))
         yield {name: found[name] for name in columns}
+
+
+def run_rows(count: int, nbytes: int) -> int:
+    """Rows of one run, given the bytes of so many: a power of two, as the sizes of batches often
+    are, so that few batches lie across two runs.
+
+    >>> run_rows(1000, 260_000), run_rows(10, 100 << 20), run_rows(10, 1)
+    (16384, 1, 65536)
+    """
+    fitting = RUN_BYTES * count / max(nbytes, 1)
+    return min(RUN_ROWS, 1 << max(round(math.log2(max(fitting, 1))), 0))
 
 
 def empty_runs(count: int) -> Iterator[dict[str, Column]]:

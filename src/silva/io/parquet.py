@@ -18,7 +18,7 @@ import numpy as np
 
 from silva.columns import Column
 from silva.errors import SourceError
-from silva.io.batches import RUN_BYTES, RUN_ROWS, empty_runs, leaf_types, runs, short_type
+from silva.io.batches import empty_runs, leaf_types, run_rows, runs, short_type
 from silva.io.names import chosen
 from silva.io.paths import Files, Paths, local_files
 from silva.io.travel import Travels
@@ -27,6 +27,7 @@ from silva.plan.conditions import Condition
 FOOTER_THREADS = 8
 FOOTERS_KEPT = 64
 """Footers held for the next row group of the same file; wide tables have footers of megabytes."""
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 8}
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,12 +214,18 @@ def _batch_rows(group: Any, columns: tuple[str, ...]) -> int:
     """Rows of about one run, by the size that the footer gives for these columns."""
     wanted = tuple(f"{name}." for name in columns)
     size: int = sum(
-        column.total_uncompressed_size
+        _decoded_bytes(column)
         for i in range(group.num_columns)
         if f"{(column := group.column(i)).path_in_schema}.".startswith(wanted)
     )
-    rows: int = RUN_BYTES * group.num_rows // max(size, 1)
-    return max(1, min(RUN_ROWS, rows))
+    return run_rows(group.num_rows, size)
+
+
+def _decoded_bytes(chunk: Any) -> int:
+    """The size of a column once it is decoded: numbers that repeat take much less in the file. Of
+    text nothing better is known than what it takes there."""
+    width = _WIDTHS.get(chunk.physical_type)
+    return int(chunk.total_uncompressed_size if width is None else chunk.num_values * width)
 
 
 def read_parquet(paths: Paths, *, columns: Sequence[str] | None = None) -> Parquet:

@@ -78,6 +78,12 @@ def runs_user_code(source: Source) -> bool:
     return bool(getattr(source, "runs_user_code", not own))
 
 
+def can_be_anywhere(source: Chunked) -> bool:
+    """Whether any worker may read any run of rows of a chunked source: they are counted, and
+    reading them neither begins at the start of a stream nor calls functions of the user's."""
+    return not source.replays and not runs_user_code(source) and source.unit_rows() is not None
+
+
 def may_hold(source: Source, unit: int, conditions: tuple[Condition, ...]) -> bool:
     """Whether a unit can hold a row that meets all conditions; True where the source has no
     statistics (a method `may_hold`) to tell by."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -111,7 +111,7 @@ class BatchStage:
     def read(self) -> None:
         return None
 
-    def run(self, payload: BatchValue, context: Context, worker: Worker) -> Result:
+    def run(self, payload: BatchValue, context: Context, worker: Worker) -> Iterator[Result]:
         started, cpu = time.perf_counter(), time.thread_time()
         failures: tuple[Failure, ...] = ()
         worker.moved = False
@@ -137,7 +137,7 @@ class BatchStage:
         functions = [getattr(n, "step", None) for n in self.nodes]
         uses += [StepUse(0.0, 0.0, 0, 0)] * (len(self.nodes) + 1 - len(uses))
         result = _result(kept, failures, started, cpu, worker, functions, self.label)
-        return replace(result, uses=tuple(uses))
+        yield replace(result, uses=tuple(uses))
 
 
 def _substituted(node: logical.Node, batch: BatchValue, context: Context) -> BatchValue | None:
@@ -270,7 +270,7 @@ class CollateStage:
     def label(self) -> str:
         return f"collate {self.function.name}  [{self.function.where}]"
 
-    def run(self, payload: Block, context: Context, worker: Worker) -> Result:
+    def run(self, payload: Block, context: Context, worker: Worker) -> Iterator[Result]:
         started, cpu = time.perf_counter(), time.thread_time()
         names = list(payload.columns)
         rows = [
@@ -295,4 +295,4 @@ class CollateStage:
             kept = [replace(batch, values=made if isinstance(made, dict) else {"batch": made})]
         except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it is, it is that batch's
             failures = (replace(_failure(batch, logical.Node(), error), step=self.label),)
-        return _result(kept, failures, started, cpu, worker, [self.function], self.label)
+        yield _result(kept, failures, started, cpu, worker, [self.function], self.label)

@@ -62,6 +62,14 @@ def _unpickled(data: bytes) -> BaseException | None:
     return loaded if isinstance(loaded, BaseException) else None
 
 
+TAG_SHIFT = 56
+"""A row's identity holds its source in the top 8 bits."""
+IN_SOURCE = (1 << TAG_SHIFT) - 1
+"""The part of an identity that is the row in its source."""
+UNIT_SHIFT = 32
+"""A row of a chunked source is known as (unit << 32 | row in it)."""
+
+
 def row_key(row_id: int, place: int | None = None) -> str:
     """A row's identity as people write it: `source:row`, for chunked sources `source:unit/row`, and
     a place after it within an exploded row.
@@ -69,6 +77,7 @@ def row_key(row_id: int, place: int | None = None) -> str:
     >>> row_key((2 << 56) | 17), row_key((3 << 32) | 5)
     ('2:17', '0:3/5')
     """
-    unit, row = (row_id >> 32) & 0xFFFFFF, row_id & 0xFFFFFFFF
-    key = f"{row_id >> 56}:{unit}/{row}" if unit else f"{row_id >> 56}:{row}"
+    tag, number = row_id >> TAG_SHIFT, row_id & IN_SOURCE
+    unit, row = number >> UNIT_SHIFT, number & ((1 << UNIT_SHIFT) - 1)
+    key = f"{tag}:{unit}/{row}" if unit else f"{tag}:{row}"
     return key if place is None else f"{key}:{place}"

@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 
 from silva.errors import PlanError
+from silva.io.source import can_be_anywhere
 from silva.order.positions import DrawRows, Map, Permute, PermuteWindows, Range, order_size
 from silva.physical import plan as physical
 from silva.physical.batches import BatchStage, CollateStage
-from silva.physical.stage import Read, Stage
+from silva.physical.places import ReadPlaces
+from silva.physical.stage import Stage
 from silva.physical.steps import (
     Call,
     CallColumns,
@@ -27,6 +29,7 @@ from silva.physical.steps import (
     Spread,
     Step,
 )
+from silva.physical.units import ReadUnits
 from silva.plan import node as logical
 from silva.plan.conditions import Condition, conditions
 from silva.plan.fingerprint import fingerprint
@@ -135,9 +138,9 @@ class Lowering:
         if tag > 255:
             raise PlanError("a pipeline can have at most 256 sources")
         if node.source.access == "indexed":
-            read = Read(node.source, names, (), tag, identity_by_place=False)
+            read = ReadPlaces(node.source, names, (), tag, identity_by_place=False)
             return _Chain(physical.IndexedFeed(read, node.source.length()))
-        return _Chain(physical.ChunkedFeed(node.source, names, tag, None))
+        return _Chain(physical.ChunkedFeed(ReadUnits(node.source, names, tag), None))
 
     def _derive(self, node: logical.Derive, wanted: frozenset[str]) -> _Chain:
         below = (wanted - set(node.into)) | set(step_reads(node.step))
@@ -210,10 +213,14 @@ class Lowering:
     def _take(self, node: logical.Take | logical.Skip, wanted: frozenset[str]) -> _Chain:
         chain = self._rows(node.input, wanted)
         takes = isinstance(node, logical.Take)
-        if _in_place(chain) and isinstance(_feed(chain.input), physical.IndexedFeed):
+        feed = _feed(chain.input)
+        if _in_place(chain) and isinstance(feed, physical.IndexedFeed):
             step = Range(0, node.count) if takes else Range(node.count, None)
             return self._reorder(chain, step)
         kind = physical.Take if takes else physical.Skip
+        if chain.in_place and chain.at_most_one and _is_order(chain.input):
+            chain.input = kind(chain.input, node.count)  # rows that are left out cost no work
+            return chain
         return _Chain(kind(self._segment(chain), node.count))
 
     def _sample(self, node: logical.Sample, wanted: frozenset[str]) -> _Chain:
@@ -275,15 +282,14 @@ class Lowering:
         return self._segment(chain)
 
     def _segment(self, chain: _Chain, *, skips: bool = True) -> Any:
-        indexed = isinstance(chain.input, physical.IndexedFeed)
-        if not chain.steps and not indexed:
+        if not chain.steps and not isinstance(chain.input, physical.IndexedFeed):
             return chain.input
         self._segments += 1
         steps = _forget(chain.steps)
-        stage = Stage(steps, chain.input.read if indexed else None, lazy=self._frugal)
+        stage = Stage(steps, _read_by_worker(chain.input), lazy=self._frugal)
         below = chain.input
         if skips and self._frugal and isinstance(below, physical.ChunkedFeed):
-            known = hasattr(below.source, "may_hold")
+            known = hasattr(below.read.source, "may_hold")
             below = replace(below, conditions=_conditions(steps) if known else ())
         return physical.Segment(below, stage, f"stage {self._segments}")
 
@@ -339,6 +345,13 @@ def _cached(node: Any) -> _Chain:
     return _Chain(_feed(node), steps)
 
 
+def _is_order(node: Any) -> bool:
+    """Whether rows come here as the source has them: in some order, and some left out."""
+    if isinstance(node, physical.Windows | physical.Take | physical.Skip):
+        return _is_order(node.input)
+    return isinstance(node, physical.ChunkedFeed)
+
+
 def _in_place(chain: _Chain) -> bool:
     return chain.in_place and _cached(chain.input).in_place
 
@@ -347,9 +360,17 @@ def _over(node: Any, feed: Any) -> Any:
     """`node`, which is a feed or a cache of its rows, with another feed."""
     if not isinstance(node, physical.CacheRows):
         return feed
-    read = feed.read if isinstance(feed, physical.IndexedFeed) else None
-    segment = replace(node.input, input=feed, stage=replace(node.input.stage, read=read))
-    return replace(node, input=segment)
+    stage = replace(node.input.stage, read=_read_by_worker(feed))
+    return replace(node, input=replace(node.input, input=feed, stage=stage))
+
+
+def _read_by_worker(node: Any) -> ReadPlaces | ReadUnits | None:
+    """How the stage above a node reads its own rows; None where it is given blocks of them."""
+    if isinstance(node, physical.IndexedFeed):
+        return node.read
+    if isinstance(node, physical.ChunkedFeed) and can_be_anywhere(node.read.source):
+        return node.read
+    return None
 
 
 def _gives(node: Any) -> tuple[str, ...] | None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from silva.physical.stage import Read, Runs, Stage
+from silva.physical.places import ReadPlaces
+from silva.physical.stage import Runs, Stage
+from silva.physical.units import ReadUnits
 from silva.plan import node as logical
 from silva.plan.conditions import Condition
 
@@ -14,17 +16,16 @@ from silva.plan.conditions import Condition
 class IndexedFeed:
     """Places in the order over an indexed source; the segment above reads them."""
 
-    read: Read
+    read: ReadPlaces
     size: int
 
 
 @dataclass(frozen=True, eq=False)
 class ChunkedFeed:
-    """Blocks of a chunked source, read by threads beside the consumer."""
+    """Units of a chunked source: the segment above reads them where it can tell their rows, and
+    threads beside the consumer otherwise."""
 
-    source: Any
-    columns: tuple[str, ...]
-    tag: int
+    read: ReadUnits
     seed: int | None
     """Units come in an order permuted by this seed; None for the order they have."""
     conditions: tuple[Condition, ...] = ()

@@ -1,154 +1,29 @@
-"""A stage: a fused chain of steps that turns a block, or a run of places in an order, into a
+"""A stage: a fused chain of steps that turns a block, or rows that it reads itself, into a
 block."""
 
 from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
-from silva.columns import Block, Column, Values, concat
-from silva.io.source import runs_user_code
+from silva.columns import Block
 from silva.operators.meter import Metered, metering
-from silva.order.draws import Draw, stream_key
-from silva.order.positions import Map, order_rows
-from silva.physical.call import Worker, watched
+from silva.physical.call import Worker
 from silva.physical.context import Context, Failure
-from silva.physical.globals import seeding
+from silva.physical.places import Places, ReadPlaces
 from silva.physical.rows import Rows
 from silva.physical.steps import Call, CallColumns, Evaluate, Keep, Spread, Step
+from silva.physical.units import ReadUnits, UnitRows
 from silva.plan import expr
 from silva.plan.function import Function
 from silva.plan.operator import adopt_operators, is_built_in, operator
 from silva.plan.traits import step_reads
 from silva.profile.costs import StepUse
-
-TAG_SHIFT = np.uint64(56)
-"""A row's identity holds its source in the top 8 bits."""
-
-
-@dataclass(frozen=True, eq=False)
-class Places:
-    """Input of a stage that reads an indexed source: places in the order."""
-
-    start: int
-    stop: int
-    picked: np.ndarray | None = None
-    """These places instead of a run, where rows are fetched again by identity."""
-
-    def __len__(self) -> int:
-        return self.stop - self.start if self.picked is None else len(self.picked)
-
-    def positions(self) -> np.ndarray:
-        return np.arange(self.start, self.stop) if self.picked is None else self.picked
-
-
-@dataclass(frozen=True, eq=False)
-class Read:
-    """Reads rows of an indexed source at places of an order."""
-
-    source: Any
-    columns: tuple[str, ...]
-    maps: tuple[Map, ...]
-    tag: int
-    identity_by_place: bool
-    """Rows drawn more than once are told apart by their place in the order."""
-
-    @property
-    def label(self) -> str:
-        return f"read {', '.join(self.columns)}" if self.columns else "read"
-
-    def index(self, places: Places, context: Context) -> np.ndarray:
-        """The source's rows at these places."""
-        length = self.source.length()
-        return order_rows(self.maps, places.positions(), length, context.seed, context.epoch)
-
-    def ids(self, places: Places, index: np.ndarray) -> np.ndarray:
-        """The identities of the rows at these places."""
-        identity = places.positions() if self.identity_by_place else index
-        words = identity.view(np.uint64)  # rows are not negative: the same bits
-        return words | (np.uint64(self.tag) << TAG_SHIFT) if self.tag else words
-
-    def rows(
-        self, places: Places, context: Context, worker: Worker, late: tuple[str, ...] = ()
-    ) -> Rows:
-        """The rows at these places, without the columns in `late`, which `fetch` reads. A source
-        may call code that draws from global generators (a dataset with random transforms): it is
-        then read row by row, seeded."""
-        index = self.index(places, context)
-        ids = self.ids(places, index)
-        names = tuple(n for n in self.columns if n not in late)
-
-        def attempt(seeded: frozenset[str]) -> Rows:
-            rows = Rows(context, {}, ids, None, len(places), index=index if late else None)
-            seeds: Iterator[None] | None = None
-            if seeded:
-                key = stream_key(context.seed, context.epoch, self.label)
-                seeds = seeding(seeded, Draw(key, ids).seeds().tolist())
-                rows.columns = self._read_one_by_one(rows, index, names, None, seeds)
-                return rows
-            try:
-                rows.columns = self._read(places, index, names)
-            except Exception as error:  # noqa: BLE001  any error is the row's failure
-                rows.columns = self._read_one_by_one(rows, index, names, error, None)
-            return rows
-
-        if not runs_user_code(self.source):
-            return attempt(frozenset())
-        return watched(self.source, worker, attempt)
-
-    def fetch(self, rows: Rows, late: tuple[str, ...]) -> None:
-        """Reads the columns that were left for later, of the rows that are still there."""
-        assert rows.index is not None
-        try:
-            found = dict(self.source.read(rows.index, late)) if len(rows) else {}
-        except Exception as error:  # noqa: BLE001  any error is the row's failure
-            found = self._read_one_by_one(rows, rows.index, late, error, None)
-        found = found or {name: Values([]) for name in late}
-        own = {n: c for n, c in rows.columns.items() if n not in self.columns}
-        first = {n: found[n] if n in late else rows.columns[n] for n in self.columns}
-        rows.columns, rows.index = {**first, **own}, None
-
-    def _read(self, places: Places, index: np.ndarray, names: tuple[str, ...]) -> dict[str, Column]:
-        run = getattr(self.source, "read_run", None)  # quicker, where rows are in memory in order
-        if run is not None and not self.maps and places.picked is None:
-            return dict(run(places.start, places.stop, names))
-        return dict(self.source.read(index, names))
-
-    def _read_one_by_one(
-        self,
-        rows: Rows,
-        index: np.ndarray,
-        names: tuple[str, ...],
-        whole_error: Exception | None,
-        seeds: Iterator[None] | None,
-    ) -> dict[str, Column]:
-        good = np.ones(len(rows), dtype=bool)
-        failed = len(rows.failures)
-        parts: list[dict[str, Column]] = []
-        substitute = rows.context.on_error == "substitute"
-        for i in range(len(index)):
-            if seeds is not None:
-                next(seeds)
-            try:
-                parts.append(self.source.read(index[i : i + 1], names))
-            except Exception as error:  # noqa: BLE001  any error is the row's failure
-                rows.fail(i, self.label, error)
-                if substitute:
-                    parts.append({n: Values([rows.context.substitute]) for n in names})
-                    continue
-                good[i] = False
-                if rows.context.on_error == "raise":
-                    good[i:] = False
-                    break
-        if len(rows.failures) == failed and whole_error is not None:
-            raise whole_error
-        rows.keep(good)
-        return {n: concat([p[n] for p in parts]) if parts else Values([]) for n in names}
 
 
 def _reads(step: Step) -> set[str] | None:
@@ -165,7 +40,7 @@ def _reads(step: Step) -> set[str] | None:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What a stage made of one input."""
+    """What a stage made of one input, or of a part of it that it read as one block."""
 
     block: Block
     size_in: int
@@ -184,6 +59,8 @@ class Result:
     """A global generator moved on a thread where it could not be seeded: do it again elsewhere."""
     seeded: str | None = None
     """The step that draws from a global generator, which was seeded for each row and epoch."""
+    bytes_in: int = 0
+    """Of the columns that it began with."""
 
 
 class _Meter:
@@ -217,18 +94,20 @@ class _Meter:
 
 
 class Runs(Protocol):
-    """Anything that maps a stage's input to a result: a row stage or a batch stage."""
+    """Anything that maps a stage's input to results: a row stage or a batch stage."""
 
     @property
     def label(self) -> str: ...
 
-    def run(self, payload: Any, context: Context, worker: Worker) -> Result: ...
+    def run(self, payload: Any, context: Context, worker: Worker) -> Iterator[Result]:
+        """One result, or one for each block that it reads itself."""
 
 
 @dataclass(frozen=True, eq=False)
 class Stage:
     steps: tuple[Step, ...]
-    read: Read | None = None
+    read: ReadPlaces | ReadUnits | None = None
+    """What its input may name instead of holding: rows that its worker reads."""
     lazy: bool = False
     """Columns that cost much are read after the filters."""
     written: Stage | None = None
@@ -267,7 +146,7 @@ class Stage:
     def _late(self) -> tuple[tuple[str, ...], int]:
         """Costly columns that no step needs before the first filter, and the number of the step
         before which they are read: what the filter drops is never fetched."""
-        if self.read is None or not self.lazy:
+        if not isinstance(self.read, ReadPlaces) or not self.lazy:
             return (), -1
         late = set(getattr(self.read.source, "costly", ())) & set(self.read.columns)
         filtered = False
@@ -280,31 +159,55 @@ class Stage:
             filtered = filtered or isinstance(step, Keep)
         return (tuple(sorted(late)), len(self.steps)) if filtered and late else ((), -1)
 
-    def run(self, payload: Places | Block, context: Context, worker: Worker) -> Result:
-        result = self._run(payload, context, worker)
-        if result.failures and self.written is not None:
-            again = self.written.run(payload, context, worker)
-            return replace(again, uses=(), late=None, again=True)
-        return result
-
-    def _run(self, payload: Places | Block, context: Context, worker: Worker) -> Result:
-        started, cpu_started = time.perf_counter(), time.thread_time()
+    def run(
+        self, payload: Places | UnitRows | Block, context: Context, worker: Worker
+    ) -> Iterator[Result]:
         worker.moved = False
+        started, cpu_started = time.perf_counter(), time.thread_time()
+        for rows, once_more in self._rows(payload, context, worker):
+            result = self._run(rows, worker, started, cpu_started)
+            if result.failures and self.written is not None:
+                again = self.written._run(once_more(), worker, started, cpu_started)
+                result = replace(again, uses=(), late=None, again=True)
+            yield result
+            worker.moved = False
+            started, cpu_started = time.perf_counter(), time.thread_time()
+
+    def _rows(
+        self, payload: Places | UnitRows | Block, context: Context, worker: Worker
+    ) -> Iterator[tuple[Rows, Callable[[], Rows]]]:
+        """What the steps begin with: a block, or what is read block by block; and the same once
+        more, for the stage as written."""
         if isinstance(payload, Places):
-            assert self.read is not None
-            rows = self.read.rows(payload, context, worker, self._late[0])
-        else:
-            rows = Rows(context, dict(payload.columns), payload.ids, payload.places, len(payload))
+            yield (
+                self._read(payload, context, worker),
+                lambda: (self.written or self)._read(payload, context, worker),
+            )
+            return
+        blocks: Iterable[Block] = (payload,) if isinstance(payload, Block) else ()
+        if isinstance(payload, UnitRows):
+            assert isinstance(self.read, ReadUnits)
+            blocks = self.read.blocks(payload)
+        for block in blocks:
+            begin = functools.partial(_begin, block, context)
+            yield begin(), begin
+
+    def _read(self, places: Places, context: Context, worker: Worker) -> Rows:
+        assert isinstance(self.read, ReadPlaces)
+        return self.read.rows(places, context, worker, self._late[0])
+
+    def _run(self, rows: Rows, worker: Worker, started: float, cpu_started: float) -> Result:
         meter = _Meter(rows, started, cpu_started)
+        bytes_in = sum(column.nbytes for column in rows.columns.values())
         late, at = self._late if rows.index is not None else ((), -1)
         for number, step in enumerate(self.steps):
-            if number == at and self.read is not None:
+            if number == at and isinstance(self.read, ReadPlaces):
                 self.read.fetch(rows, late)
                 meter.fetched(rows, late)
             with metering() as operators:
                 step.apply(rows, worker)
             meter.step(rows, getattr(step, "into", ()), operators)
-        if at == len(self.steps) and self.read is not None:
+        if at == len(self.steps) and isinstance(self.read, ReadPlaces):
             self.read.fetch(rows, late)
             meter.fetched(rows, late)
         return Result(
@@ -319,6 +222,7 @@ class Stage:
             late=meter.late,
             moved=worker.moved,
             seeded=self._seeded(worker),
+            bytes_in=bytes_in,
         )
 
     def _seeded(self, worker: Worker) -> str | None:
@@ -330,3 +234,7 @@ class Stage:
             if isinstance(function, Function) and worker.seeded(function):
                 return step.label
         return None
+
+
+def _begin(block: Block, context: Context) -> Rows:
+    return Rows(context, dict(block.columns), block.ids, block.places, len(block))

@@ -16,6 +16,7 @@ from silva.order.draws import Draw
 from silva.physical.call import Worker, call_rows, watched
 from silva.physical.evaluate import evaluate
 from silva.physical.globals import seeding
+from silva.physical.once import once_each
 from silva.physical.rows import Rows
 from silva.plan import expr
 from silva.plan.function import Function
@@ -38,6 +39,8 @@ class Call:
         return f"{', '.join(self.into)} = {show_step(self.function)}"
 
     def apply(self, rows: Rows, worker: Worker) -> None:
+        if once_each(self.function, self.into, self.apply, rows, worker):
+            return
         results, good = call_rows(self.function, rows, worker, _key(rows, self.id), self.label)
         if good is not None:
             rows.keep(good)
@@ -92,6 +95,8 @@ class CallColumns:
         return f"{', '.join(self.into)} = {show_step(self.function)}"
 
     def apply(self, rows: Rows, worker: Worker) -> None:
+        if once_each(self.function, self.into, self.apply, rows, worker):
+            return
         fn = worker.callable(self.function)
         fixed = self.function.marks.batch_size is not None
         draw = _draw(rows, self.id)
@@ -162,6 +167,8 @@ class Evaluate:
         return f"{', '.join(self.into)} = {show_step(self.term)}"
 
     def apply(self, rows: Rows, worker: Worker) -> None:
+        if once_each(self.term, self.into, self.apply, rows, worker):
+            return
         run = _evaluation(rows, self.term, self.id, self.into[0])
         made = _settle(rows, _try(rows, self.label, self.into[:1], run))
         whole = made[self.into[0]]

@@ -24,7 +24,7 @@ def _alike(a: Any, b: Any) -> bool:
         return False
     match a:
         case physical.ChunkedFeed():
-            return set(a.columns) == set(b.columns)
+            return set(a.read.columns) == set(b.read.columns)
         case physical.Segment():
             return a.whole == b.whole and _gives(a.stage.steps) == _gives(b.stage.steps)
     return True

@@ -8,6 +8,7 @@ function *opaque*: it is identified within this process only, and `opaque_parts`
 from __future__ import annotations
 
 import dataclasses
+import dis
 import functools
 import hashlib
 import inspect
@@ -249,7 +250,9 @@ def _is_docstring(code: types.CodeType, constant: Any) -> bool:
 
 
 def _globals_used(code: types.CodeType) -> set[str]:
-    used = set(code.co_names)
+    """The names that code looks up as globals; those of attributes are nobody's."""
+    loads = (i for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
+    used = {str(i.argval) for i in loads}
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             used |= _globals_used(constant)

@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from silva.columns import Block
 from silva.physical.call import Worker
 from silva.physical.context import Context
@@ -32,13 +30,18 @@ _BLOCKS = 4
 
 @dataclass(frozen=True, eq=False)
 class Witness:
-    """An input that a stage was given, and what it made of it."""
+    """Rows that a stage was given."""
 
     name: str
     stage: Stage
     payload: Any
     context: Context
-    block: Block
+
+    @staticmethod
+    def of(name: str, stage: Stage, payload: Any, context: Context) -> Witness:
+        """A few of the rows are enough."""
+        few = payload.slice(0, _ROWS) if len(payload) > _ROWS else payload
+        return Witness(name, stage, few, context)
 
 
 class Witnesses:
@@ -53,7 +56,7 @@ class Witnesses:
         if not self.wants(witness.name):
             return
         self.kept.append(witness)
-        self._rows[witness.name] = self._rows.get(witness.name, 0) + len(witness.block)
+        self._rows[witness.name] = self._rows.get(witness.name, 0) + len(witness.payload)
         self._blocks[witness.name] = self._blocks.get(witness.name, 0) + 1
 
     def wants(self, name: str) -> bool:
@@ -96,7 +99,7 @@ class Check(threading.Thread):
 
     def run(self) -> None:
         refuted: dict[str, str] = {}
-        rows = sum(len(witness.block) for witness in self._witnesses)
+        rows = sum(len(witness.payload) for witness in self._witnesses)
         while apart := self._apart(frozenset(refuted)):
             culprit = self._culprit(refuted)
             if culprit is None:  # no single rewrite is to blame: none of them is used
@@ -122,7 +125,7 @@ class Check(threading.Thread):
 
 
 def apart(witnesses: Sequence[Witness], plan: Any, worker: Worker) -> list[Difference]:
-    """How what was served differs from what another plan gives, in the columns that it derives in
+    """How the plan that was served differs from another one, in the columns that are derived in
     another way."""
     stages = {s.name: s.stage for s in segments(plan)}
     found: list[Difference] = []
@@ -130,15 +133,18 @@ def apart(witnesses: Sequence[Witness], plan: Any, worker: Worker) -> list[Diffe
         stage = stages.get(witness.name)
         if not isinstance(stage, Stage) or stage.steps == witness.stage.steps:
             continue
-        reduced = only_what_differs(stage, witness.stage)
-        again = execute(reduced, witness.payload, witness.context, worker).block
-        served = witness.block
-        names = [name for name in served.columns if name in again.columns]
-        served = served.with_columns({name: served.columns[name] for name in names})
-        if reduced is not stage:  # filters may have been left out
-            again = again.take(np.flatnonzero(np.isin(again.ids, served.ids)))
-        found += differences(served, again)
+        served = _made(only_what_differs(witness.stage, stage), witness, worker)
+        other = _made(only_what_differs(stage, witness.stage), witness, worker)
+        names = [name for name in served.columns if name in other.columns]
+        found += differences(
+            served.with_columns({name: served.columns[name] for name in names}), other
+        )
     return found
+
+
+def _made(stage: Stage, witness: Witness, worker: Worker) -> Block:
+    results = execute(replace(stage, written=None), witness.payload, witness.context, worker)
+    return Block.concat([result.block for result in results])
 
 
 def worst(found: Sequence[Difference]) -> tuple[Difference, ...]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from silva.columns.owned import owned
 from silva.errors import StateError
+from silva.optimize.model import duration
 from silva.optimize.runner import Outcome, optimize
 from silva.optimize.runs import Run, runs
 from silva.physical.context import Context
@@ -32,8 +32,26 @@ _LOOKS = (0.3, 1.5, 8.0, 40.0)
 """Seconds of work after which the plan is looked at again: soon, and when more is known."""
 _WORTH_KEEPING = 0.1
 """Seconds of work: what takes less is measured again soon enough."""
+_ENOUGH = 0.25
+"""Seconds of work by which plans are compared."""
+_SLOWER = 1.05
 _FAILING = 0.2
 """Of the blocks, done again in the order written: moving steps does not pay."""
+
+
+@dataclass(frozen=True)
+class _Pace:
+    """How much work a row was before a plan began, and where the counters stood then."""
+
+    busy: float
+    rows: int
+    before: float | None
+
+    def so_far(self, busy: float, rows: int) -> float | None:
+        """Seconds of work a row since then; None where too little was done to tell."""
+        if busy - self.busy < _ENOUGH or rows <= self.rows:
+            return None
+        return (busy - self.busy) / (rows - self.rows)
 
 
 class Planner:
@@ -71,6 +89,7 @@ class Planner:
         self._left_out: frozenset[str] = frozenset()
         """Close rewrites that a state was saved without."""
         self._looks: list[float] = []
+        self._pace = _Pace(0.0, 0, None)
         self._plan()
 
     def _plan(self) -> None:
@@ -164,6 +183,10 @@ class Planner:
         return any(choice.name == "order" for choice in self.choices)
 
     @property
+    def _caches(self) -> bool:
+        return any(choice.name == "cache" for choice in self.choices)
+
+    @property
     def unchecked(self) -> frozenset[str]:
         """Rules and laws that are not used yet: the check of them is still to come."""
         waits = self._witnesses is not None or self._check is not None
@@ -202,6 +225,7 @@ class Planner:
         spent = self._busy()
         self._looks = [at for at in self._looks if at > spent]
         self._collect()
+        self._judge()
         if self._check is not None and self._check.verdict is not None:
             self._conclude(self._check.verdict)
         self._choose(epoch)
@@ -209,19 +233,16 @@ class Planner:
 
     # Checking.
 
-    def note(self, node: Any, payload: Any, context: Context, result: Result) -> bool:
+    def note(self, node: Any, payload: Any, context: Context, results: list[Result]) -> bool:
         """Sees a block of the run; whether more are wanted."""
         witnesses = self._witnesses
         if witnesses is None:
             return False
         if self._watched is None:
             self._watched = self._changed_stages()
-        usable = not (result.failures or result.seeded or result.moved or result.again)
+        usable = not any(r.failures or r.seeded or r.moved or r.again for r in results)
         if node.name in self._watched and usable and witnesses.wants(node.name):
-            block = result.block  # a batch is the trainer's to change
-            own = {name: owned(column) for name, column in block.columns.items()}
-            witness = Witness(node.name, node.stage, payload, context, block.with_columns(own))
-            witnesses.note(witness)
+            witnesses.note(Witness.of(node.name, node.stage, payload, context))
         if not self._watched or witnesses.enough_of(sorted(self._watched)):
             self._begin_check(witnesses.kept)
             return False
@@ -271,7 +292,7 @@ class Planner:
 
     def _choose(self, epoch: int) -> None:
         left = 1 if self._epochs is None else max(self._epochs - epoch, 1)
-        left += any(choice.name == "cache" for choice in self.choices)  # its first is behind it
+        left += self._caches  # its first is behind it
         chosen = choose(
             self._ruled,
             self._known,
@@ -282,7 +303,24 @@ class Planner:
         )
         self.choices = chosen.choices
         if chosen.plan != self.plan:
+            busy, rows = self._busy(), self._rows()
+            self._pace = _Pace(busy, rows, self._pace.so_far(busy, rows))
             self.plan, self._twin, self._physical = chosen.plan, chosen.twin, None
+
+    def _judge(self) -> None:
+        """An order that turns out to be slower than what was before it is given up. (A cache is
+        slower at first: it is being filled.)"""
+        if not self._is_reordered or self.rejected or self._caches:
+            return
+        now = self._pace.so_far(self._busy(), self._rows())
+        if self._pace.before and now and now > _SLOWER * self._pace.before:
+            self.rejected.append(
+                f"order: {duration(now)} of work a row, {duration(self._pace.before)} before it"
+            )
+
+    def _rows(self) -> int:
+        """Rows that have come in, over all epochs."""
+        return max((lane.stats.rows_in for lane in self._lanes.values()), default=0)
 
     def _fails(self) -> bool:
         """Whether steps that were moved fail on rows that a filter would have dropped."""

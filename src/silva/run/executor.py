@@ -17,7 +17,7 @@ from silva.physical import plan as physical
 from silva.physical.call import Worker
 from silva.physical.context import Context
 from silva.physical.stage import Result
-from silva.run.flows.feeds import PlacesInput
+from silva.run.flows.places import PlacesInput
 from silva.run.freed import keep_freed_memory
 from silva.run.lane import Lane
 from silva.run.open_store import cached_source, open_store
@@ -89,7 +89,7 @@ class Executor:
         """Block sizes to use instead of the lanes' own choice: tests move block borders by it."""
         self.keep: Callable[[Any, Any], None] | None = None
         """Is shown every input of every stage: who replays them keeps some."""
-        self.witness: Callable[[Any, Any, Context, Result], bool] | None = None
+        self.witness: Callable[[Any, Any, Context, list[Result]], bool] | None = None
         """Sees the first blocks, as long as it wants more, to check other plans on."""
         self.epochs: int | None = None
         """Epochs that there will be, where somebody said so."""
@@ -107,11 +107,10 @@ class Executor:
         lane.follow(node.stage)
         return lane
 
-    def run(self, node: Any, source: Any, context: Context) -> Iterator[tuple[Any, Result]]:
-        """Results in order, each with the trail of its input, for as long as `source` has any."""
+    def run(self, node: Any, source: Any, context: Context) -> Iterator[tuple[Any, list[Result]]]:
+        """Results of each input in order, with its trail, for as long as `source` has any."""
         lane = self.lane(node)
-        rows = source.left() if isinstance(source, PlacesInput) else None
-        lane.begin(rows, context.epoch & 0xFFFFFFFF, self.epochs)
+        lane.begin(source.left(), context.epoch & 0xFFFFFFFF, self.epochs)
         window: deque[tuple[Any, Task, Pool, int]] = deque()
         ended = False
         closings = self._closings
@@ -142,18 +141,19 @@ class Executor:
                 if wake is not None:
                     self._bring_forward(lane, window, wake)
                 trail, task, pool, rows = window.popleft()
-                result = self._result(lane, task, pool, closings)
+                results = self._results(lane, task, pool, closings)
                 if unordered:
                     trail = source.overtaking(trail, rows, [entry[0] for entry in window])
-                lane.learn(result, rows)
-                if self.witness and not self.witness(node, task.payload, context, result):
+                for result in results:
+                    lane.learn(result, rows if len(results) == 1 else result.size_in)
+                if self.witness and not self.witness(node, task.payload, context, results):
                     self.witness = None
                 if lane.rows_left is not None:
                     lane.rows_left -= rows
                 lane.decide()
                 given = monotonic()
                 self._adjust(lane, given)
-                yield trail, result
+                yield trail, results
                 lane.returned(given, starting=isinstance(pool, ProcessPool) and not pool.ready)
         finally:
             for _, task, _, _ in window:
@@ -173,8 +173,8 @@ class Executor:
         done, running, rows = 0, 0, 0
         for _, task, _, count in window:
             rows += count
-            if task.result is not None:
-                done += task.result.block.nbytes
+            if task.results is not None:
+                done += sum(result.block.nbytes for result in task.results)
             else:
                 running += count
         return lane.admits(len(window), rows, done, running)
@@ -206,7 +206,7 @@ class Executor:
                     return
             wake.wait(PAUSE / 4)
 
-    def _result(self, lane: Lane, task: Task, pool: Pool, closings: int) -> Result:
+    def _results(self, lane: Lane, task: Task, pool: Pool, closings: int) -> list[Result]:
         began = monotonic()
         if pool is self._inline:
             with lane.watch() or contextlib.nullcontext():
@@ -218,26 +218,26 @@ class Executor:
             lane.stats.starved += monotonic() - began
         if task.error is not None:
             raise task.error
-        assert task.result is not None
-        if task.result.moved:
+        assert task.results is not None
+        if any(result.moved for result in task.results):
             return self._seeded(lane, task)
-        return task.result
+        return task.results
 
     def _may_help(self, lane: Lane, pool: ProcessPool) -> bool:
         """While workers start, the consumer does the first blocks; never where processes were
         asked for, since a step that crashes must not take the trainer with it."""
         return lane.forced is None and not pool.ready
 
-    def _seeded(self, lane: Lane, task: Task) -> Result:
+    def _seeded(self, lane: Lane, task: Task) -> list[Result]:
         """A global generator moved while a thread ran the stage: by the stage, or by the trainer.
         Only doing it again here, with the generators watched, can tell."""
-        result = execute(task.stage, task.payload, task.context, self._here)
-        if result.seeded is not None:
+        results = execute(task.stage, task.payload, task.context, self._here)
+        if any(result.seeded is not None for result in results):
             lane.move(
                 "processes" if lane.forced is None else "inline",
                 "uses global random generators, which threads would share",
             )
-        return result
+        return results
 
     def _check(self, lane: Lane, task: Task, pool: Pool, waited: float, closings: int) -> None:
         if closings != self._closings:
@@ -258,7 +258,7 @@ class Executor:
                 f"(deadline={self._deadline:g}), on {task.describe()}.\n{pool.stacks()}"
             )
 
-    def run_here(self, node: Any, payload: Any, context: Context) -> Result:
+    def run_here(self, node: Any, payload: Any, context: Context) -> list[Result]:
         return execute(node.stage, payload, context, self._here)
 
     def row_store(self, node: physical.CacheRows) -> RowStore:
@@ -270,11 +270,10 @@ class Executor:
         return self._stores[key]
 
     def read_units(self, feed: physical.ChunkedFeed, runs: list[Any]) -> Iterator[Any]:
+        source, columns = feed.read.source, feed.read.columns
         if self.backend == "inline" or self.workers == 0:
-            return ((run, iter(feed.source.open(run[1], run[2], feed.columns))) for run in runs)
-        return iter(
-            UnitReader(feed.source, feed.columns, runs, min(self.workers, 2), self._deadline)
-        )
+            return ((run, iter(source.open(run[1], run[2], columns))) for run in runs)
+        return iter(UnitReader(source, columns, runs, min(self.workers, 2), self._deadline))
 
     @property
     def room(self) -> int:

@@ -173,7 +173,7 @@ class Lane:
         weight = 0.5 if stats.blocks > 1 else 1.0
         self._seconds_per_row += weight * (result.seconds / rows_in - self._seconds_per_row)
         self._cpu_per_row += weight * (result.cpu / rows_in - self._cpu_per_row)
-        per_row = nbytes / rows_in
+        per_row = max(nbytes, result.bytes_in) / rows_in
         self._bytes_per_row = max(
             per_row, self._bytes_per_row + weight * (per_row - self._bytes_per_row)
         )
@@ -265,7 +265,8 @@ class Lane:
     def load(self) -> Load:
         """What a row costs, as far as it was seen."""
         share = _OPERATORS_SHARE if self.probe is None else self.probe.share
-        return Load(self._seconds_per_row, self._cpu_per_row, share, self._bytes_per_row)
+        handed_on = self.stats.bytes_out / max(self.stats.rows_in, 1)
+        return Load(self._seconds_per_row, self._cpu_per_row, share, handed_on)
 
     def average(self) -> Load:
         """What a row costs on average since the stage runs where it runs; until then, as `load`."""

@@ -39,7 +39,7 @@ def cached_source(node: physical.CacheRows) -> Any:
     feed: Any = node.input
     while not isinstance(feed, physical.IndexedFeed | physical.ChunkedFeed):
         feed = feed.input
-    return feed.read.source if isinstance(feed, physical.IndexedFeed) else feed.source
+    return feed.read.source
 
 
 def _unstable(node: physical.CacheRows, source: Any) -> str | None:

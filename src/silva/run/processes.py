@@ -259,12 +259,12 @@ class _Keeper:
             if self._outstanding:
                 self._outstanding[0].started = time.monotonic()
         try:
-            result, error = message.load()
+            results, error = message.load()
         except Exception as error:  # noqa: BLE001  whatever a class of the user's does when it is rebuilt
             text = f"a result of `{task.stage.label}` cannot be read by the loader: {error!r}"
             task.finish(None, SilvaError(text))
             return
-        task.finish(result, None if error is None else _rebuilt(task, error))
+        task.finish(results, None if error is None else _rebuilt(task, error))
 
     def _bury(self) -> None:
         """The worker died: its tasks go back, and the one it was doing is blamed."""

@@ -27,11 +27,13 @@ class Session:
         """The same, in another epoch: what a repeated pipeline of a mix sees."""
         return replace(self, context=replace(self.context, epoch=epoch))
 
-    def run_segment(self, node: physical.Segment, source: Any) -> Iterator[tuple[Any, Result]]:
-        """Results of the segment's stage in order, each with the trail of its input."""
+    def run_segment(
+        self, node: physical.Segment, source: Any
+    ) -> Iterator[tuple[Any, list[Result]]]:
+        """Results of the segment's stage on each input in order, with the input's trail."""
         return self.executor.run(node, source, self.context)
 
-    def run_here(self, node: physical.Segment, payload: Any) -> Result:
+    def run_here(self, node: physical.Segment, payload: Any) -> list[Result]:
         """The stage on one input, on this thread."""
         return self.executor.run_here(node, payload, self.context)
 

@@ -278,7 +278,7 @@ class Stream:
         key = f"failed in {plan.name}"
         failed = int(self._states.get(key, 0))
         self._failures.resume(failed, 0)
-        for state, result in self._executor.run(plan, source, self._context):
+        for state, (result,) in self._executor.run(plan, source, self._context):
             for failure in result.failures:
                 self._failures.handle(failure)
                 failed += 1
@@ -312,6 +312,9 @@ class _BatchInput:
 
     def next(self, rows: int) -> tuple[Any, Callable[[], States]] | None:
         return next(self._values, None)
+
+    def left(self) -> None:
+        return None
 
 
 def _is_batched(plan: Any) -> bool:

@@ -12,14 +12,16 @@ from silva.columns.bed import Spot, lying
 from silva.columns.column import Allocate
 from silva.physical.call import Worker
 from silva.physical.context import Context
+from silva.physical.places import Places
 from silva.physical.stage import Result, Runs
+from silva.physical.units import UnitRows
 
 
 class Task:
-    """A stage, its input, and in time its result."""
+    """A stage, its input, and in time its results: one, or several that follow each other."""
 
     __slots__ = (
-        "_lock", "attempts", "cancelled", "context", "error", "finished", "payload", "result",
+        "_lock", "attempts", "cancelled", "context", "error", "finished", "payload", "results",
         "runs", "spot", "stage", "started", "wake",
     )  # fmt: skip
 
@@ -27,7 +29,7 @@ class Task:
         self.stage = stage
         self.payload = payload
         self.context = context
-        self.result: Result | None = None
+        self.results: list[Result] | None = None
         self.error: BaseException | None = None
         self.finished = threading.Event()
         self.spot: Spot | None = None
@@ -42,12 +44,12 @@ class Task:
         self.runs = 0
         """How many workers have it now; two when a slow one is raced."""
 
-    def finish(self, result: Result | None, error: BaseException | None = None) -> None:
+    def finish(self, results: list[Result] | None, error: BaseException | None = None) -> None:
         """Sets the outcome, unless another worker was first."""
         with self._lock:
             if self.finished.is_set():
                 return
-            self.result, self.error = result, error
+            self.results, self.error = results, error
             self.finished.set()
         if self.wake is not None:
             self.wake.set()
@@ -56,10 +58,9 @@ class Task:
         """Which rows it stands for, for error messages."""
         from silva.physical.batches import BatchValue
         from silva.physical.context import row_key
-        from silva.physical.stage import Places
 
-        if isinstance(self.payload, Places):
-            return f"rows {self.payload.start} to {self.payload.stop - 1} of the order"
+        if isinstance(self.payload, Places | UnitRows):
+            return self.payload.describe()
         if isinstance(self.payload, BatchValue):
             return f"the batch that begins with row {row_key(self.payload.id)}"
         first, last = int(self.payload.ids[0]), int(self.payload.ids[-1])
@@ -73,10 +74,13 @@ def execute(
     worker: Worker,
     allocate: Allocate = empty,
     spot: Spot | None = None,
-) -> Result:
+) -> list[Result]:
     """Runs a stage on one input and settles its columns: all backends do just this."""
     with lying(spot):
-        result = stage.run(payload, context, worker)
+        return [_settled(result, allocate) for result in stage.run(payload, context, worker)]
+
+
+def _settled(result: Result, allocate: Allocate) -> Result:
     block = result.block
     columns = {name: column.settled(allocate) for name, column in block.columns.items()}
     return replace(result, block=Block(columns, block.ids, block.places))

@@ -75,8 +75,8 @@ def _answer(channel: Any, stages: dict[int, Any], worker: Any, message: Any) -> 
         segment = channel.segment()
         payload, context = rest
         allocate = empty if segment is None else segment.allocate
-        result = execute(stages[number], payload, context, worker, allocate)
-        reply: tuple[Any, Any] = (result, None)
+        results = execute(stages[number], payload, context, worker, allocate)
+        reply: tuple[Any, Any] = (results, None)
     except BaseException as error:  # noqa: BLE001  raised again in the parent
         reply = (None, _portable(error))
     try:

@@ -18,9 +18,9 @@ from silva.columns import Block
 from silva.physical import plan as physical
 from silva.physical.stage import Result
 from silva.run.entries import Entries, Parts
-from silva.run.flows.feeds import PlacesInput
-from silva.run.flows.missing import MissingRows, Run, identities, pick
-from silva.run.flows.segment import BlocksInput, SegmentFlow, inner_state
+from silva.run.flows.input_of import open_input
+from silva.run.flows.missing import MissingRows, Run, identities
+from silva.run.flows.segment import SegmentFlow, inner_state
 from silva.run.flows.trail import Flow, State
 from silva.run.rowstore import RowStore
 from silva.run.session import Session
@@ -29,11 +29,7 @@ from silva.run.session import Session
 def CacheFlow(node: physical.CacheRows, session: Session, open_flow: Any, state: State) -> Flow:
     segment = node.input
     inner = inner_state(segment, session, state)
-    source: PlacesInput | BlocksInput
-    if isinstance(segment.input, physical.IndexedFeed):
-        source = PlacesInput(segment.input, session, inner)
-    else:
-        source = BlocksInput(open_flow(segment.input, session, inner))
+    source = open_input(segment, session, open_flow, inner)
     store = session.executor.row_store(node)
     cached = CachedSession(
         session.context, session.shards, session.shard, session.executor, session.failures, store
@@ -47,46 +43,54 @@ class CachedSession(Session):
 
     store: RowStore
 
-    def run_segment(self, node: physical.Segment, source: Any) -> Iterator[tuple[Any, Result]]:
+    def run_segment(
+        self, node: physical.Segment, source: Any
+    ) -> Iterator[tuple[Any, list[Result]]]:
         self.store.refresh()
         runs = MissingRows(source, node, self.context, self.store)
         try:
             while not runs.ended:
-                for run, result in self.executor.run(node, runs, self.context):
-                    yield run.trail, self._whole(node, run, result)
+                for run, results in self.executor.run(node, runs, self.context):
+                    yield run.trail, self._whole(node, run, results)
                 if runs.kept is not None:
                     run, runs.kept = runs.kept, None
-                    yield run.trail, self._whole(node, run, None)
+                    yield run.trail, self._whole(node, run, [])
         finally:
             self.store.flush()
 
-    def run_here(self, node: physical.Segment, payload: Any) -> Result:
+    def run_here(self, node: physical.Segment, payload: Any) -> list[Result]:
         keys, ids = identities(node, payload, self.context)
         missing = np.flatnonzero(~self.store.has(keys))
         run = Run(payload, keys, ids, missing, None)
-        result = super().run_here(node, run.todo()) if len(missing) else None
-        return self._whole(node, run, result)
+        return self._whole(node, run, super().run_here(node, run.todo()) if len(missing) else [])
 
-    def _whole(self, node: physical.Segment, run: Run, result: Result | None) -> Result:
-        """The result for all rows of a run, given that for the missing ones."""
-        if result is not None:
-            self._keep(run.keys[run.missing], result)
-            if len(run.missing) == len(run.keys):
-                return result
+    def _whole(self, node: physical.Segment, run: Run, results: list[Result]) -> list[Result]:
+        """The results for all rows of a run, given those for the missing ones."""
+        computed = self._kept(run, run.missing, results)
+        if len(run.missing) == len(run.keys):
+            return results
         absent = np.zeros(len(run.keys), dtype=bool)
         absent[run.missing] = True
         kept = np.flatnonzero(~absent)
         found = self.store.read(run.keys[kept])
         parts: Parts = [(kept[which], entries) for which, entries in found]
-        computed = [] if result is None else [(run.missing, result)]
         for which, _ in parts:
             absent[which] = True
         lost = np.flatnonzero(~absent)
         if len(lost):  # damaged on disk: rare, so done here and now
-            again = super().run_here(node, pick(run.payload, lost))
-            self._keep(run.keys[lost], again)
-            computed.append((lost, again))
-        return _assembled(run, parts, computed)
+            computed += self._kept(run, lost, super().run_here(node, run.payload.take(lost)))
+        return [_assembled(run, parts, computed)]
+
+    def _kept(
+        self, run: Run, rows: np.ndarray, results: list[Result]
+    ) -> list[tuple[np.ndarray, Result]]:
+        """Each result with the rows of the run that it is for; they are stored."""
+        found = []
+        for result in results:
+            these, rows = rows[: result.size_in], rows[result.size_in :]
+            self._keep(run.keys[these], result)
+            found.append((these, result))
+        return found
 
     def _keep(self, keys: np.ndarray, result: Result) -> None:
         """Stores what is sure to be the same next time: no row that failed or was substituted."""

@@ -2,41 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from silva.columns import Block
 from silva.physical import plan as physical
-from silva.physical.context import Context
-from silva.physical.stage import TAG_SHIFT, Places
+from silva.physical.context import IN_SOURCE, Context
+from silva.physical.places import Places
+from silva.physical.units import UnitRows
+from silva.run.flows.inputs import Input
 from silva.run.flows.trail import Offset, Trail
 from silva.run.rowstore import RowStore
 
 _RUN_BYTES = 4 << 20
 _RUN_ROWS = 4096
 """A run of rows is at most this long, and this large where it is all kept."""
-_ROW = (np.uint64(1) << TAG_SHIFT) - np.uint64(1)
-"""The part of an identity that is the row. Which number its source has in the plan is of no
-account: another plan with the same fingerprint below its cache may number its sources otherwise."""
+
+Payload = Places | UnitRows | Block
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Run:
     """Consecutive input rows, and which of them must be computed."""
 
-    payload: Places | Block
+    payload: Payload
     keys: np.ndarray
     ids: np.ndarray
     missing: np.ndarray
     trail: Any
 
-    def todo(self) -> Places | Block:
+    def todo(self) -> Payload:
         """The input for the stage."""
         if len(self.missing) == len(self.keys):
             return self.payload
-        return pick(self.payload, self.missing)
+        return self.payload.take(self.missing)
 
 
 class MissingRows:
@@ -47,27 +48,30 @@ class MissingRows:
     """
 
     def __init__(
-        self, source: Any, node: physical.Segment, context: Context, store: RowStore
+        self, source: Input, node: physical.Segment, context: Context, store: RowStore
     ) -> None:
         self._source, self._node, self._context, self._store = source, node, context, store
         self._ahead: Run | None = None
         self.kept: Run | None = None
         self.ended = False
 
-    def next(self, rows: int) -> tuple[Places | Block, Run] | None:
+    def next(self, rows: int) -> tuple[Payload, Run] | None:
         """The next run with at most `rows` missing rows."""
         ahead = self._ahead or self._read(rows)
         if ahead is None:
             self.ended = True
             return None
         stop = len(ahead.keys)
-        if len(ahead.missing) > rows:
+        if len(ahead.missing) > rows * self._source.slack:
             stop = int(ahead.missing[rows])
         run = _cut(ahead, 0, stop)
         self._ahead = _cut(ahead, stop, len(ahead.keys)) if stop < len(ahead.keys) else None
         if len(run.missing):
             return run.todo(), run
         self.kept = run
+        return None
+
+    def left(self) -> None:
         return None
 
     def _read(self, rows: int) -> Run | None:
@@ -89,33 +93,20 @@ def _cut(run: Run, start: int, stop: int) -> Run:
     missing = run.missing[(run.missing >= start) & (run.missing < stop)] - start
     trail: Trail = run.trail if start == 0 else Offset(run.trail, start)
     return Run(
-        _slice(run.payload, start, stop), run.keys[start:stop], run.ids[start:stop], missing, trail
+        run.payload.slice(start, stop), run.keys[start:stop], run.ids[start:stop], missing, trail
     )
 
 
-def _slice(payload: Places | Block, start: int, stop: int) -> Places | Block:
-    if isinstance(payload, Block):
-        return payload.slice(start, stop)
-    picked = None if payload.picked is None else payload.picked[start:stop]
-    return Places(payload.start + start, payload.start + stop, picked)
-
-
-def pick(payload: Places | Block, rows: np.ndarray) -> Places | Block:
-    if isinstance(payload, Block):
-        return payload.take(rows)
-    return replace(payload, picked=payload.positions()[rows])
-
-
 def identities(
-    node: physical.Segment, payload: Places | Block, context: Context
+    node: physical.Segment, payload: Payload, context: Context
 ) -> tuple[np.ndarray, np.ndarray]:
     """Of each row, the key under which it is kept and its identity in the plan.
 
-    They differ for rows drawn by `sample`: told apart by their place, but computed alike.
+    Which number its source has in the plan is no part of the key: another plan with the same
+    fingerprint below its cache may number its sources otherwise.
     """
     if isinstance(payload, Block):
-        return payload.ids & _ROW, payload.ids
-    read = node.stage.read
-    assert read is not None
-    index = read.index(payload, context)
-    return index.astype(np.uint64), read.ids(payload, index)
+        return payload.ids & np.uint64(IN_SOURCE), payload.ids
+    read: Any = node.stage.read
+    keys, ids = read.identities(payload, context)
+    return keys, ids

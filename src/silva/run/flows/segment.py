@@ -11,51 +11,9 @@ import numpy as np
 from silva.columns import Block
 from silva.physical import plan as physical
 from silva.physical.stage import Result
-from silva.run.flows.feeds import PlacesInput
-from silva.run.flows.trail import Flow, Joined, Mark, Offset, Piece, Reader, State, Trail
+from silva.run.flows.inputs import Input
+from silva.run.flows.trail import Mark, Offset, Piece, State, Trail
 from silva.run.session import Session
-
-_SMALL_BYTES = 1 << 18
-"""Pieces that are worth a copy to make one block of several."""
-
-
-class BlocksInput:
-    """The input of a segment over another flow: its blocks, cut to the size that is asked for, or
-    joined where they are much smaller."""
-
-    def __init__(self, flow: Flow, whole: bool = False) -> None:
-        self.flow = flow
-        self._whole = whole
-        self._reader = Reader(flow.pieces())
-        self._error: Exception | None = None
-        """What reading on has raised: it comes after the rows before it."""
-
-    def next(self, rows: int) -> tuple[Block, Trail] | None:
-        if self._error is not None:
-            raise self._error
-        ready = self._reader.available()
-        if not ready:
-            return None
-        if not self._whole and ready < rows // 2 and self._reader.at_hand() < _SMALL_BYTES:
-            return self._joined(rows)
-        block, trail, start = self._reader.take(ready if self._whole else rows)
-        return block, trail if start == 0 else Offset(trail, start)
-
-    def _joined(self, rows: int) -> tuple[Block, Trail]:
-        blocks: list[Block] = []
-        runs: list[tuple[Trail, int, int]] = []
-        try:
-            while rows and self._reader.available():
-                block, trail, start = self._reader.take(rows)
-                blocks.append(block)
-                runs.append((trail, start, len(block)))
-                rows -= len(block)
-        except Exception as error:  # noqa: BLE001  raised when it is its turn
-            self._error = error
-        return Block.concat(blocks), Joined(runs)
-
-    def fetch(self, marks: list[Mark]) -> Block:
-        return self.flow.fetch(marks)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -105,11 +63,13 @@ class SegmentTrail:
 
 
 class SegmentFlow:
-    def __init__(self, node: physical.Segment, session: Session, source: Any, state: State) -> None:
-        """`source` is a `PlacesInput` or `BlocksInput` already opened at the inner state."""
+    def __init__(
+        self, node: physical.Segment, session: Session, source: Input, state: State
+    ) -> None:
+        """`source` is already opened at the inner state."""
         self._node = node
         self._session = session
-        self._input: PlacesInput | BlocksInput = source
+        self._input = source
         self._wraps = wraps(node, session)
         own = state if self._wraps and state is not None else {}
         self._done: list[int] | None = own.get("done")
@@ -119,21 +79,27 @@ class SegmentFlow:
         session.failures.resume(*self._counts)
 
     def pieces(self) -> Iterator[Piece]:
+        for trail, results in self._session.run_segment(self._node, self._input):
+            start = 0
+            for result in results:
+                yield from self._pieces(Offset(trail, start) if start else trail, result)
+                start += result.size_in
+
+    def _pieces(self, trail: Trail, result: Result) -> Iterator[Piece]:
         failures = self._session.failures
-        for trail, result in self._session.run_segment(self._node, self._input):
-            if self._done is not None:
-                result = _without_done(result, self._done)
-                self._done = None
-            counts = self._counts if failures.counts else None
-            piece_trail = SegmentTrail(trail, result, self._wraps, self._node.whole, counts)
-            given, self._given = self._given, 0
-            if result.failures:
-                yield from self._with_failures(result, piece_trail, given)
-            elif given < len(result.block):
-                yield _from(result.block, piece_trail, given, len(result.block))
-            failed, seen = self._counts
-            self._counts = (failed + len(result.failures), seen + result.size_in)
-            failures.saw(result.size_in)
+        if self._done is not None:
+            result = _without_done(result, self._done)
+            self._done = None
+        counts = self._counts if failures.counts else None
+        piece_trail = SegmentTrail(trail, result, self._wraps, self._node.whole, counts)
+        given, self._given = self._given, 0
+        if result.failures:
+            yield from self._with_failures(result, piece_trail, given)
+        elif given < len(result.block):
+            yield _from(result.block, piece_trail, given, len(result.block))
+        failed, seen = self._counts
+        self._counts = (failed + len(result.failures), seen + result.size_in)
+        failures.saw(result.size_in)
 
     def _with_failures(self, result: Result, trail: SegmentTrail, start: int) -> Iterator[Piece]:
         """Rows up to a failure that ends the stream first: what came before it is handed out."""
@@ -150,7 +116,7 @@ class SegmentFlow:
     def fetch(self, marks: list[Mark]) -> Block:
         explodes = self._node.stage.explodes
         payload = self._input.fetch([mark[0] if explodes else mark for mark in marks])
-        result = self._session.run_here(self._node, payload)
+        (result,) = self._session.run_here(self._node, payload)
         if not explodes:
             return result.block
         wanted = []

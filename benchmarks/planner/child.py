@@ -1,0 +1,153 @@
+"""One measurement in a process of its own: `python -m benchmarks.planner.child NAME JSON`."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import silva as sv
+from benchmarks.planner import pipelines
+
+_SETTLING = 0.5
+"""Of a run at less than full demand: the rest is measured."""
+
+
+def cpu() -> float:
+    """CPU seconds of this process and of all that it has waited for."""
+    own, others = (resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return own.ru_utime + own.ru_stime + others.ru_utime + others.ru_stime
+
+
+def read_bytes() -> int:
+    """Bytes that this process has asked the system for."""
+    with open("/proc/self/io") as file:
+        return int(file.readline().split()[1])
+
+
+def epoch(pipeline: sv.Pipeline, epochs: int = 1, **arguments: Any) -> dict[str, Any]:
+    """Reads epochs; seconds of each, to the first batch, CPU seconds, and what was decided."""
+    _ = sv.Loader
+    began, cpu_began = time.perf_counter(), cpu()
+    seconds, first, rows = [], None, 0
+    with pipeline.loader(epochs=epochs, **arguments) as loader:
+        for _ in range(epochs):
+            start = time.perf_counter()
+            for batch in loader:
+                rows += len(next(iter(batch.values())))
+                if first is None:
+                    first = time.perf_counter() - began
+            seconds.append(time.perf_counter() - start)
+        facts = loader.explain(analyze=True).to_dict()
+        choices = [choice.note for choice in loader._planner.choices]
+    return {
+        "epochs": seconds,
+        "wall": time.perf_counter() - began,
+        "first": first,
+        "cpu": cpu() - cpu_began,
+        "rows": rows,
+        "choices": choices,
+        "stages": facts["stages"],
+    }
+
+
+def filter_last(folder: str, optimize: bool) -> dict[str, Any]:
+    return epoch(pipelines.filter_last(folder).options(optimize=optimize))
+
+
+def caching(folder: str, epochs: int, **arguments: Any) -> dict[str, Any]:
+    return epoch(pipelines.random_after_decode(folder), epochs=epochs, **arguments)
+
+
+def as_written(folder: str, optimize: bool, epochs: int) -> dict[str, Any]:
+    """A pipeline of which there is nothing to gain: what planning itself costs."""
+    pipeline = pipelines.random_after_decode(folder).options(optimize=optimize)
+    return epoch(pipeline, epochs=epochs, cache="off")
+
+
+def projection(file: str, by: str) -> dict[str, Any]:
+    """Bytes read for the same query, by silva and by pyarrow."""
+    with tempfile.TemporaryDirectory() as folder:  # what Python reads of its modules is not counted
+        small = Path(folder) / "small.parquet"
+        pipelines.write_forty(small, 80)
+        _query(str(small), by)
+    before = read_bytes()
+    rows = _query(file, by)
+    return {"bytes": read_bytes() - before, "rows": rows}
+
+
+def _query(file: str, by: str) -> int:
+    import pyarrow.dataset as ds
+
+    if by == "silva":
+        return sum(len(b["c00"]) for b in pipelines.three_of_forty(file).loader(workers=2))
+    where = (ds.field("c00") >= 400_000) & (ds.field("c00") < 460_000)
+    found = ds.dataset(file).to_table(columns=["c00", "c07", "c31"], filter=where)
+    return int(found.num_rows)
+
+
+def trial(space: str, data: Any, order: str, **arguments: Any) -> dict[str, Any]:
+    """One plan of a pipeline, forced; or, without `backend`, the one that silva chooses."""
+    forced = "backend" in arguments
+    pipeline = pipelines.ordered(space, data, order).options(optimize=not forced)
+    epochs = arguments.pop("epochs", 1)
+    return epoch(pipeline, epochs=epochs, cache="off", **arguments)
+
+
+def demand(folder: str, share: float, peak: float, seconds: float) -> dict[str, Any]:
+    """A trainer that needs a share of the peak rate: what it waits and what that costs."""
+    pipeline = pipelines.random_after_decode(folder)
+    step = 0.0 if share >= 1 else pipelines.BATCH / (peak * share)
+    with pipeline.loader(epochs=1000, cache="off") as loader:
+        began = time.perf_counter()
+        settled = began + _SETTLING * seconds
+        waited = rows = 0.0
+        since: tuple[float, float] | None = None
+        asked = began
+        while True:
+            for batch in loader:
+                now = time.perf_counter()
+                if since is not None:
+                    waited += now - asked
+                    rows += len(batch["image"])
+                elif now > settled:
+                    since = now, cpu()
+                if now - began > seconds:
+                    break
+                if step:
+                    _train(now + step)
+                asked = time.perf_counter()
+            if time.perf_counter() - began > seconds:
+                break
+        assert since is not None
+        spent = time.perf_counter() - since[0]
+        width = [lane.width.now for lane in loader._executor.lanes.values()]
+        used = cpu() - since[1]
+    return {"rate": rows / spent, "wait": waited / spent, "cpu": used / rows, "width": width}
+
+
+def _train(until: float) -> None:
+    """A trainer on another device: this process only waits for it."""
+    left = until - time.perf_counter()
+    if left > 0:
+        time.sleep(left)
+
+
+MEASUREMENTS = {
+    f.__name__: f for f in (filter_last, caching, as_written, projection, trial, demand)
+}
+
+
+def main() -> None:
+    found = MEASUREMENTS[sys.argv[1]](**json.loads(sys.argv[2]))
+    print(json.dumps(found), flush=True)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,262 @@
+"""The claims, one function each: what is wanted, and what was measured."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.data import put_photos, put_speech, put_text
+from benchmarks.planner import pipelines
+from benchmarks.planner.measure import Given, in_turns, ratio, run
+
+_SELECTIVITY = 0.1
+_EPOCHS = 4
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the table."""
+
+    claim: str
+    wanted: str
+    measured: str
+    value: float
+    reached: bool
+
+
+@dataclass(frozen=True)
+class Sizes:
+    photos: int
+    clips: int
+    lines: int
+    rows: int
+    rounds: int
+    seconds: float
+
+
+FULL = Sizes(photos=1500, clips=600, lines=40_000, rows=6000, rounds=7, seconds=16.0)
+QUICK = Sizes(photos=300, clips=100, lines=6000, rows=1200, rounds=2, seconds=6.0)
+
+
+@contextmanager
+def _photos(count: int) -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="silva-bench-") as folder:
+        put_photos(Path(folder), count)
+        yield folder
+
+
+def filter_last(sizes: Sizes) -> Iterator[Finding]:
+    with _photos(sizes.photos) as folder:
+        found = in_turns(
+            sizes.rounds,
+            {
+                "planned": ("filter_last", {"folder": folder, "optimize": True}),
+                "written": ("filter_last", {"folder": folder, "optimize": False}),
+            },
+        )
+    speedup = ratio(_of(found["written"], "wall"), _of(found["planned"], "wall"))
+    wanted = 0.8 / _SELECTIVITY
+    yield Finding(
+        "a filter that keeps a tenth, written after decoding: times as fast as written",
+        f"≥ {wanted:g}",
+        str(speedup),
+        speedup.median,
+        speedup.median >= wanted,
+    )
+
+
+def projection(sizes: Sizes) -> Iterator[Finding]:
+    with tempfile.TemporaryDirectory(prefix="silva-bench-") as folder:
+        file = Path(folder) / "forty.parquet"
+        pipelines.write_forty(file, 1_000_000)
+        ours = run("projection", file=str(file), by="silva")
+        theirs = run("projection", file=str(file), by="pyarrow")
+    assert ours["rows"] == theirs["rows"]
+    share = ours["bytes"] / theirs["bytes"]
+    yield Finding(
+        "3 of 40 Parquet columns and a range: bytes read, of pyarrow's",
+        "≤ 1.2",
+        f"{share:.3f} ({ours['bytes'] / 1e6:.2f} of {theirs['bytes'] / 1e6:.2f} MB)",
+        share,
+        share <= 1.2,
+    )
+
+
+def caching(sizes: Sizes) -> Iterator[Finding]:
+    with _photos(sizes.photos) as folder:
+        given = {"folder": folder, "epochs": _EPOCHS}
+        found = in_turns(
+            sizes.rounds,
+            {
+                "kept": ("caching", given),
+                "off": ("caching", given | {"cache": "off"}),
+                "little": ("caching", given | {"memory": "64MiB"}),
+                "little, off": ("caching", given | {"memory": "64MiB", "cache": "off"}),
+            },
+        )
+    first = [one["epochs"][0] for one in found["kept"]]
+    later = [min(one["epochs"][1:]) for one in found["kept"]]
+    second = [one["epochs"][1] for one in found["kept"]]
+    gain = ratio([a["epochs"][0] for a in found["off"]], second)
+    yield Finding(
+        "second epoch from a cache that silva placed: times as fast as an epoch without",
+        "≥ 3",
+        f"{gain}; of its own first {ratio(first, second)}, the best later {ratio(first, later)}",
+        gain.median,
+        gain.median >= 3,
+    )
+    whole = ratio(_of(found["little, off"], "wall"), _of(found["little"], "wall"))
+    yield Finding(
+        f"{_EPOCHS} epochs with room for a part: times as fast as without a cache",
+        "≥ 0.95",
+        str(whole),
+        whole.median,
+        whole.median >= 0.95,
+    )
+
+
+def overhead(sizes: Sizes) -> Iterator[Finding]:
+    with _photos(sizes.photos) as folder:
+        given = {"folder": folder, "epochs": 3}
+        found = in_turns(
+            sizes.rounds,
+            {
+                "planned": ("as_written", given | {"optimize": True}),
+                "written": ("as_written", given | {"optimize": False}),
+            },
+        )
+    spent = ratio(_of(found["planned"], "cpu"), _of(found["written"], "cpu"))
+    yield Finding(
+        "CPU seconds with measuring and planning, where there is nothing to gain, of without",
+        "≤ 1.05",
+        str(spent),
+        spent.median,
+        spent.median <= 1.05,
+    )
+    first = ratio(_of(found["planned"], "first"), _of(found["written"], "first"))
+    yield Finding(
+        "time to the first batch, of the time without planning",
+        "≤ 1.3",
+        str(first),
+        first.median,
+        first.median <= 1.3,
+    )
+
+
+@contextmanager
+def _data(space: str, sizes: Sizes) -> Iterator[Any]:
+    with tempfile.TemporaryDirectory(prefix="silva-bench-") as folder:
+        path = Path(folder)
+        if space == "image":
+            put_photos(path, sizes.photos)
+        elif space == "audio":
+            put_speech(path, sizes.clips)
+        elif space == "text":
+            put_text(path / "lines.txt", sizes.lines)
+        where = {"text": str(path / "lines.txt"), "locked": sizes.rows}
+        yield where.get(space, folder)
+
+
+_BACKENDS: tuple[Given, ...] = (
+    {"backend": "inline"},
+    {"backend": "threads", "workers": 2},
+    {"backend": "processes", "workers": 2},
+)
+
+
+def plan_quality(sizes: Sizes) -> Iterator[Finding]:
+    """Every order on every backend once; the best few again and again beside what silva chose."""
+    for space in pipelines.SPACES:
+        with _data(space, sizes) as data:
+            orders = list(pipelines.orders(space, data))
+            common: Given = {"space": space, "data": data}
+            tried = {
+                (order, tuple(how.items())): run("trial", order=order, **common, **how)
+                for order in orders
+                for how in _BACKENDS
+            }
+            fastest = sorted(tried, key=lambda plan: tried[plan]["wall"])[:2]
+            frugal = sorted(tried, key=lambda plan: tried[plan]["cpu"])[:1]
+            best = {
+                f"{order} {dict(how)['backend']}": ("trial", {"order": order, **dict(how)})
+                for order, how in dict.fromkeys([*fastest, *frugal])
+            }
+            common["epochs"] = 2
+            contestants = {name: (kind, common | how) for name, (kind, how) in best.items()}
+            contestants["chosen"] = ("trial", common | {"order": orders[0]})
+            found = in_turns(max(sizes.rounds - 2, 2), contestants)
+        chosen = [one["epochs"][1] for one in found["chosen"]]
+        others = {
+            name: ratio(chosen, [one["epochs"][1] for one in runs])
+            for name, runs in found.items()
+            if name != "chosen"
+        }
+        name, worst = max(others.items(), key=lambda pair: pair[1].median)
+        used = ratio(
+            _of(found["chosen"], "cpu"),
+            _of(min(found.values(), key=lambda runs: statistics.median(_of(runs, "cpu"))), "cpu"),
+        )
+        yield Finding(
+            f"{space}: a settled epoch, of the best of {len(tried)} plans",
+            "≤ 1.1",
+            f"{worst} of `{name}`; CPU seconds with the start, of the most frugal {used}",
+            worst.median,
+            worst.median <= 1.1,
+        )
+        errors = [error for one in found["chosen"] for error in _errors(one)]
+        error = statistics.median(errors) if errors else float("nan")
+        yield Finding(
+            f"{space}: predicted rows a second, of those measured",
+            "0.75 to 1.25",
+            f"{1 + error:.3g} (of {len(errors)} predictions)",
+            1 + error,
+            abs(error) <= 0.25,
+        )
+
+
+def _errors(one: Given) -> list[float]:
+    """How far off the predictions of a run were, of the stages that limited it."""
+    forecasts = [stage.get("forecast") for stage in one["stages"]]
+    return [f["error"] for f in forecasts if f and f.get("error") is not None]
+
+
+def demand(sizes: Sizes) -> Iterator[Finding]:
+    with _photos(sizes.photos) as folder:
+        for share in (0.25, 0.5, 0.9):
+            peaks, runs = [], []
+            for _ in range(max(sizes.rounds // 2, 1)):
+                given = {"folder": folder, "seconds": sizes.seconds}
+                peak = run("demand", share=1.0, peak=1.0, **given)
+                peaks.append(peak)
+                runs.append(run("demand", share=share, peak=peak["rate"], **given))
+            wait = statistics.median(_of(runs, "wait"))
+            used = ratio(_of(runs, "cpu"), _of(peaks, "cpu"))
+            got = ratio(_of(runs, "rate"), _of(peaks, "rate"))
+            yield Finding(
+                f"a trainer that needs {share:.0%} of the peak: it waits, of its time",
+                "< 1 %",
+                f"{wait:.2%} (it got {got} of the peak; workers {runs[-1]['width']})",
+                wait,
+                wait < 0.01,
+            )
+            yield Finding(
+                f"a trainer that needs {share:.0%} of the peak: CPU a row, of that at the peak",
+                "≤ 1.15",
+                str(used),
+                used.median,
+                used.median <= 1.15,
+            )
+
+
+def _of(runs: list[Given], name: str) -> list[float]:
+    return [float(one[name]) for one in runs]
+
+
+CLAIMS: dict[str, Callable[[Sizes], Iterator[Finding]]] = {
+    f.__name__: f for f in (filter_last, projection, caching, overhead, plan_quality, demand)
+}

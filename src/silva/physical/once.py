@@ -1,0 +1,58 @@
+"""A step on columns whose values repeat: run once for each distinct value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from silva.columns import Grouped
+from silva.physical.call import Worker
+from silva.physical.rows import Rows
+from silva.plan.function import Function
+from silva.plan.node import Step
+from silva.plan.traits import step_is_random, step_reads
+
+_WORTHWHILE = 0.8
+"""Distinct values among the rows: with more, there is nothing to gain."""
+
+
+def once_each(
+    what: Step,
+    into: tuple[str, ...],
+    apply: Callable[[Rows, Worker], None],
+    rows: Rows,
+    worker: Worker,
+) -> bool:
+    """Runs a step that derives one column once for each distinct value of what it reads, where all
+    of that is grouped in the same way. False where it must be run on every row: it draws random
+    numbers; or it failed, and must be asked on which rows."""
+    names = step_reads(what)
+    groups = [c for name in names if isinstance(c := rows.columns[name], Grouped)]
+    if not groups or len(groups) < len(names) or len(into) > 1 or not _may_repeat(what):
+        return False
+    inverse, count = groups[0].inverse, len(groups[0].unique)
+    if count >= _WORTHWHILE * len(rows) or not all(_alike(g, groups[0]) for g in groups[1:]):
+        return False
+    first = np.zeros(count, dtype=np.int64)
+    first[inverse[::-1]] = np.arange(len(rows))[::-1]
+    places = None if rows.places is None else rows.places[first]
+    unique = {name: group.unique for name, group in zip(names, groups, strict=True)}
+    distinct = Rows(rows.context, unique, rows.ids[first], places, count)
+    apply(distinct, worker)
+    drew = worker.moved or (isinstance(what, Function) and bool(worker.seeded(what)))
+    if distinct.failures or drew or len(distinct) < count:
+        return False
+    rows.columns = {**rows.columns, into[0]: Grouped(distinct.columns[into[0]], inverse)}
+    return True
+
+
+def _may_repeat(what: Step) -> bool:
+    """Whether equal inputs give equal results, as far as the plan says."""
+    if isinstance(what, Function) and (what.marks.batch_size is not None or what.marks.impure):
+        return False
+    return not step_is_random(what)
+
+
+def _alike(a: Grouped, b: Grouped) -> bool:
+    return len(a.unique) == len(b.unique) and np.array_equal(a.inverse, b.inverse)
