@@ -89,7 +89,7 @@ class Jobs:
         for child in physical.inputs(plan):
             yield from self._of(child, lane or above)
         match plan:
-            case physical.ChunkedFeed():
+            case physical.ChunkedFeed() if above is None or _reads_nothing(above):
                 came = above.stats.rows_in if above is not None else self._found.rows
                 yield from _reading(plan, self._found.rows / max(came, 1))
             case physical.Segment() | physical.BatchSegment() if lane is not None:
@@ -132,6 +132,11 @@ def _step_job(step: Replay, lane: Lane, factor: float) -> _Job:
         factor,
         lane.workers if lane.backend == "processes" else 0,
     )
+
+
+def _reads_nothing(lane: Lane) -> bool:
+    """Whether others read for a stage."""
+    return getattr(lane.stage, "read", None) is None
 
 
 def _reading(feed: physical.ChunkedFeed, factor: float) -> Iterator[_Job]:
