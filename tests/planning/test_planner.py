@@ -124,7 +124,7 @@ def test_what_is_the_same_in_every_epoch_is_kept() -> None:
         epochs = [stream(loader) for _ in range(4)]
         assert _names(loader) == ["cache"]
         assert "in memory after y" in loader._planner.choices[0].note
-    assert counted.calls < 1.6 * ROWS, "a part of the first epoch, and then never again"
+    assert counted.calls < 2.5 * ROWS, "in the first epochs, until the cache is full"
     assert len(set(map(tuple, epochs))) == 4, "what is random differs in every epoch"
     off = pipeline.loader(backend="inline", epochs=4, cache="off")
     assert epochs == [stream(off) for _ in range(4)]

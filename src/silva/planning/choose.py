@@ -12,7 +12,7 @@ from silva.optimize.search import Arrangement, CacheOffer, Keeping, Movable, cos
 from silva.order.length import plan_rows
 from silva.plan import expr
 from silva.plan.fingerprint import opaque_parts
-from silva.plan.node import Cache, Derive, Filter, Node, Select
+from silva.plan.node import Cache, Derive, Filter, Node, Select, walk
 from silva.plan.schema import columns
 from silva.plan.show_steps import show_step
 from silva.plan.traits import step_is_random, traits
@@ -76,12 +76,17 @@ def choose(
         if not known.knows(run.steps):
             continue
         units = _Units(plan, run, known, workers, reorders)
-        found = _best(units, epochs, rooms)
+        found = _best(units, epochs, () if _is_cached(plan, run) else rooms)
         if found is None:
             continue
         plan, twin = replaced(plan, run, found.top), replaced(twin, run, found.twin)
         choices = [*found.choices, *choices]
     return Chosen(plan, twin, tuple(choices))
+
+
+def _is_cached(plan: Node, run: Run) -> bool:
+    """Whether somebody keeps the rows of a run already."""
+    return any(isinstance(node, Cache) and run.top in walk(node) for node in walk(plan))
 
 
 @dataclass(frozen=True)
