@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
 import sys
@@ -19,6 +20,7 @@ from benchmarks.table import show
 from benchmarks.workloads import WORKLOADS
 
 _RESULTS = Path(__file__).parent / "results"
+_SOURCE = Path(__file__).parents[1] / "src"
 _ROUNDS = 5
 _WIDTH = 110
 """Columns of the output where it does not go to a terminal."""
@@ -46,6 +48,7 @@ def main() -> int:
         chosen = [workload.only(lambda c: not c.long) for workload in chosen]
     for environment in sorted({c.environment for w in chosen for c in w.contestants} - {None}):
         make(environment, say=lambda text: console.print(f"[dim]{text}[/]", highlight=False))
+    compileall.compile_dir(_SOURCE, quiet=2)  # as pip does for the peers when it installs them
     outcomes = []
     for workload in chosen:
         rounds = given.rounds or (1 if quick else workload.rounds or _ROUNDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
 import sys
@@ -16,6 +17,7 @@ from benchmarks.machine import describe_machine
 from benchmarks.planner.claims import CLAIMS, FULL, QUICK, Finding
 
 _RESULTS = Path(__file__).parents[1] / "results"
+_SOURCE = Path(__file__).parents[2] / "src"
 _WIDTH = 130
 
 
@@ -30,6 +32,7 @@ def main() -> int:
         parser.error(f"there is no claim {unknown[0]!r}; there are {', '.join(CLAIMS)}")
     quick = given.quick or os.environ.get("QUICK", "0") not in ("", "0")
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+    compileall.compile_dir(_SOURCE, quiet=2)
     findings: list[Finding] = []
     for name in given.names or CLAIMS:
         with console.status(name):

@@ -45,6 +45,8 @@ def epoch(pipeline: sv.Pipeline, epochs: int = 1, **arguments: Any) -> dict[str,
             seconds.append(time.perf_counter() - start)
         facts = loader.explain(analyze=True).to_dict()
         choices = [choice.note for choice in loader._planner.choices]
+        lanes = list(loader._executor.lanes.values())
+        errors = [error for lane in lanes for error in _errors(lane)]
     return {
         "epochs": seconds,
         "wall": time.perf_counter() - began,
@@ -52,8 +54,17 @@ def epoch(pipeline: sv.Pipeline, epochs: int = 1, **arguments: Any) -> dict[str,
         "cpu": cpu() - cpu_began,
         "rows": rows,
         "choices": choices,
+        "errors": errors,
         "stages": facts["stages"],
     }
+
+
+def _errors(lane: Any) -> list[float]:
+    """How far off each prediction was that was made during the run, and judged by what came then;
+    the one by which the stage was given its place only where there was no other."""
+    made = lane.forecasts.made
+    judged = [forecast.error(lane.counters) for forecast in made[1:] or made]
+    return [error for error in judged if error is not None]
 
 
 def filter_last(folder: str, optimize: bool) -> dict[str, Any]:

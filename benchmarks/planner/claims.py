@@ -39,7 +39,7 @@ class Sizes:
     seconds: float
 
 
-FULL = Sizes(photos=1500, clips=600, lines=40_000, rows=6000, rounds=7, seconds=16.0)
+FULL = Sizes(photos=1500, clips=600, lines=120_000, rows=12_000, rounds=5, seconds=12.0)
 QUICK = Sizes(photos=300, clips=100, lines=6000, rows=1200, rounds=2, seconds=6.0)
 
 
@@ -208,7 +208,7 @@ def plan_quality(sizes: Sizes) -> Iterator[Finding]:
             worst.median,
             worst.median <= 1.1,
         )
-        errors = [error for one in found["chosen"] for error in _errors(one)]
+        errors = [error for one in found["chosen"] for error in one["errors"]]
         error = statistics.median(errors) if errors else float("nan")
         yield Finding(
             f"{space}: predicted rows a second, of those measured",
@@ -217,12 +217,6 @@ def plan_quality(sizes: Sizes) -> Iterator[Finding]:
             1 + error,
             abs(error) <= 0.25,
         )
-
-
-def _errors(one: Given) -> list[float]:
-    """How far off the predictions of a run were, of the stages that limited it."""
-    forecasts = [stage.get("forecast") for stage in one["stages"]]
-    return [f["error"] for f in forecasts if f and f.get("error") is not None]
 
 
 def demand(sizes: Sizes) -> Iterator[Finding]:

@@ -155,6 +155,8 @@ class Loader:
             self._planner.start(self._epoch)
             stream = self._stream = ahead.stream if ahead else self._open(self._epoch, self._start)
             batches = self._planned(ahead.batches() if ahead else iter(stream))
+            if self._may_overlap():
+                batches = self._overlapped(batches)
             if self._needs_agreement():
                 batches = self._agreed(batches)
             watched = self._watched(batches) if self._progress else batches
@@ -169,6 +171,7 @@ class Loader:
                 self._look_ahead()
             else:
                 self._executor.close()
+                self._forget_ahead()
 
     def _counted(self, batches: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         assert self._steps is not None
@@ -225,8 +228,32 @@ class Loader:
     def _look_ahead(self) -> None:
         """Begins the next epoch, if there will be one and workers to begin it."""
         following = self._epoch + 1
-        if self._epochs is not None and following < self._epochs and self._executor.has_workers:
+        more = self._epochs is not None and following < self._epochs
+        if more and self._ahead is None and self._executor.has_workers:
             self._ahead = Ahead(following, self._open(following, {}))
+
+    def _may_overlap(self) -> bool:
+        """Whether the next epoch may begin before the trainer has the last batches of this one: not
+        where failures are counted epoch by epoch, nor where rows are kept, by one thread at a
+        time."""
+        return (
+            self._epochs is not None
+            and self._epoch + 1 < self._epochs
+            and self._policy == "raise"
+            and not self._executor.keeps_rows
+        )
+
+    def _overlapped(self, batches: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """The batches; once all that is left of the epoch is being made, the next one begins."""
+        before = self._executor.endings
+        for batch in batches:
+            yield batch
+            if self._executor.endings != before:
+                before = -1
+                break
+        if before == -1 and self._may_overlap():
+            self._look_ahead()
+        yield from batches
 
     def _forget_ahead(self) -> None:
         ahead, self._ahead = self._ahead, None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from silva.optimize.model import COPY_SECONDS, Backend, Load
+from silva.optimize.model import Backend, Load
 
 CONSUMER = "the consumer's thread"
 
@@ -32,11 +32,10 @@ class Loaded:
         if self.backend == "inline":
             return {**used, CONSUMER: rows * load.seconds}
         if self.backend == "threads":
-            used["Python's lock"] = rows * load.seconds * load.lock_share
+            used["Python's lock"] = rows * load.lock
             return {**used, "the threads": rows * load.seconds / width}
-        copied = load.nbytes * COPY_SECONDS
-        used[CONSUMER] = rows * copied
-        return {**used, "the processes": rows * (load.seconds + copied) / width}
+        used[CONSUMER] = rows * load.back
+        return {**used, "the processes": rows * load.there / width}
 
 
 @dataclass(frozen=True)

@@ -194,9 +194,10 @@ class Planner:
 
     def _may_choose(self) -> bool:
         """Whether there is anything to choose."""
-        many = self._epochs is not None and self._epochs > 1
+        many = self._epochs is not None and self._epochs > 1 and "cache" not in self._disabled
         caches = many and any(run.at_source for run in self._runs)
-        return caches or any(_has_orders(run) for run in self._runs)
+        orders = "order" not in self._disabled and any(map(_has_orders, self._runs))
+        return caches or orders
 
     def start(self, epoch: int) -> None:
         """A loop begins: what earlier runs measured may be all that is needed."""

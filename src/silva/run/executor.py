@@ -42,8 +42,10 @@ class _Beds:
         self._bed = Bed(batch)
 
     def fitting(self, rows: int) -> int:
-        """At most so many rows that a block ends with its batch."""
-        return min(rows, self._batch - self._rows % self._batch) if rows < self._batch else rows
+        """At most so many rows that a block which begins within a batch ends with it."""
+        begun = self._rows % self._batch
+        left = self._batch - begun
+        return min(rows, left) if begun or rows < self._batch else rows
 
     def spot(self, rows: int) -> Spot | None:
         """The place of the next block, of so many rows; None where it is a batch or more."""
@@ -91,6 +93,8 @@ class Executor:
         """Is shown every input of every stage: who replays them keeps some."""
         self.witness: Callable[[Any, Any, Context, list[Result]], bool] | None = None
         """Sees the first blocks, as long as it wants more, to check other plans on."""
+        self.endings = 0
+        """How often the input of a stage has come to its end: what is left is being made."""
         self.epochs: int | None = None
         """Epochs that there will be, where somebody said so."""
         self.segments = 1
@@ -124,6 +128,7 @@ class Executor:
                     found = source.next(wanted)
                     if found is None:
                         ended = True
+                        self.endings += 1
                         break
                     payload, trail = found
                     if self.keep is not None:
@@ -274,6 +279,11 @@ class Executor:
         if self.backend == "inline" or self.workers == 0:
             return ((run, iter(source.open(run[1], run[2], columns))) for run in runs)
         return iter(UnitReader(source, columns, runs, min(self.workers, 2), self._deadline))
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Some cache is in use."""
+        return bool(self._stores)
 
     @property
     def room(self) -> int:

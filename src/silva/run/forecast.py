@@ -30,6 +30,11 @@ class Counters(NamedTuple):
     cpu: float
     blocks: int
 
+    def pace(self, since: Counters) -> float | None:
+        """Rows a second since an earlier moment, the consumer's own time included."""
+        elapsed = self.elapsed - since.elapsed
+        return (self.rows - since.rows) / elapsed if elapsed > 0 else None
+
 
 @dataclass(frozen=True)
 class Seen:

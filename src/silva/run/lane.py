@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 
 from silva.io.source import runs_user_code
@@ -13,6 +13,7 @@ from silva.plan.function import Function
 from silva.profile.costs import Cost
 from silva.profile.gil import GilProbe
 from silva.profile.machine import Machine
+from silva.profile.objects import object_seconds
 from silva.run.forecast import Counters, Forecasts
 from silva.run.width import Width
 
@@ -26,6 +27,9 @@ _MOST_BLOCKS = 256
 """In flight at once: each look at the window takes time."""
 _FIRST_BLOCKS = 16
 """By then blocks have found their size."""
+_TRIAL_SECONDS = 1.5
+"""On workers, before what they do is compared with what the consumer did alone."""
+_WORTH_WORKERS = 1.05
 _NEW_BLOCKS = 5
 """By then what was measured is about the steps as they are, and not as they were."""
 _FIRST_ROWS = 4
@@ -106,6 +110,16 @@ class Lane:
         self._seconds_per_row = 0.0
         self._cpu_per_row = 0.0
         self._bytes_per_row = 0.0
+        self._handed = 0.0
+        """Bytes that a worker elsewhere would be sent or send back."""
+        self._objects = 0.0
+        """Seconds a row takes to be written down and read again, where it holds Python objects."""
+        self._warm_since = Counters(0, 0.0, 0.0, 0.0, 0.0, 0)
+        self._workers_since = self._warm_since
+        self._before: float | None = None
+        """Rows a second without workers, until it is clear that they help."""
+        self._cold = 0.0
+        """Seconds that the first block took."""
         # several blocks go ahead at once on workers, before anything is known of a row's size
         self._rows = 1 if self.backend != "inline" else _FIRST_ROWS
         self._seeded = False
@@ -120,6 +134,11 @@ class Lane:
             self.forecasts.forget(not_before=self.stats.blocks + _NEW_BLOCKS)
             self.alone = None
         self.stage = stage
+
+    @property
+    def reads(self) -> bool:
+        """Its workers read their rows themselves."""
+        return getattr(self.stage, "read", None) is not None
 
     def next_rows(self) -> int:
         """Rows of the next block."""
@@ -157,11 +176,17 @@ class Lane:
         stats.rows_in += rows_in
         stats.rows_out += len(block)
         stats.bytes_out += nbytes
+        self._handed += nbytes if self.reads else nbytes + result.bytes_in
         stats.busy += result.seconds
         stats.cpu += result.cpu
         stats.followed += 1
         stats.again += result.again
         self._seeded = self._seeded or result.seeded is not None
+        if stats.blocks == 1:
+            self._cold = result.seconds
+            self._warm_since = self.counters
+        elif stats.blocks == 2 and result.uses:
+            stats.steps, stats.late = [], Cost()  # in the first block, libraries were imported
         if len(stats.steps) < len(result.uses):
             stats.steps = [Cost() for _ in result.uses]
         for cost, use in zip(stats.steps, result.uses, strict=False):
@@ -170,13 +195,17 @@ class Lane:
             stats.late.add(result.late)
         if rows_in == 0:
             return
-        weight = 0.5 if stats.blocks > 1 else 1.0
+        if not self.decided and self.probe is not None:
+            self._objects = object_seconds(block) * len(block) / rows_in
+        weight = 0.5 if stats.blocks > 2 else 1.0
         self._seconds_per_row += weight * (result.seconds / rows_in - self._seconds_per_row)
         self._cpu_per_row += weight * (result.cpu / rows_in - self._cpu_per_row)
         per_row = max(nbytes, result.bytes_in) / rows_in
         self._bytes_per_row = max(
             per_row, self._bytes_per_row + weight * (per_row - self._bytes_per_row)
         )
+        if stats.blocks == 1:
+            return
         by_time = _BLOCK_SECONDS / max(self._seconds_per_row, 1e-9)
         by_bytes = min(_BLOCK_BYTES, self.budget // 8) / max(self._bytes_per_row, 1e-9)
         self._rows = max(1, int(min(by_time, by_bytes, self._most_rows, self._rows * 4)))
@@ -194,19 +223,25 @@ class Lane:
     def watch(self) -> GilProbe | None:
         """The probe, where the next block is worth watching: long enough to tell something, or due
         because a decision is."""
-        if self.decided or self.probe is None:
+        if self.decided or self.probe is None or not self.stats.blocks:
             return None
         long = self._rows * self._seconds_per_row > _WATCHED_SECONDS
-        return self.probe if long or self.stats.busy > _ENOUGH_SECONDS / 2 else None
+        return self.probe if long or self._warm > _ENOUGH_SECONDS / 2 else None
 
     def decide(self) -> None:
         """Chooses the backend once enough was seen, by what the stage costs and who holds the
         lock; and predicts what will come of it."""
         enough = _ENOUGH_KNOWN_SECONDS if self.probe is None else _ENOUGH_SECONDS
-        if self.stats.busy < enough:
+        if self._warm < enough:
             return
         self._choose()
+        self._retreat()
         self._predict()
+
+    @property
+    def _warm(self) -> float:
+        """Seconds of work after the first block, in which libraries are imported."""
+        return self.stats.busy - self._cold
 
     def _choose(self) -> None:
         if self.decided:
@@ -224,7 +259,20 @@ class Lane:
             shares_generators=self._seeded,
         )
         self.alone = load
+        if place.backend != "inline" and self.backend == "inline":
+            self._before = self.counters.pace(self._warm_since)
+            self._workers_since = self.counters
         self.move(place.backend, place.reason)
+
+    def _retreat(self) -> None:
+        """Back to the consumer's thread, where workers turn out not to be worth it."""
+        now = self.counters
+        if self._before is None or now.elapsed - self._workers_since.elapsed < _TRIAL_SECONDS:
+            return
+        pace, before, self._before = now.pace(self._workers_since), self._before, None
+        if pace is not None and pace < _WORTH_WORKERS * before:
+            seen = f"{pace:,.0f} rows/s on {self.backend}, {before:,.0f} without"
+            self.move("inline", f"workers did not help: {seen}")
 
     def move(self, backend: Backend, reason: str) -> None:
         """From now on the stage runs elsewhere: what was predicted is not about that place."""
@@ -255,6 +303,8 @@ class Lane:
         the workers are."""
         self.consumer_seconds += monotonic() - given
         self._tick()
+        if starting:
+            self._workers_since = self.counters
         self.forecasts.learn(self.counters, starting)
 
     def _tick(self) -> None:
@@ -265,8 +315,8 @@ class Lane:
     def load(self) -> Load:
         """What a row costs, as far as it was seen."""
         share = _OPERATORS_SHARE if self.probe is None else self.probe.share
-        handed_on = self.stats.bytes_out / max(self.stats.rows_in, 1)
-        return Load(self._seconds_per_row, self._cpu_per_row, share, handed_on)
+        handed_on = self._handed / max(self.stats.rows_in, 1)
+        return Load(self._seconds_per_row, self._cpu_per_row, share, handed_on, self._objects)
 
     def average(self) -> Load:
         """What a row costs on average since the stage runs where it runs; until then, as `load`."""
@@ -275,7 +325,7 @@ class Lane:
         if first is None or rows <= 0:
             return lately
         seconds, cpu = (now.busy - first.since.busy) / rows, (now.cpu - first.since.cpu) / rows
-        return Load(seconds, cpu, lately.lock_share, lately.nbytes)
+        return replace(lately, seconds=seconds, cpu=cpu)
 
 
 def _has_functions(stage: Runs) -> bool:
