@@ -89,13 +89,18 @@ class Jobs:
         for child in physical.inputs(plan):
             yield from self._of(child, lane or above)
         match plan:
-            case physical.ChunkedFeed() if above is None or _reads_nothing(above):
+            case physical.ChunkedFeed() if above is None or self._is_given_blocks(above):
                 came = above.stats.rows_in if above is not None else self._found.rows
                 yield from _reading(plan, self._found.rows / max(came, 1))
             case physical.Segment() | physical.BatchSegment() if lane is not None:
                 yield from self._stage(plan, lane)
             case physical.Batch(input=physical.Segment() as below):
                 yield from self._batch(plan, below)
+
+    def _is_given_blocks(self, lane: Lane) -> bool:
+        """Whether others read for a stage, and not its workers."""
+        kept = self._inputs.kept.get(lane.name, ())
+        return not kept or isinstance(kept[0], Block)
 
     def _replayed(self, node: Any) -> StageReplay | None:
         kept = list(self._inputs.kept.get(node.name, ()))
@@ -132,11 +137,6 @@ def _step_job(step: Replay, lane: Lane, factor: float) -> _Job:
         factor,
         lane.workers if lane.backend == "processes" else 0,
     )
-
-
-def _reads_nothing(lane: Lane) -> bool:
-    """Whether others read for a stage."""
-    return getattr(lane.stage, "read", None) is None
 
 
 def _reading(feed: physical.ChunkedFeed, factor: float) -> Iterator[_Job]:

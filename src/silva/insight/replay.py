@@ -136,8 +136,8 @@ def _row_stage(stage: Stage, payloads: list[Any], context: Context) -> StageRepl
         blocks.append(rows.block())
         if spent > _MOST_BYTES:
             break
-    reads = not isinstance(payloads[0], Block)
-    steps = [_reading(stage, payloads, context)] if reads else []
+    read = [payload for payload in payloads if not isinstance(payload, Block)]
+    steps = [_reading(stage, read, context)] if read else []
     if fetched:
         steps.append(_fetching(stage, fetched, late, context))
     for step, arrived in zip(stage.steps, came, strict=True):
