@@ -1,4 +1,4 @@
-"""`python -m benchmarks [names…] [--quick] [--rounds N] [--json FILE]`."""
+"""`python -m benchmarks [names…] [--quick] [--rounds N] [--json FILE] [--merge]`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.environments import make
 from benchmarks.harness import run_workload
 from benchmarks.page import page
 from benchmarks.plot import draw
-from benchmarks.report import as_json
+from benchmarks.report import as_json, merged
 from benchmarks.table import show
 from benchmarks.workloads import WORKLOADS
 
@@ -32,6 +32,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="small sizes, one round (or QUICK=1)")
     parser.add_argument("--rounds", type=int, help=f"how often all take their turn ({_ROUNDS})")
     parser.add_argument("--json", type=Path, help="where to write; picture and page go beside it")
+    parser.add_argument("--merge", action="store_true", help="keep what the file has of others")
     parser.add_argument("--no-peers", action="store_true", help="only what runs beside silva")
     given = parser.parse_args()
     unknown = [name for name in given.names if name not in WORKLOADS]
@@ -58,6 +59,8 @@ def main() -> int:
     result = as_json(outcomes, quick=quick)
     target = given.json or _RESULTS / ("quick.json" if quick else "results.json")
     target.parent.mkdir(parents=True, exist_ok=True)
+    if given.merge and target.exists():
+        result = merged(json.loads(target.read_text()), result)
     target.write_text(json.dumps(result, indent=1) + "\n")
     draw(result, target.with_suffix(".png"))
     target.with_suffix(".html").write_text(page(result))

@@ -1,4 +1,5 @@
-"""Writes the table of ratios in the README from the last results: `python -m benchmarks.readme`."""
+"""Writes the tables in the README and in docs/planning.md from the last results: `python -m
+benchmarks.readme`."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "results.json"
-_PLACE = re.compile(r"<!-- bench -->.*?<!-- /bench -->", re.DOTALL)
+PLANNER = RESULTS.with_name("planner.json")
 
 
 def table(results: dict[str, Any]) -> str:
@@ -26,12 +27,27 @@ def table(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def claims(results: dict[str, Any]) -> str:
+    """One row a claim of the planner."""
+    lines = ["| claim | wanted | measured (95 % interval) |", "| --- | --- | --- |"]
+    for found in results["findings"]:
+        mark = "" if found["reached"] else " (not reached)"
+        measured = found["measured"].replace("|", "/")
+        lines.append(f"| {found['claim']} | {found['wanted']} | {measured}{mark} |")
+    return "\n".join(lines)
+
+
+def fill(page: Path, name: str, text: str) -> None:
+    """Puts text between the marks of that name."""
+    place = re.compile(f"<!-- {name} -->.*?<!-- /{name} -->", re.DOTALL)
+    block = f"<!-- {name} -->\n\n{text}\n\n<!-- /{name} -->"
+    page.write_text(place.sub(lambda _: block, page.read_text()))
+
+
 def main() -> None:
-    results = json.loads(RESULTS.read_text())
-    readme = ROOT / "README.md"
-    text = readme.read_text()
-    block = f"<!-- bench -->\n\n{table(results)}\n\n<!-- /bench -->"
-    readme.write_text(_PLACE.sub(lambda _: block, text))
+    fill(ROOT / "README.md", "bench", table(json.loads(RESULTS.read_text())))
+    if PLANNER.exists():
+        fill(ROOT / "docs" / "planning.md", "planner", claims(json.loads(PLANNER.read_text())))
 
 
 if __name__ == "__main__":

@@ -27,10 +27,25 @@ def as_json(outcomes: list[Outcome], *, quick: bool) -> dict[str, Any]:
     }
 
 
+def merged(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """Earlier results, with those workloads replaced that were run again.
+
+    >>> old = {"workloads": [{"name": "a", "x": 1}, {"name": "b", "x": 1}], "environments": {}}
+    >>> new = {"workloads": [{"name": "b", "x": 2}], "environments": {}}
+    >>> merged(old, new)["workloads"]
+    [{'name': 'a', 'x': 1}, {'name': 'b', 'x': 2}]
+    """
+    again = {workload["name"]: workload for workload in now["workloads"]}
+    kept = [again.pop(old["name"], old) for old in before["workloads"]]
+    environments = before["environments"] | now["environments"]
+    return now | {"workloads": [*kept, *again.values()], "environments": environments}
+
+
 def _workload(outcome: Outcome) -> dict[str, Any]:
     workload = outcome.workload
     return {
         "name": workload.name,
+        "date": datetime.now(UTC).date().isoformat(),
         "title": workload.title,
         "metric": workload.metric,
         "remarks": workload.remarks,
