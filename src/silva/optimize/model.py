@@ -20,6 +20,9 @@ PROCESS_START = 0.3
 _CLEARLY = 1.2
 """Processes must be so much faster than threads: they cost memory and a start."""
 _WORTHWHILE = 1.15
+_TRAINS = 0.2
+"""Of the stage's time that the consumer takes itself: then it is a trainer, who should not wait."""
+_NO_WAIT = 1.01
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,7 @@ def choose_place(
     if by_processes > _CLEARLY * by_threads and pays:
         why = f"{seen}: processes {by_processes:.1f}×, threads {by_threads:.1f}×"
         return Place("processes", why)
-    if by_threads > _WORTHWHILE:
+    if by_threads > (_WORTHWHILE if meanwhile < _TRAINS else _NO_WAIT):
         return Place("threads", f"{seen}: threads {by_threads:.1f}×")
     return Place("inline", f"{seen}: workers would not help")
 

@@ -28,7 +28,7 @@ from silva.planning.measured import Measured, from_book, from_lanes, write_down
 from silva.profile.book import Book
 from silva.run.lane import Lane
 
-_LOOKS = (0.3, 1.5, 8.0, 40.0)
+_LOOKS = (0.15, 0.8, 5.0, 30.0)
 """Seconds of work after which the plan is looked at again: soon, and when more is known."""
 _WORTH_KEEPING = 0.1
 """Seconds of work: what takes less is measured again soon enough."""

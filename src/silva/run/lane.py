@@ -30,6 +30,8 @@ _FIRST_BLOCKS = 16
 _TRIAL_SECONDS = 1.5
 """On workers, before what they do is compared with what the consumer did alone."""
 _WORTH_WORKERS = 1.05
+_MOSTLY = 0.5
+"""Of its time that the consumer waits: then it is the stage, and nothing else, that limits."""
 _NEW_BLOCKS = 5
 """By then what was measured is about the steps as they are, and not as they were."""
 _FIRST_ROWS = 4
@@ -269,8 +271,10 @@ class Lane:
         now = self.counters
         if self._before is None or now.elapsed - self._workers_since.elapsed < _TRIAL_SECONDS:
             return
-        pace, before, self._before = now.pace(self._workers_since), self._before, None
-        if pace is not None and pace < _WORTH_WORKERS * before:
+        since, before, self._before = self._workers_since, self._before, None
+        pace = now.pace(since)
+        limits = now.starved - since.starved > _MOSTLY * (now.elapsed - since.elapsed)
+        if limits and pace is not None and pace < _WORTH_WORKERS * before:
             seen = f"{pace:,.0f} rows/s on {self.backend}, {before:,.0f} without"
             self.move("inline", f"workers did not help: {seen}")
 
