@@ -42,7 +42,11 @@ def main() -> int:
     console.print(_table(findings))
     target = given.json or _RESULTS / ("planner-quick.json" if quick else "planner.json")
     target.parent.mkdir(parents=True, exist_ok=True)
-    result = {"machine": describe_machine(), "findings": [asdict(f) for f in findings]}
+    made = {finding.claim: asdict(finding) for finding in findings}
+    if given.names and target.exists():  # the others stay as they were
+        before = json.loads(target.read_text())["findings"]
+        made = {old["claim"]: made.pop(old["claim"], old) for old in before} | made
+    result = {"machine": describe_machine(), "findings": list(made.values())}
     target.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
     console.print(f"written: {target}", highlight=False)
     return 0
