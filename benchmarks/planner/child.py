@@ -68,7 +68,7 @@ def _errors(lane: Any) -> list[float]:
 
 
 def filter_last(folder: str, optimize: bool) -> dict[str, Any]:
-    return epoch(pipelines.filter_last(folder).options(optimize=optimize))
+    return epoch(pipelines.filter_last(folder).options(optimize=optimize), epochs=2, cache="off")
 
 
 def caching(folder: str, epochs: int, **arguments: Any) -> dict[str, Any]:
