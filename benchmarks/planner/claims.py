@@ -213,11 +213,12 @@ def plan_quality(sizes: Sizes) -> Iterator[Finding]:
             worst.median <= 1.1,
         )
         errors = [error for one in found["chosen"] for error in one["errors"]]
-        error = statistics.median(errors) if errors else float("nan")
+        error = statistics.median(errors) if errors else -1.0
+        shown = f"{1 + error:.3g} (of {len(errors)} predictions)" if errors else "none was judged"
         yield Finding(
             f"{space}: predicted rows a second, of those measured",
             "0.75 to 1.25",
-            f"{1 + error:.3g} (of {len(errors)} predictions)",
+            shown,
             1 + error,
             abs(error) <= 0.25,
         )
