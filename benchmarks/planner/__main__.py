@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.machine import describe_machine
-from benchmarks.planner.claims import CLAIMS, FULL, QUICK, Finding
+from benchmarks.planner.claims import CLAIMS, FULL, QUICK, SHORT, Finding
 
 _RESULTS = Path(__file__).parents[1] / "results"
 _SOURCE = Path(__file__).parents[2] / "src"
@@ -34,7 +34,7 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     compileall.compile_dir(_SOURCE, quiet=2)
     findings: list[Finding] = []
-    for name in given.names or CLAIMS:
+    for name in given.names or (SHORT if quick else CLAIMS):
         with console.status(name):
             for finding in CLAIMS[name](QUICK if quick else FULL):
                 findings.append(finding)

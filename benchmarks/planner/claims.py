@@ -259,3 +259,5 @@ def _of(runs: list[Given], name: str) -> list[float]:
 CLAIMS: dict[str, Callable[[Sizes], Iterator[Finding]]] = {
     f.__name__: f for f in (filter_last, projection, caching, overhead, plan_quality, demand)
 }
+SHORT = ("filter_last", "projection", "overhead")
+"""Those of a quick run: the others mean nothing where epochs take a fraction of a second."""

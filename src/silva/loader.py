@@ -170,8 +170,7 @@ class Loader:
             if complete:
                 self._look_ahead()
             else:
-                self._executor.close()
-                self._forget_ahead()
+                self.close()
 
     def _counted(self, batches: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         assert self._steps is not None
@@ -255,10 +254,12 @@ class Loader:
             self._look_ahead()
         yield from batches
 
-    def _forget_ahead(self) -> None:
+    def _forget_ahead(self) -> bool:
+        """Gives up the next epoch; whether it had begun."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.drop()
+        return ahead is not None
 
     def _open(self, epoch: int, states: dict[str, Any]) -> Stream:
         plan = self._lowered()
@@ -375,6 +376,7 @@ class Loader:
                 "needs: merge the states of all ranks with sv.merge_states([…])"
             )
         self._planner.use_close(found.get("close", ()))
+        self._executor.witness = self._planner.note
         extra = {k: v for k, v in cursors.items() if not k.isdigit()}
         self._forget_ahead()
         self._shards = shards
@@ -477,8 +479,9 @@ class Loader:
 
     def close(self) -> None:
         """Ends all workers now instead of when the loader goes."""
-        self._forget_ahead()
-        self._executor.close()
+        self._executor.close()  # so that nobody waits for what the next epoch has begun
+        if self._forget_ahead():
+            self._executor.close()  # it may have begun some more of it in between
 
     def __enter__(self) -> Loader:
         return self
@@ -539,6 +542,8 @@ def _read_column(seed: int, plan: logical.Node, name: str) -> np.ndarray:
 
 def _disk(cache: int | str) -> int | None:
     """The bytes that the planner may keep on disk, by `loader(cache=…)`."""
+    if isinstance(cache, bool) or not isinstance(cache, int | str):
+        raise PlanError(f"cache is 'auto', 'off' or an amount of disk, not {cache!r}")
     return None if cache in ("auto", "off") else parse_bytes(cache)
 
 

@@ -11,7 +11,7 @@ from sklearn.datasets import load_sample_image
 
 import silva as sv
 from silva.plan import expr, law
-from silva.testing import stream
+from silva.testing import digest, stream
 
 
 @pytest.fixture
@@ -133,3 +133,25 @@ def test_how_far_close_laws_are_is_measured() -> None:
     other = pipeline.options(fidelity="close", disable=["gray_decode"])
     with pytest.raises(sv.StateError, match="gray_decode"):
         other.loader(workers=0).load_state_dict(state)
+
+
+def test_a_rewrite_that_cannot_be_run_is_left_out(laws: None, monkeypatch) -> None:
+    from silva.planning import check
+
+    sv.register_law(_renamed("multiply", "divide"))
+
+    def breaks(*given: object) -> None:
+        raise RuntimeError("cannot be compared")
+
+    monkeypatch.setattr(check, "apart", breaks)
+    expected = stream(_pipeline().options(optimize=False).loader(workers=0))
+    with _pipeline().loader(workers=2) as loader:
+        found = []
+        for batch in loader:
+            found.append(digest(batch))
+            running = loader._planner._check
+            if running is not None and running.is_alive():
+                running.join(timeout=60)
+        assert found == expected
+        assert "cannot be compared" in str(loader._planner.refuted)
+        assert loader._planner._check is None

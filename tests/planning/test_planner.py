@@ -258,3 +258,17 @@ def test_an_expression_is_kept_where_it_is_smallest(tmp_path: Path) -> None:
         assert "up to resize" in choice.note
     plain = pipeline.options(optimize=False).loader(backend="inline", epochs=40)
     assert epochs == [stream(plain) for _ in range(40)]
+
+
+@pytest.mark.parametrize("cache", [None, True, 0, -1, 2.5, "plenty", "", [1]])
+def test_a_cache_that_is_no_amount_is_refused(cache) -> None:
+    with pytest.raises(sv.PlanError):
+        _rows(10).batch(2).loader(cache=cache)
+
+
+@pytest.mark.parametrize("close", [5, None, "gray_decode", {"a": 1}])
+def test_a_state_whose_laws_are_no_list_is_refused(close) -> None:
+    loader = _rows(10).batch(2).loader(workers=0)
+    state = {**loader.state_dict(), "close": close}
+    with pytest.raises(sv.StateError):
+        loader.load_state_dict(state)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 _MOST_SETS = 40_000
 """Of steps that are looked at: as many as a second has time for."""
@@ -51,11 +52,9 @@ class Arrangement:
     """For each row of the source, over all epochs."""
 
 
-class CacheOffer:
-    """Says what a cache after a set of steps would cost; None where there cannot be one."""
-
+class CacheOffer(Protocol):
     def after(self, done: int) -> Keeping | None:
-        raise NotImplementedError
+        """What a cache after a set of steps would cost; None where there cannot be one."""
 
 
 def cost_of(

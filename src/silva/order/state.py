@@ -74,6 +74,8 @@ def check_state(state: Any, identity: Identity, allow_changed: bool) -> State:
         raise StateError(
             f"the state has version {state['silva']}, this silva reads version {VERSION}"
         )
+    if not isinstance(state.get("close", []), list | tuple):
+        raise StateError(f"the state's close laws are no list: {state['close']!r:.80}")
     if state["pipeline"] != identity.fingerprint and not allow_changed:
         raise StateError(
             f"the pipeline is not the one this state was saved for: "
@@ -105,10 +107,11 @@ def merge_states(states: Sequence[State]) -> State:
     first = states[0]
     cursors: dict[str, Any] = {}
     for state in states:
-        for name in ("silva", "pipeline", "seed", "epoch", "step", "shards"):
-            if state[name] != first[name]:
+        for name in ("silva", "pipeline", "seed", "epoch", "step", "shards", "close"):
+            if state.get(name) != first.get(name):
                 raise StateError(
-                    f"states to merge must agree on {name}: {first[name]!r} and {state[name]!r}; "
+                    f"states to merge must agree on {name}: {first.get(name)!r} and "
+                    f"{state.get(name)!r}; "
                     "save them after the same step"
                 )
         for name, cursor in state["cursors"].items():

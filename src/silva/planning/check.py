@@ -98,6 +98,15 @@ class Check(threading.Thread):
         self.verdict: Verdict | None = None
 
     def run(self) -> None:
+        """A plan that cannot even be run is none to use."""
+        try:
+            self.verdict = self._verdict()
+        except Exception as error:  # noqa: BLE001  whatever a rewrite has done, the run goes on
+            failed = f"{type(error).__name__}: {error}"
+            rows = sum(len(witness.payload) for witness in self._witnesses)
+            self.verdict = Verdict(dict.fromkeys(self._suspects, failed), rows)
+
+    def _verdict(self) -> Verdict:
         refuted: dict[str, str] = {}
         rows = sum(len(witness.payload) for witness in self._witnesses)
         while apart := self._apart(frozenset(refuted)):
@@ -107,7 +116,7 @@ class Check(threading.Thread):
                 break
             refuted[culprit] = str(apart[0])
         exact = self._apart(frozenset([*self._suspects, *self._close])) if self._close else []
-        self.verdict = Verdict(refuted, rows, worst(exact))
+        return Verdict(refuted, rows, worst(exact))
 
     def _culprit(self, refuted: dict[str, str]) -> str | None:
         """The first suspect with which the plan is wrong, though it is right with those before."""

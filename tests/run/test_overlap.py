@@ -1,0 +1,95 @@
+"""The next epoch begins while the last batches of this one are out, and nobody can tell."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import silva as sv
+from silva.testing import digest, stream
+
+EPOCHS = 3
+
+
+def _pipeline() -> sv.Pipeline:
+    rows = sv.from_columns({"x": range(50)}).shuffle(seed=1)
+    return rows.derive(y=lambda x, rng: x + rng.random()).batch(8)
+
+
+def _expected() -> list[list[str]]:
+    loader = _pipeline().loader(backend="inline")
+    return [stream(loader) for _ in range(EPOCHS)]
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_the_next_epoch_has_begun_before_the_last_batch_is_taken(backend: str) -> None:
+    with _pipeline().loader(backend=backend, workers=2, epochs=EPOCHS) as loader:
+        begun, found = [], []
+        for _ in range(EPOCHS):
+            epoch = []
+            for batch in loader:
+                epoch.append(digest(batch))
+                begun.append(loader._ahead is not None)
+            found.append(epoch)
+        assert found == _expected()
+        assert any(begun)
+        assert loader._ahead is None, "after the last epoch there is none"
+
+
+def test_a_state_of_the_last_batches_is_of_this_epoch() -> None:
+    expected = _expected()
+    with _pipeline().loader(backend="threads", workers=2, epochs=EPOCHS) as loader:
+        for given, _ in enumerate(loader, start=1):
+            state = json.loads(json.dumps(loader.state_dict()))
+            other = _pipeline().loader(backend="inline", epochs=EPOCHS)
+            other.load_state_dict(state)
+            rest = [stream(other) for _ in range(EPOCHS)]
+            assert rest == [expected[0][given:], *expected[1:]]
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_leaving_the_loop_then_leaves_no_worker(backend: str) -> None:
+    for last in range(1, 8):
+        loader = _pipeline().loader(backend=backend, workers=2, epochs=EPOCHS)
+        for given, _ in enumerate(loader, start=1):
+            if given == last:
+                break
+        assert not loader._executor.has_workers
+        assert loader._ahead is None
+        assert len(stream(loader)) == 7, "the next loop is the next epoch"
+        loader.close()
+
+
+def test_a_script_that_ends_in_such_a_moment_ends(tmp_path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import threading
+            import silva as sv
+
+            def step(x):
+                if step.late:
+                    threading.Event().wait(3600)
+                return x
+
+            step.late = False
+            rows = sv.from_columns({"x": range(16)}).derive(y=step).batch(8)
+            loader = rows.loader(backend="threads", workers=1, epochs=3)
+            batches = iter(loader)
+            next(batches)
+            step.late = True
+            next(batches)
+            print("the end", flush=True)
+            """
+        )
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == "the end\n"
+    assert done.returncode == 0, done.stderr
