@@ -34,6 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("rerun",),
     ("pipeline",),
     ("sources",),
+    ("store",),
     ("testing",),
     ("__init__", "__main__", "cli", "demo"),
 )

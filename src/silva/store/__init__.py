@@ -1,0 +1,1 @@
+"""Tables: versions, logical columns, deduplication, as-of joins."""

@@ -1,0 +1,66 @@
+"""What a manifest keeps of a table's files: which file holds which column, and in what form.
+
+All of it is plain data, written as JSON. Files are named by random numbers and never changed.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class File(msgspec.Struct, frozen=True):
+    name: str
+    """Within the table's folder of data."""
+    size: int
+    """Bytes."""
+
+
+class Plain(msgspec.Struct, frozen=True, tag="plain"):
+    """One value a row."""
+
+    file: int
+    """Its place among the files of the part."""
+    column: str
+    """Its name in the file."""
+
+
+class Slices(msgspec.Struct, frozen=True, tag="slices"):
+    """Lists as slices of one long sequence, which rows may share."""
+
+    file: int
+    """The file with start and length of each row."""
+    start: str
+    """The column there with the first item of each row."""
+    length: str
+    """The column there with the number of items; -1 is a null."""
+    items: int
+    """The file with the sequence, in a column called `item`."""
+
+
+class Grouped(msgspec.Struct, frozen=True, tag="grouped"):
+    """Distinct values apart, and an index from row to value."""
+
+    group: int
+    """Its place among the groups of the part."""
+
+
+Stored = Plain | Slices | Grouped
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Columns that change together, once for each distinct row of them."""
+
+    file: int
+    """The file with the index."""
+    index: str
+    """The index's column there: int32, numbers of rows of `values`."""
+    values: Part
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Columns of one run of rows, and the files that hold them."""
+
+    rows: int
+    files: tuple[File, ...]
+    columns: dict[str, Stored]
+    groups: tuple[Group, ...] = ()

@@ -1,0 +1,38 @@
+"""Rows in Lance files come back as they went in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from silva.columns.arrow import to_arrow
+from silva.store.rows import PartReader, write_part
+
+TABLE = pa.table(
+    {
+        "id": pa.array([5, 6, None, 8], pa.int64()),
+        "user.name": ["ann", None, "", "bob"],
+        "history": pa.array([[1, 2], [], None, [3]], pa.list_(pa.int64())),
+        "words": pa.array([["a"], ["b", "c"], [], None], pa.list_(pa.string())),
+    }
+)
+
+
+@pytest.mark.parametrize("rows", [[], [0, 1, 2, 3], [2], [3, 0, 3], [1, 3]])
+def test_rows_come_back_in_the_order_asked_for(tmp_path: Path, rows: list[int]) -> None:
+    part = write_part(tmp_path, TABLE)
+    read = PartReader(tmp_path, part).read(np.array(rows, dtype=np.int64), TABLE.column_names)
+    for name in TABLE.column_names:
+        assert (
+            to_arrow(read[name]).to_pylist()
+            == TABLE.column(name).take(pa.array(rows, pa.int64())).to_pylist()
+        )
+
+
+def test_the_part_names_every_file_that_was_written(tmp_path: Path) -> None:
+    part = write_part(tmp_path, TABLE)
+    found = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
+    assert {file.name: file.size for file in part.files} == found
