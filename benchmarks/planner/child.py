@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -11,6 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 import silva as sv
 from benchmarks.planner import pipelines
 
@@ -19,9 +22,14 @@ _SETTLING = 0.5
 
 
 def cpu() -> float:
-    """CPU seconds of this process and of all that it has waited for."""
+    """CPU seconds of this process and of all that it has started, at work or waited for."""
     own, others = (resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return own.ru_utime + own.ru_stime + others.ru_utime + others.ru_stime
+    spent = own.ru_utime + own.ru_stime + others.ru_utime + others.ru_stime
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = child.cpu_times()
+            spent += times.user + times.system
+    return spent
 
 
 def read_bytes() -> int:
@@ -34,21 +42,23 @@ def epoch(pipeline: sv.Pipeline, epochs: int = 1, **arguments: Any) -> dict[str,
     """Reads epochs; seconds of each, to the first batch, CPU seconds, and what was decided."""
     _ = sv.Loader
     began, cpu_began = time.perf_counter(), cpu()
-    seconds, first, rows = [], None, 0
+    seconds, cpus, first, rows = [], [], None, 0
     with pipeline.loader(epochs=epochs, **arguments) as loader:
         for _ in range(epochs):
-            start = time.perf_counter()
+            start, cpu_start = time.perf_counter(), cpu()
             for batch in loader:
                 rows += len(next(iter(batch.values())))
                 if first is None:
                     first = time.perf_counter() - began
             seconds.append(time.perf_counter() - start)
+            cpus.append(cpu() - cpu_start)
         facts = loader.explain(analyze=True).to_dict()
         choices = [choice.note for choice in loader._planner.choices]
         lanes = list(loader._executor.lanes.values())
         errors = [error for lane in lanes for error in _errors(lane)]
     return {
         "epochs": seconds,
+        "cpus": cpus,
         "wall": time.perf_counter() - began,
         "first": first,
         "cpu": cpu() - cpu_began,
