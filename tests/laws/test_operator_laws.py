@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -139,11 +140,11 @@ pixels = st.sampled_from(
         lambda x: x.normalize(0.45, 0.22),
     ]
 )
-crops = st.one_of(
+fixed_crops = st.one_of(
     st.builds(lambda top, left, h, w: lambda x: x.crop(top, left, h, w), few, few, small, small),
     st.builds(lambda h, w: lambda x: x.center_crop((h, w)), small, small),
-    st.builds(lambda h, w: lambda x: x.random_crop(h, w), small, small),
 )
+crops = fixed_crops | st.builds(lambda h, w: lambda x: x.random_crop(h, w), small, small)
 flips = st.builds(lambda d: lambda x: x.flip(d), direction) | st.builds(
     lambda d: lambda x: x.random_flip(0.5, d), direction
 )
@@ -190,6 +191,14 @@ LEFT: dict[str, tuple[st.SearchStrategy[Any], st.SearchStrategy[Any]]] = {
                 .crop(0, x, h, h),
                 small, few, direction,
             ),
+        ),
+        images() | real_images,
+    ),
+    "crop_twice": (
+        st.builds(
+            lambda x, some: reduce(lambda made, crop: crop(made), some, x),
+            st.sampled_from([I, GRAY, I.to_float(), I.random_resized_crop(20)]),
+            st.lists(fixed_crops, min_size=2, max_size=3),
         ),
         images() | real_images,
     ),
@@ -420,6 +429,7 @@ COUNTER: dict[str, tuple[Any, Column]] = {
         I.color_jitter(saturation=(2, 2)).grayscale(), Values([png(pixel(200, 0, 0))])
     ),
     "crop_before_blur": (I.gaussian_blur(3, 1.0).crop(0, 0, 4, 4), Values([png(ramp)])),
+    "crop_before_resize": (I.resize(9, 9).crop(0, 0, 4, 4), Values([png(ramp)])),
     "crop_before_contrast": (
         I.color_jitter(contrast=(0.5, 0.5)).crop(0, 0, 4, 4), Values([png(ramp)])
     ),

@@ -80,14 +80,31 @@ def resize_shorter(params: Params, draw: Draw) -> Decide:
 
 def crop(params: Params, draw: Draw) -> Decide:
     box = Crop(params["top"], params["left"], params["height"], params["width"])
-    return lambda row, height, width, scene: box
+    return _of_at_least(params.get("least"), lambda row, height, width, scene: box)
 
 
 def center_crop(params: Params, draw: Draw) -> Decide:
     tall, wide = params["height"], params["width"]
-    return lambda row, height, width, scene: Crop(
-        (height - tall) // 2, (width - wide) // 2, tall, wide
+    return _of_at_least(
+        params.get("least"),
+        lambda row, height, width, scene: Crop(
+            (height - tall) // 2, (width - wide) // 2, tall, wide
+        ),
     )
+
+
+def _of_at_least(least: tuple[int, int] | None, decide: Decide) -> Decide:
+    """Of two crops that became one: it fails on images that are too small for the first."""
+    if least is None:
+        return decide
+    tall, wide = least
+
+    def checked(row: int, height: int, width: int, scene: Any) -> Move:
+        if height < tall or width < wide:
+            raise ValueError(f"an image of {height} × {width} is cropped to {tall} × {wide}")
+        return decide(row, height, width, scene)
+
+    return checked
 
 
 def random_crop(params: Params, draw: Draw) -> Decide:
