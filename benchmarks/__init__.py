@@ -1,7 +1,7 @@
 """Benchmarks: silva beside its peers, and beside what the machine can do.
 
     make bench                                   everything; about an hour on two cores
-    make bench QUICK=1                           small sizes, one round: does it run?
+    make bench QUICK=1                           small sizes, fewer peers, one round: does it run?
     make bench-peers                             make the environments of the peers, 11 GB
     python -m benchmarks gil arrays              some workloads
     python -m benchmarks simclr --no-peers       only what runs in silva's own environment

@@ -33,7 +33,7 @@ N_MELS = 256
 @contextmanager
 def setting(quick: bool) -> Iterator[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="silva-bench-") as folder:
-        data = put_speech(Path(folder), 128 if quick else 1024)
+        data = put_speech(Path(folder), 64 if quick else 1024)
         yield {"folder": folder, "data": data}
 
 
@@ -224,13 +224,13 @@ def not_silent(batch: Any) -> float:
 _TORCH, _HAND = "torch", "two threads by hand"
 _PEERS = (
     Contestant("DataLoader, 2 workers", dataloader, environment=_TORCH),
-    Contestant("torchdata.nodes, threads", torchdata_threads, environment=_TORCH),
-    Contestant("torchdata.nodes, processes", torchdata_processes, environment=_TORCH),
+    Contestant("torchdata.nodes, threads", torchdata_threads, environment=_TORCH, long=True),
+    Contestant("torchdata.nodes, processes", torchdata_processes, environment=_TORCH, long=True),
     Contestant("Grain, threads", grain_threads, environment=_TORCH),
     Contestant("Grain, processes", grain_processes, environment=_TORCH, long=True),
     Contestant("SPDL, threads", spdl, environment="spdl", long=True),
     Contestant("Ray Data", ray_data, key="made", environment="ray", long=True),
-    Contestant("tf.data, Python inside", tensorflow_data, environment="tensorflow"),
+    Contestant("tf.data, Python inside", tensorflow_data, environment="tensorflow", long=True),
 )
 
 WORKLOAD = Workload(

@@ -205,7 +205,7 @@ WORKLOAD = Workload(
         Contestant(_TF, tensorflow_data, environment="tensorflow"),
         Contestant(_LOADER, dataloader, environment=_TORCH),
         Contestant("torchdata.nodes, processes", torchdata, environment=_TORCH, long=True),
-        Contestant("Grain, threads", grain, environment=_TORCH),
+        Contestant("Grain, threads", grain, environment=_TORCH, long=True),
         Contestant("Ray Data", ray_data, key="made", environment="ray", long=True),
         Contestant("SPDL, threads", spdl, environment="spdl", long=True),
         Contestant("WebDataset", webdataset, environment=_TORCH, long=True),

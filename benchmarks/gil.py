@@ -180,7 +180,7 @@ WORKLOAD = Workload(
         Contestant("Grain, processes", grain, environment="torch"),
         Contestant("HF datasets", huggingface, environment="torch", long=True),
         Contestant("Ray Data", ray_data, key="made", share=0.25, environment="ray", long=True),
-        Contestant("tf.data", tensorflow_data, share=0.25, environment="tensorflow"),
+        Contestant("tf.data", tensorflow_data, share=0.25, environment="tensorflow", long=True),
         Contestant("plain loop", plain_loop),
     ),
     targets=(

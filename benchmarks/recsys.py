@@ -293,8 +293,11 @@ WORKLOAD = Workload(
             key="price",
             environment=_TORCH,
             given={"workers": 0},
+            long=True,
         ),
-        Contestant("HF datasets, streaming", huggingface, key="price", environment=_TORCH),
+        Contestant(
+            "HF datasets, streaming", huggingface, key="price", environment=_TORCH, long=True
+        ),
         Contestant("Ray Data", ray_data, key="price", environment="ray", long=True),
     ),
     targets=(

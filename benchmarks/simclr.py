@@ -31,7 +31,7 @@ MEAN, STD = 0.5, 0.25
 @contextmanager
 def setting(quick: bool) -> Iterator[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="silva-bench-") as folder:
-        data = put_photos(Path(folder), 192 if quick else 1024)
+        data = put_photos(Path(folder), 128 if quick else 1024)
         yield {"folder": folder, "data": data}
 
 
@@ -188,10 +188,12 @@ WORKLOAD = Workload(
         Contestant("tf.data, decode and crop", tensorflow_data, environment="tensorflow"),
         Contestant("DataLoader, 2 workers", dataloader, environment=_TORCH),
         Contestant("torchdata.nodes, threads", torchdata_threads, environment=_TORCH, long=True),
-        Contestant("torchdata.nodes, processes", torchdata_processes, environment=_TORCH),
+        Contestant(
+            "torchdata.nodes, processes", torchdata_processes, environment=_TORCH, long=True
+        ),
         Contestant("Grain, threads", grain_threads, environment=_TORCH),
         Contestant("Grain, processes", grain_processes, environment=_TORCH, long=True),
-        Contestant("Ray Data", ray_data, key="made", environment="ray"),
+        Contestant("Ray Data", ray_data, key="made", environment="ray", long=True),
         Contestant("SPDL, threads", spdl, environment="spdl"),
         Contestant("HF datasets", huggingface, environment=_TORCH, long=True),
         Contestant("WebDataset", webdataset, environment=_TORCH, long=True),

@@ -38,7 +38,7 @@ Marked = tuple[np.ndarray, np.ndarray, np.ndarray]
 @contextmanager
 def setting(quick: bool) -> Iterator[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="silva-bench-") as folder:
-        data = put_photos(Path(folder), 192 if quick else 1024)
+        data = put_photos(Path(folder), 96 if quick else 1024)
         draw_boxes(folder)
         yield {"folder": folder, "data": data}
 
@@ -284,7 +284,7 @@ WORKLOAD = Workload(
         Contestant(
             "torchdata.nodes, processes", torchdata, key="image", environment=_TORCH, long=True
         ),
-        Contestant("Grain, threads", grain, key="image", environment=_TORCH),
+        Contestant("Grain, threads", grain, key="image", environment=_TORCH, long=True),
         Contestant("Ray Data", ray_data, key="image", environment="ray", long=True),
     ),
     targets=(

@@ -195,8 +195,8 @@ def some_of(batch: Any) -> float:
 _TORCH, _HAND = "torch", "two threads by hand"
 _PEERS = (
     Contestant("DataLoader, 2 workers", dataloader, environment=_TORCH),
-    Contestant("DataLoader, 0 workers", dataloader_0, environment=_TORCH),
-    Contestant("torchdata.nodes, threads", torchdata_threads, environment=_TORCH),
+    Contestant("DataLoader, 0 workers", dataloader_0, environment=_TORCH, long=True),
+    Contestant("torchdata.nodes, threads", torchdata_threads, environment=_TORCH, long=True),
     Contestant("torchdata.nodes, processes", torchdata_processes, environment=_TORCH),
     Contestant("Grain, threads", grain_threads, environment=_TORCH),
     Contestant("SPDL, threads", spdl, environment="spdl", long=True),

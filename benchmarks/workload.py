@@ -32,7 +32,7 @@ class Contestant:
     environment: str | None = None
     """Where it runs (see `environments`); without a name, where silva is installed."""
     long: bool = False
-    """Left out of quick runs: it takes long to start, or to prepare."""
+    """Left out of quick runs: it takes long to start or to prepare."""
     given: dict[str, Any] = field(default_factory=dict)
     """Parameters of its own, beside those of the workload."""
 

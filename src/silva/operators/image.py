@@ -13,6 +13,7 @@ import cv2
 import silva.operators.image_laws  # noqa: F401  registers them
 from silva.operators._image import colour, decode, encode, filters, geometry, pixels, scene
 from silva.operators._image.geometry import moving
+from silva.operators._image.partial import partly
 from silva.operators._image.shrink import shrinking
 from silva.operators.image_expr import ImageExpr, image
 from silva.operators.rows import RowKernel
@@ -36,9 +37,23 @@ for _operator in (
             after={"image.decode": shrinking(geometry.resize_shorter)},
         ),
     ),
-    Operator("image.crop", RowKernel(moving(geometry.crop))),
-    Operator("image.center_crop", RowKernel(moving(geometry.center_crop))),
-    Operator("image.random_crop", RowKernel(moving(geometry.random_crop)), random=True),
+    Operator(
+        "image.crop",
+        RowKernel(moving(geometry.crop), after={"image.decode": partly(geometry.crop)}),
+    ),
+    Operator(
+        "image.center_crop",
+        RowKernel(
+            moving(geometry.center_crop), after={"image.decode": partly(geometry.center_crop)}
+        ),
+    ),
+    Operator(
+        "image.random_crop",
+        RowKernel(
+            moving(geometry.random_crop), after={"image.decode": partly(geometry.random_crop)}
+        ),
+        random=True,
+    ),
     Operator(
         "image.random_resized_crop",
         RowKernel(

@@ -50,6 +50,7 @@ class ImageExpr(Expr):
         mode: Literal["rgb", "gray"] = "rgb",
         max_pixels: int = MOST_PIXELS,
         shrink: bool = False,
+        partial: bool = False,
     ) -> ImageExpr:
         """The pixels of a JPEG, PNG, WebP, BMP or GIF (first frame): uint8, 3 channels or 1.
 
@@ -58,14 +59,17 @@ class ImageExpr(Expr):
         fastest, but not `decode().grayscale()` to the bit (they part where colours are saturated).
         `shrink` decodes a JPEG at 1/2, 1/4 or 1/8 where the next step is a `resize` or
         `random_resized_crop` by `"area"` that makes it smaller anyway: much faster for large
-        photos, and within a level or two. `options(fidelity="close")` sets it where it applies.
+        photos, and within a level or two. `partial` decodes a JPEG no further down than the next
+        step, a crop, looks: the same pixels, but of damage only truncation is always found.
+        `options(fidelity="close")` sets both where they apply.
 
         >>> image("bytes").decode("gray", max_pixels=10**6)
         bytes.decode(mode='gray', max_pixels=1000000)
         """
         one_of("mode", mode, ("rgb", "gray"))
-        given = {"mode": mode, "max_pixels": positive("max_pixels", max_pixels), "shrink": shrink}
-        usual = {"mode": "rgb", "max_pixels": MOST_PIXELS, "shrink": False}
+        limit = positive("max_pixels", max_pixels)
+        given = {"mode": mode, "max_pixels": limit, "shrink": shrink, "partial": partial}
+        usual = {"mode": "rgb", "max_pixels": MOST_PIXELS, "shrink": False, "partial": False}
         unusual = {name: value for name, value in given.items() if value != usual[name]}
         return self._call("image.decode", **unusual)
 

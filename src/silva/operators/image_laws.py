@@ -13,6 +13,8 @@ from silva.operators.law_parts import inner, on, param, swapped, with_params
 from silva.plan.expr import Call, Term
 from silva.plan.law import Law, register_law
 
+_FIXED = ("image.crop", "image.center_crop")
+
 
 def crop_before_pixels(call: Call) -> Term | None:
     first = inner(
@@ -27,7 +29,7 @@ def crop_before_pixels(call: Call) -> Term | None:
 
 def crop_before_flip(call: Call) -> Term | None:
     first = inner(call, *FLIPS)
-    if call.op not in ("image.crop", "image.center_crop") or first is None or not is_plain(call):
+    if call.op not in _FIXED or first is None or not is_plain(call):
         return None
     whole, part = size(first.args[0]), size(call)
     if whole is None or part is None or part == whole or part[0] > whole[0] or part[1] > whole[1]:
@@ -43,6 +45,36 @@ def crop_before_flip(call: Call) -> Term | None:
     if first.op == "image.random_flip" and mirrored != param(call, name):
         return None
     return swapped(with_params(call, **{name: mirrored}), first)
+
+
+def crop_twice(call: Call) -> Term | None:
+    first = inner(call, *_FIXED)
+    if call.op not in _FIXED or first is None or not is_plain(call):
+        return None
+    (tall, wide), (height, width) = _height_width(first), _height_width(call)
+    least = _least(call)
+    if least[0] > tall or least[1] > wide:
+        return None
+    down, across = (tall - height) // 2, (wide - width) // 2
+    if call.op == "image.crop":
+        down, across = param(call, "top"), param(call, "left")
+    place = {}
+    if first.op == "image.crop":
+        place = {"top": param(first, "top") + down, "left": param(first, "left") + across}
+    elif 2 * down != tall - height or 2 * across != wide - width:
+        return None
+    return with_params(first, **place, height=height, width=width, least=_least(first))
+
+
+def _height_width(crop: Call) -> tuple[int, int]:
+    return param(crop, "height"), param(crop, "width")
+
+
+def _least(crop: Call) -> tuple[int, int]:
+    """The smallest image on which it does not fail."""
+    down, across = param(crop, "top") or 0, param(crop, "left") or 0
+    height, width = _height_width(crop)
+    return param(crop, "least") or (down + height, across + width)
 
 
 def gray_before_flip(call: Call) -> Term | None:
@@ -115,6 +147,16 @@ register_law(
         "exact",
         "the middle 3 of 4 columns: those of the mirrored image are columns 1 to 3, not 0 to 2; "
         "boxes, whose floats are rounded in another order",
+    )
+)
+register_law(
+    Law(
+        "crop_twice",
+        "crop(crop(x)) = crop'(x), of images that are large enough for the first; also the middle",
+        crop_twice,
+        "exact",
+        "a box off the middle of a middle whose place is not known; the middle 2 of the middle 3 "
+        "of 4 are not the middle 2 of 4; boxes, whose floats are rounded in another order",
     )
 )
 register_law(

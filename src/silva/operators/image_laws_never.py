@@ -43,6 +43,11 @@ def crop_before_blur(call: Call) -> Term | None:
     return swapped(call, first) if call.op in CROPS and first is not None else None
 
 
+def crop_before_resize(call: Call) -> Term | None:
+    first = inner(call, "image.resize", "image.resize_shorter")
+    return swapped(call, first) if call.op in CROPS and first is not None else None
+
+
 def crop_before_contrast(call: Call) -> Term | None:
     first = inner(call, "image.color_jitter")
     if call.op not in CROPS or first is None or not changes(first, "contrast"):
@@ -93,6 +98,16 @@ register_law(
         crop_before_blur,
         "never",
         "at its new border the crop is mirrored, where there were real neighbours before",
+    )
+)
+register_law(
+    Law(
+        "crop_before_resize",
+        "crop(resize(x)) = resize(crop(x))",
+        crop_before_resize,
+        "never",
+        "the crop counts pixels of another size; and even if it were scaled, its border would fall "
+        "between pixels, where the resize blends with neighbours that are then cut off",
     )
 )
 register_law(

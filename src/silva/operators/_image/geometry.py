@@ -34,28 +34,26 @@ _IOU_ATTEMPTS = 40
 
 def moving(choose: Callable[[Params, Draw], Decide]) -> Bind:
     """The kernel of a geometric step, made of how it chooses its moves."""
+    return lambda params, draw: moved(choose(params, draw))
 
-    def bind(params: Params, draw: Draw) -> Link:
-        decide = choose(params, draw)
 
-        def move_image(row: int, image: np.ndarray, out: np.ndarray | None) -> np.ndarray:
-            return decide(row, image.shape[0], image.shape[1], None).image(image, out)
+def moved(decide: Decide) -> Link:
+    def move_image(row: int, image: np.ndarray, out: np.ndarray | None) -> np.ndarray:
+        return decide(row, image.shape[0], image.shape[1], None).image(image, out)
 
-        def link(row: int, value: Any, out: np.ndarray | None) -> Any:
-            if type(value) is not Scene:
-                return guarded(move_image, row, value, out)
-            check(value.image)
-            height, width = value.image.shape[:2]
-            if value.mask is not None and value.mask.shape != (height, width):
-                raise ValueError(
-                    f"the mask is {value.mask.shape[0]} × {value.mask.shape[1]} and its image "
-                    f"{height} × {width}"
-                )
-            return move_scene(decide(row, height, width, value), value, out)
+    def link(row: int, value: Any, out: np.ndarray | None) -> Any:
+        if type(value) is not Scene:
+            return guarded(move_image, row, value, out)
+        check(value.image)
+        height, width = value.image.shape[:2]
+        if value.mask is not None and value.mask.shape != (height, width):
+            raise ValueError(
+                f"the mask is {value.mask.shape[0]} × {value.mask.shape[1]} and its image "
+                f"{height} × {width}"
+            )
+        return move_scene(decide(row, height, width, value), value, out)
 
-        return link
-
-    return bind
+    return link
 
 
 def resize(params: Params, draw: Draw) -> Decide:
@@ -80,14 +78,31 @@ def resize_shorter(params: Params, draw: Draw) -> Decide:
 
 def crop(params: Params, draw: Draw) -> Decide:
     box = Crop(params["top"], params["left"], params["height"], params["width"])
-    return lambda row, height, width, scene: box
+    return _of_at_least(params.get("least"), lambda row, height, width, scene: box)
 
 
 def center_crop(params: Params, draw: Draw) -> Decide:
     tall, wide = params["height"], params["width"]
-    return lambda row, height, width, scene: Crop(
-        (height - tall) // 2, (width - wide) // 2, tall, wide
+    return _of_at_least(
+        params.get("least"),
+        lambda row, height, width, scene: Crop(
+            (height - tall) // 2, (width - wide) // 2, tall, wide
+        ),
     )
+
+
+def _of_at_least(least: tuple[int, int] | None, decide: Decide) -> Decide:
+    """Of two crops that became one: it fails on images that are too small for the first."""
+    if least is None:
+        return decide
+    tall, wide = least
+
+    def checked(row: int, height: int, width: int, scene: Any) -> Move:
+        if height < tall or width < wide:
+            raise ValueError(f"an image of {height} × {width} is cropped to {tall} × {wide}")
+        return decide(row, height, width, scene)
+
+    return checked
 
 
 def random_crop(params: Params, draw: Draw) -> Decide:

@@ -18,13 +18,15 @@ class Header(NamedTuple):
     width: int
     orientation: int = 1
     """EXIF's number, 1 to 8; read for JPEG only (OpenCV turns the other formats itself)."""
+    height_at: int = 0
+    """Where the height stands in a JPEG that is coded in one go from top to bottom, else 0."""
 
 
 def read_header(data: bytes) -> Header | None:
     """What the header says, or None for a format that is not known here.
 
     >>> read_header(b"GIF89a" + bytes([3, 0, 2, 0]))
-    Header(format='GIF', height=2, width=3, orientation=1)
+    Header(format='GIF', height=2, width=3, orientation=1, height_at=0)
     """
     try:
         if data[:2] == b"\xff\xd8":
@@ -60,7 +62,8 @@ def _webp(data: bytes) -> Header:
 
 def _jpeg(data: bytes) -> Header:
     size: tuple[int, int] | None = None
-    orientation = 0
+    orientation = height_at = 0
+    restarts = False
     at = 2
     while True:
         at = data.find(b"\xff", at)
@@ -77,12 +80,18 @@ def _jpeg(data: bytes) -> Header:
         (length,) = unpack_from(">H", data, at)
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
             size = size or unpack_from(">HH", data, at + 3)
+            height_at = at + 3 if marker <= 0xC1 else 0  # others are progressive, or odd
+        elif marker == 0xDD:  # the scan has restarts
+            restarts = True
         elif marker == 0xE1 and not orientation and data[at + 2 : at + 8] == b"Exif\0\0":
             orientation = _orientation(data[at + 8 : at + length])
         at += length
     if size is None:
         raise ValueError("the JPEG has no frame: it holds no image")
-    return Header("JPEG", *size, orientation or 1)
+    in_frame, in_scan = data[height_at + 4 : height_at + 5], data[at + 2 : at + 3]  # components
+    if restarts or in_frame != in_scan or in_frame not in (b"\1", b"\3"):
+        height_at = 0
+    return Header("JPEG", *size, orientation or 1, height_at)
 
 
 def _orientation(tiff: bytes) -> int:

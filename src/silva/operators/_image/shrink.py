@@ -19,17 +19,11 @@ import cv2
 import numpy as np
 import simplejpeg
 
-from silva.operators._image.decode import (
-    as_bytes,
-    check_size,
-    decode,
-    upright,
-    upright_size,
-    wanted,
-)
+from silva.operators._image.decode import as_bytes, check_size, upright, upright_size, wanted
 from silva.operators._image.geometry import Decide
-from silva.operators._image.header import read_header
+from silva.operators._image.header import Header, read_header
 from silva.operators._image.moves import Crop, CropResize, Move, Resize, move_scene
+from silva.operators._image.partial import decoded_and_moved, rows_of, upper_rows
 from silva.operators._image.scene import Scene
 from silva.operators.image_expr import AVERAGING
 from silva.operators.rows import Draw, Fuse, Link, Params, room
@@ -37,17 +31,23 @@ from silva.operators.rows import Draw, Fuse, Link, Params, room
 _FACTORS = (8, 4, 2)
 _MARGIN = 1.25
 """Pixels, along a side, that must be left for each one that is wanted."""
+_ROWS = 8
+"""Below a crop, at the smaller scale: more than sampling between pixels looks at."""
 
 
 def shrinking(choose: Callable[[Params, Draw], Decide]) -> Fuse:
     """decode() and a geometric step as one, made of how that step chooses its moves."""
 
     def fuse(params: Params, draw: Draw, next_params: Params, next_draw: Draw) -> Link | None:
-        if not params.get("shrink") or next_params["interpolation"] not in AVERAGING:
+        shrinks = params.get("shrink") and next_params["interpolation"] in AVERAGING
+        if not shrinks and not params.get("partial"):
             return None
-        plain = decode(params, draw)
         decide = choose(next_params, next_draw)
+        at_full_scale = decoded_and_moved(params, draw, decide)
+        if not shrinks:
+            return at_full_scale
         gray, limit = wanted(params)
+        allowed = params.get("partial", False)
 
         def link(row: int, value: Any, out: np.ndarray | None) -> Any:
             scene = value if type(value) is Scene else None
@@ -59,17 +59,14 @@ def shrinking(choose: Callable[[Params, Draw], Decide]) -> Fuse:
                 factor = _factor(move)
                 if header.orientation != 1 and (header.height % factor or header.width % factor):
                     factor = 1  # the part of a pixel at the end would come to the front
-                pixels = _decode_at(data, gray, header.height, header.width, factor)
+                rows = rows_of(move, header, _ROWS * factor) if allowed else header.height
+                pixels = _decode_at(data, gray, header, rows, factor)
                 if pixels is not None:
                     image = _sample(upright(pixels, header), move, factor, out)
                     if scene is None:
                         return image
                     return move_scene(_Parts(move), scene.with_image(image))
-            image = plain(row, data, None)
-            move = decide(row, image.shape[0], image.shape[1], scene)
-            if scene is None:
-                return move.image(image, out)
-            return move_scene(move, scene.with_image(image))
+            return at_full_scale(row, value, out)
 
         return link
 
@@ -91,13 +88,18 @@ def _factor(move: Move) -> int:
     return 1
 
 
-def _decode_at(data: bytes, gray: bool, height: int, width: int, factor: int) -> np.ndarray | None:
-    """The pixels at 1 / factor; None where this JPEG cannot be decoded so."""
+def _decode_at(
+    data: bytes, gray: bool, header: Header, rows: int, factor: int
+) -> np.ndarray | None:
+    """The upper rows at 1 / factor; None where this JPEG cannot be decoded so."""
     if factor == 1:
         return None
-    size = -(-height // factor), -(-width // factor)
+    pixels = upper_rows(data, gray, header, rows, factor)
+    if pixels is not None:
+        return pixels
+    size = -(-header.height // factor), -(-header.width // factor)
     try:
-        pixels: np.ndarray = simplejpeg.decode_jpeg(
+        pixels = simplejpeg.decode_jpeg(
             data, "GRAY" if gray else "RGB",
             min_height=size[0], min_width=size[1], min_factor=factor,
         )  # fmt: skip

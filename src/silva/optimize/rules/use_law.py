@@ -83,7 +83,21 @@ def _note(left: expr.Call, right: expr.Term) -> str:
 
     sides = [expr.rebuild(side, short) for side in (left, right)]
     text = " → ".join(map(show_term, sides))
-    return text if len(text) <= _LONGEST else " → ".join(map(_names, sides))
+    if len(text) <= _LONGEST:
+        return text
+    names = [_names(side) for side in sides]
+    return " → ".join(names) if names[0] != names[1] else _changed(left, right)
+
+
+def _changed(left: expr.Term, right: expr.Term) -> str:
+    """Of two chains of the same operators, those whose parameters differ."""
+    found = []
+    while isinstance(left, expr.Call) and isinstance(right, expr.Call) and left.args:
+        if left.params != right.params:
+            pair = (replace(call, args=(expr.Col("…"),)) for call in (left, right))
+            found.append(" → ".join(map(show_term, pair)))
+        left, right = left.args[0], right.args[0]
+    return ", ".join(found)
 
 
 def _names(term: expr.Term) -> str:

@@ -1,0 +1,94 @@
+"""Decoding a JPEG only as far down as the next step, a crop, looks.
+
+Law, `close`: crop(decode(x)) = crop(decode down to its lower edge (x)), pixel by pixel. A JPEG is
+coded from top to bottom, and a decoder that is told of a lower image stops there; it is told so by
+the height in the header, in a copy of the bytes. Then it passes over the rest in search of the end,
+and complains of that if there was nothing to complain of before: so truncated data is found as
+ever. Counter-example, and why the law is not exact: data that is damaged in another way. Decoded
+whole, it is most often found by ending too early, which a decoder that stops before cannot see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import simplejpeg
+
+from silva.operators._image.decode import as_bytes, check_size, decode, wanted
+from silva.operators._image.geometry import Decide, moved
+from silva.operators._image.header import Header, read_header
+from silva.operators._image.moves import Crop, CropResize, Move
+from silva.operators._image.scene import Scene, guarded
+from silva.operators.rows import Draw, Fuse, Link, Params
+
+_MARGIN = 8
+"""Rows below the edge: colours of fewer rows than the image's are blended with the next ones."""
+_WORTH = 15 / 16
+"""Of the rows, at most: the last few are decoded as fast as a copy with another height is made."""
+_REST = "extraneous bytes before marker 0xd9"
+"""The complaint about rows that the header does not speak of, followed by the end of the image."""
+
+
+def partly(choose: Callable[[Params, Draw], Decide]) -> Fuse:
+    """decode() and a crop as one, made of how the crop chooses its moves."""
+
+    def fuse(params: Params, draw: Draw, next_params: Params, next_draw: Draw) -> Link | None:
+        if not params.get("partial"):
+            return None
+        return decoded_and_moved(params, draw, choose(next_params, next_draw))
+
+    return fuse
+
+
+def decoded_and_moved(params: Params, draw: Draw, decide: Decide) -> Link:
+    """One after the other; of a part of the image, where that is allowed and enough."""
+    gray, limit = wanted(params)
+    allowed = params.get("partial", False)
+    whole, move_whole = decode(params, draw), moved(decide)
+
+    def link(row: int, value: Any, out: np.ndarray | None) -> Any:
+        if allowed and type(value) is not Scene:
+            value = as_bytes(value)
+            header = read_header(value)
+            if header is not None and header.format == "JPEG":
+                check_size(header.height, header.width, limit)
+                move = decide(row, header.height, header.width, None)
+                pixels = upper_rows(value, gray, header, rows_of(move, header))
+                if pixels is not None:
+                    return guarded(lambda _, image, out: move.image(image, out), row, pixels, out)
+        return move_whole(row, whole(row, value, None), out)
+
+    return link
+
+
+def rows_of(move: Move, header: Header, margin: int = _MARGIN) -> int:
+    """How many rows must be decoded for a move, which is of the image as it is stored."""
+    crop = move.crop if isinstance(move, CropResize) else move
+    if not isinstance(crop, Crop) or not header.height_at or header.orientation != 1:
+        return header.height
+    if min(crop.top, crop.left) < 0 or crop.left + crop.width > header.width:
+        return header.height  # to fail as ever
+    rows = crop.top + crop.height + margin
+    return rows if rows <= _WORTH * header.height else header.height
+
+
+def upper_rows(
+    data: bytes, gray: bool, header: Header, rows: int, factor: int = 1
+) -> np.ndarray | None:
+    """So many rows, from the top, at 1 / factor; None where they are all, or cannot be had."""
+    if rows >= header.height:
+        return None
+    lower = bytearray(data)
+    lower[header.height_at : header.height_at + 2] = rows.to_bytes(2, "big")
+    height, width = -(-rows // factor), -(-header.width // factor)
+    pixels = np.empty((height, width, 1 if gray else 3), np.uint8)
+    try:
+        simplejpeg.decode_jpeg(
+            lower, "GRAY" if gray else "RGB", min_height=height, min_width=width,
+            min_factor=factor, buffer=pixels,
+        )  # fmt: skip
+    except (ValueError, KeyError) as error:  # all rows are there when it comes upon the rest
+        return pixels if str(error).endswith(_REST) else None
+    return pixels
