@@ -22,8 +22,8 @@ from silva.physical.context import Context, Failure
 from silva.plan import node as logical
 from silva.plan.fingerprint import fingerprint
 from silva.plan.node import option
-from silva.planning.choose import Room
 from silva.planning.planner import Planner
+from silva.planning.units import Room
 from silva.profile.machine import Machine, parse_bytes
 from silva.profile.speeds import disk_speeds, memory_speeds
 from silva.run.ahead import Ahead
