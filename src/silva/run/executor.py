@@ -120,11 +120,13 @@ class Executor:
         closings = self._closings
         unordered = not self._ordered and isinstance(source, PlacesInput)
         wake = threading.Event() if unordered else None
-        beds = _Beds(lane.align)
+        beds = _Beds(lane.blocks.align)
         try:
             while True:
                 while not ended and self._admits(lane, window):
-                    wanted = next(self.sizes) if self.sizes else beds.fitting(lane.next_rows())
+                    wanted = (
+                        next(self.sizes) if self.sizes else beds.fitting(lane.blocks.next_rows())
+                    )
                     found = source.next(wanted)
                     if found is None:
                         ended = True
@@ -182,7 +184,8 @@ class Executor:
                 done += sum(result.block.nbytes for result in task.results)
             else:
                 running += count
-        return lane.admits(len(window), rows, done, running)
+        width = 0 if lane.backend == "inline" else lane.width.now
+        return lane.blocks.admits(len(window), rows, done, running, width)
 
     def _pool(self, lane: Lane) -> Pool:
         if lane.backend == "inline":

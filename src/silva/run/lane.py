@@ -1,8 +1,8 @@
-"""How one stage is run at the moment: how large its blocks are, how many in flight, and where."""
+"""How one stage is run at the moment: what its rows cost, and where it runs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from time import monotonic
 
 from silva.io.source import runs_user_code
@@ -14,19 +14,11 @@ from silva.profile.costs import Cost
 from silva.profile.gil import GilProbe
 from silva.profile.machine import Machine
 from silva.profile.objects import object_seconds
+from silva.run.blocks import Blocks
 from silva.run.forecast import Counters, Forecasts
+from silva.run.lane_stats import LaneStats
 from silva.run.width import Width
 
-_BLOCK_SECONDS = 0.05
-"""Long enough to hide what a block costs to hand over, short enough to start and stop quickly."""
-_BLOCK_BYTES = 8 << 20
-_MOST_ROWS = 1 << 17
-_MOST_PYTHON_ROWS = 1 << 13
-"""Lists of more Python objects than this fall out of the CPU's cache."""
-_MOST_BLOCKS = 256
-"""In flight at once: each look at the window takes time."""
-_FIRST_BLOCKS = 16
-"""By then blocks have found their size."""
 _TRIAL_SECONDS = 1.5
 """On workers, before what they do is compared with what the consumer did alone."""
 _WORTH_WORKERS = 1.05
@@ -34,7 +26,6 @@ _MOSTLY = 0.5
 """Of its time that the consumer waits: then it is the stage, and nothing else, that limits."""
 _NEW_BLOCKS = 5
 """By then what was measured is about the steps as they are, and not as they were."""
-_FIRST_ROWS = 4
 _ENOUGH_SECONDS = 0.04
 """Time to watch a stage before deciding where it runs."""
 _ENOUGH_KNOWN_SECONDS = 0.002
@@ -43,37 +34,6 @@ _WATCHED_SECONDS = 0.004
 """Python's lock changes hands every 5 ms: in less, a probe sees little."""
 _OPERATORS_SHARE = 0.1
 """Of a built-in operator's time, what is spent holding Python's lock."""
-
-
-@dataclass
-class LaneStats:
-    """Counters of a stage, from the start of the loader."""
-
-    blocks: int = 0
-    rows_in: int = 0
-    rows_out: int = 0
-    bytes_out: int = 0
-    busy: float = 0.0
-    """Seconds that workers spent in the stage."""
-    cpu: float = 0.0
-    elapsed: float = 0.0
-    """Seconds that the stage was being read, the consumer's own time included."""
-    starved: float = 0.0
-    """Seconds that the consumer waited for the stage."""
-    blocked: int = 0
-    """Times that the stage could not go ahead because its share of memory was full."""
-    most_bytes: int = 0
-    """The most bytes of finished blocks that were ever waiting for the consumer."""
-    queue_fill: float = 0.0
-    """Blocks done and waiting when the consumer came, on average."""
-    followed: int = 0
-    """Blocks since the stage became what it is."""
-    again: int = 0
-    """Of these, blocks that were done again in the order written, because a row failed."""
-    steps: list[Cost] = field(default_factory=list)
-    """What reading took, and then each step."""
-    late: Cost = field(default_factory=Cost)
-    """What reading took of columns that were left until after a filter."""
 
 
 class Lane:
@@ -89,16 +49,15 @@ class Lane:
         self.workers = workers
         self.width = Width(max(workers, 1))
         """Of the workers, how many are used."""
-        self.budget = budget
-        self.align = 1
         self.rows_left: int | None = None
         self.later_rows = 0
         """Rows of epochs to come, as far as can be told."""
         self.stats = LaneStats()
+        self.blocks = Blocks(
+            self.stats, budget, _calls_python(stage), alone=self.backend == "inline"
+        )
         self.probe = GilProbe() if _has_functions(stage) else None
         """Watches the lock while functions run; of built-in operators it is known."""
-        self.need_rows = 0
-        """Rows that the consumer takes at once; a window should hold two such helpings."""
         self.consumer_seconds = 0.0
         """Time that the consumer spent between two blocks: work that a worker could overlap with.
         """
@@ -111,7 +70,6 @@ class Lane:
         self._at = monotonic()
         self._seconds_per_row = 0.0
         self._cpu_per_row = 0.0
-        self._bytes_per_row = 0.0
         self._handed = 0.0
         """Bytes that a worker elsewhere would be sent or send back."""
         self._objects = 0.0
@@ -122,10 +80,7 @@ class Lane:
         """Rows a second without workers, until it is clear that they help."""
         self._cold = 0.0
         """Seconds that the first block took."""
-        # several blocks go ahead at once on workers, before anything is known of a row's size
-        self._rows = 1 if self.backend != "inline" else _FIRST_ROWS
         self._seeded = False
-        self._most_rows = _MOST_PYTHON_ROWS if _calls_python(stage) else _MOST_ROWS
 
     def follow(self, stage: Runs) -> None:
         """The stage has become another: what was measured of its steps is not about these."""
@@ -141,33 +96,6 @@ class Lane:
     def reads(self) -> bool:
         """Its workers read their rows themselves."""
         return getattr(self.stage, "read", None) is not None
-
-    def next_rows(self) -> int:
-        """Rows of the next block."""
-        rows = self._rows
-        if self.align > 1 and rows >= self.align:
-            rows -= rows % self.align
-        elif self.align > 1 and rows * 4 >= self.align:
-            rows = self.align
-        return max(rows, 1)
-
-    def admits(self, blocks: int, rows: int, done_bytes: int, running_rows: int) -> bool:
-        """Whether one more block may go ahead, with so many in flight or waiting."""
-        self.stats.most_bytes = max(self.stats.most_bytes, done_bytes)
-        if blocks == 0:
-            return True  # the head of the order always may
-        if self.backend == "inline":
-            return False
-        expected = done_bytes + (running_rows + self.next_rows()) * self._bytes_per_row
-        if expected > self.budget:
-            self.stats.blocked += 1
-            return False
-        width = self.width.now
-        if blocks < 2 * width + 1:
-            return True
-        if self.stats.blocks < _FIRST_BLOCKS or blocks >= _MOST_BLOCKS:
-            return False  # blocks are small as long as little is known: no need for many
-        return rows < 2 * self.need_rows + width * self.next_rows()
 
     def learn(self, result: Result, rows_in: int) -> None:
         """Takes note of a finished block."""
@@ -202,15 +130,8 @@ class Lane:
         weight = 0.5 if stats.blocks > 2 else 1.0
         self._seconds_per_row += weight * (result.seconds / rows_in - self._seconds_per_row)
         self._cpu_per_row += weight * (result.cpu / rows_in - self._cpu_per_row)
-        per_row = max(nbytes, result.bytes_in) / rows_in
-        self._bytes_per_row = max(
-            per_row, self._bytes_per_row + weight * (per_row - self._bytes_per_row)
-        )
-        if stats.blocks == 1:
-            return
-        by_time = _BLOCK_SECONDS / max(self._seconds_per_row, 1e-9)
-        by_bytes = min(_BLOCK_BYTES, self.budget // 8) / max(self._bytes_per_row, 1e-9)
-        self._rows = max(1, int(min(by_time, by_bytes, self._most_rows, self._rows * 4)))
+        nbytes_a_row = max(nbytes, result.bytes_in) / rows_in
+        self.blocks.learn(self._seconds_per_row, nbytes_a_row, weight)
 
     def begin(self, rows: int | None, epoch: int, epochs: int | None) -> None:
         """An epoch begins: what was too little for a worker before may be enough by now. Where
@@ -227,7 +148,7 @@ class Lane:
         because a decision is."""
         if self.decided or self.probe is None or not self.stats.blocks:
             return None
-        long = self._rows * self._seconds_per_row > _WATCHED_SECONDS
+        long = self.blocks.rows * self._seconds_per_row > _WATCHED_SECONDS
         return self.probe if long or self._warm > _ENOUGH_SECONDS / 2 else None
 
     def decide(self) -> None:
