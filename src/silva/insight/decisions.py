@@ -3,7 +3,7 @@ undone."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,10 +11,12 @@ from silva.insight.words import WIDTH, tidy, times, wrapped
 from silva.optimize.rule import Outcome
 from silva.planning.choose import Choice
 from silva.planning.compare import Difference
+from silva.run.cutting import Cutting
 
 _CHOICES = {
     "order": "rows that are dropped early cost nothing later, by what was measured",
     "cache": "what is kept need not be computed again, by what was measured",
+    "cut": "what holds Python's lock and what makes large arrays run apart, by what was measured",
 }
 _APART = "how far the plan as run is from the plan as written, on the rows that were compared"
 
@@ -61,16 +63,18 @@ def decisions(
     gains: Sequence[float] = (),
     unchecked: Collection[str] = (),
     apart: Iterable[Difference] = (),
+    cuts: Iterable[tuple[str, Cutting]] = (),
 ) -> tuple[Decision, ...]:
     """All that changed the plan, and what would have.
 
     `gains` are those measured of stages whose steps changed while they ran, `unchecked` the rules
-    that are compared with the plan as written before they are used, and `apart` what came of that
-    for those that are close.
+    that are compared with the plan as written before they are used, `apart` what came of that for
+    those that are close, and `cuts` what each stage makes of being cut in two.
     """
     found = [_rule(outcome, unchecked) for outcome in outcomes]
     measured = gains[0] if len(gains) == 1 else None
     found += [_choice(choice, measured) for choice in choices]
+    found += [decision for name, cutting in cuts for decision in _cut(name, cutting)]
     differs = tuple(map(str, apart))
     if differs:
         found.append(Decision("check", "close", _APART, differs, True))
@@ -96,6 +100,17 @@ def _choice(choice: Choice, measured: float | None) -> Decision:
     return Decision(
         "choice", choice.name, reason, notes, True, predicted=choice.gain, measured=told
     )
+
+
+def _cut(stage: str, cutting: Cutting) -> Iterator[Decision]:
+    """A stage that is cut in two, or was for a while."""
+    reason = _CHOICES["cut"]
+    notes = (f"{stage} {cutting.reason}",)
+    if cutting.chosen is not None and cutting.proposal is not None:
+        gain = cutting.proposal.gain
+        yield Decision("choice", "cut", reason, notes, True, predicted=gain, measured=cutting.gain)
+    elif cutting.refused is not None:
+        yield Decision("choice", "cut", reason, notes, False, cutting.refused)
 
 
 def decision_lines(found: Iterable[Decision], width: int = WIDTH) -> list[str]:

@@ -142,4 +142,5 @@ def decisions_of(loader: Any) -> tuple[Decision, ...]:
         gains,
         planner.unchecked,
         planner.apart,
+        [(lane.name, lane.cutting) for lane in lanes],
     )

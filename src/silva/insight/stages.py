@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from silva.insight.stats import lane_reason
+from silva.insight.stats import lane_backend, lane_reason
 from silva.insight.steps import stage_steps, step_labels
 from silva.insight.words import tidy
 from silva.physical.steps import Keep
@@ -68,6 +68,7 @@ class StageFacts:
 
     name: str
     backend: str
+    """`first → second` where the stage is cut in two."""
     workers: int
     width: int
     """Of the workers, those that are needed to meet the demand."""
@@ -104,7 +105,7 @@ def stage_facts(lane: Lane) -> StageFacts:
     now = lane.average()
     return StageFacts(
         name=lane.name,
-        backend=lane.backend,
+        backend=lane_backend(lane),
         workers=0 if lane.backend == "inline" else lane.workers,
         width=0 if lane.backend == "inline" else lane.width.now,
         reason=lane_reason(lane),

@@ -58,7 +58,7 @@ class Load:
 class Prediction:
     rows_per_second: float
     cpu_per_row: float
-    limit: Resource
+    limit: str
     """What ends first."""
 
 

@@ -166,7 +166,12 @@ class Planner:
 
     def _lower(self, plan: Node) -> Any:
         variant = f"-{digest(self.close)[:8]}" if self.close else ""
-        return Lowering(self._weights_of, frugal=self._optimizes, variant=variant).lower(plan)
+        return Lowering(
+            self._weights_of,
+            frugal=self._optimizes,
+            variant=variant,
+            may_cut=self._optimizes and "cut" not in self._disabled,
+        ).lower(plan)
 
     def forget(self) -> None:
         """The plan must be lowered again."""

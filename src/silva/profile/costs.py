@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 from silva.operators.meter import Metered
 
+_WATCHED_SECONDS = 0.004
+"""Python's lock changes hands every 5 ms: in less, nothing was seen."""
+
 
 class StepUse(NamedTuple):
     """What one step took for one block."""
@@ -19,6 +22,12 @@ class StepUse(NamedTuple):
     """What it wrote: names and bytes."""
     operators: Metered | None = None
     """Of an expression: seconds and rows of each operator, as far as it was metered."""
+    began: float = 0.0
+    """On the clock of the process that ran it."""
+    bytes_in: int = 0
+    """Of the columns that it read."""
+    objects: tuple[str, ...] = ()
+    """Of the columns it wrote, those that hold Python objects."""
 
 
 @dataclass
@@ -41,6 +50,12 @@ class Cost:
     blocks: int = 0
     squares: float = 0.0
     """Over all blocks, the sum of seconds² / rows: how much blocks differ from each other."""
+    objects: frozenset[str] = frozenset()
+    """Columns that were seen to hold Python objects."""
+    watched: float = 0.0
+    """Seconds in which somebody looked who holds Python's lock."""
+    locked: float = 0.0
+    """Of these, how long it was held."""
 
     def add(self, use: StepUse) -> None:
         self.blocks += 1
@@ -51,6 +66,7 @@ class Cost:
         self.cpu += use.cpu
         for name, nbytes in use.columns:
             self.columns[name] = self.columns.get(name, 0) + nbytes
+        self.objects |= frozenset(use.objects)
         for name, (seconds, rows, nbytes) in (use.operators or {}).items():
             spent, count, size = self.operators.get(name, (0.0, 0, 0))
             self.operators[name] = (spent + seconds, count + rows, size + nbytes)
@@ -66,6 +82,11 @@ class Cost:
     @property
     def cpu_a_row(self) -> float:
         return self.cpu / self.rows if self.rows else 0.0
+
+    @property
+    def lock_share(self) -> float | None:
+        """Of its time, what is spent holding Python's lock; None where nobody looked for long."""
+        return self.locked / self.watched if self.watched >= _WATCHED_SECONDS else None
 
     @property
     def uncertainty(self) -> float:

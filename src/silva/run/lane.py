@@ -15,15 +15,12 @@ from silva.profile.gil import GilProbe
 from silva.profile.machine import Machine
 from silva.profile.objects import object_seconds
 from silva.run.blocks import Blocks
+from silva.run.cutting import MOSTLY, OPERATORS_SHARE, TRIAL_SECONDS, Cutting
 from silva.run.forecast import Counters, Forecasts
 from silva.run.lane_stats import LaneStats
 from silva.run.width import Width
 
-_TRIAL_SECONDS = 1.5
-"""On workers, before what they do is compared with what the consumer did alone."""
 _WORTH_WORKERS = 1.05
-_MOSTLY = 0.5
-"""Of its time that the consumer waits: then it is the stage, and nothing else, that limits."""
 _NEW_BLOCKS = 5
 """By then what was measured is about the steps as they are, and not as they were."""
 _ENOUGH_SECONDS = 0.04
@@ -32,8 +29,6 @@ _ENOUGH_KNOWN_SECONDS = 0.002
 """The same without functions of the user's: who holds the lock is known, only the cost is not."""
 _WATCHED_SECONDS = 0.004
 """Python's lock changes hands every 5 ms: in less, a probe sees little."""
-_OPERATORS_SHARE = 0.1
-"""Of a built-in operator's time, what is spent holding Python's lock."""
 
 
 class Lane:
@@ -81,15 +76,27 @@ class Lane:
         self._cold = 0.0
         """Seconds that the first block took."""
         self._seeded = False
+        self._watching: GilProbe | None = None
+        """The probe, if it watched the block that is done next."""
+        self.may_cut = False
+        self.cutting = Cutting()
+        """Whether the stage is better off as two."""
+
+    @property
+    def backends(self) -> tuple[Backend, ...]:
+        """Where its parts run."""
+        chosen = self.cutting.chosen
+        return (self.backend,) if chosen is None else chosen.backends
 
     def follow(self, stage: Runs) -> None:
         """The stage has become another: what was measured of its steps is not about these."""
         if stage.label != self.stage.label:
             self.earlier = self.average() if self.stats.steps else None
-            self.stats.steps, self.stats.late = [], Cost()
             self.stats.followed = self.stats.again = 0
             self.forecasts.forget(not_before=self.stats.blocks + _NEW_BLOCKS)
             self.alone = None
+            self.cutting.forget(self.stage, self.stats.steps)
+            self.stats.steps, self.stats.late = [], Cost()
         self.stage = stage
 
     @property
@@ -99,6 +106,7 @@ class Lane:
 
     def learn(self, result: Result, rows_in: int) -> None:
         """Takes note of a finished block."""
+        watched, self._watching = self._watching, None
         self._tick()
         stats, block = self.stats, result.block
         nbytes = block.nbytes
@@ -121,6 +129,9 @@ class Lane:
             stats.steps = [Cost() for _ in result.uses]
         for cost, use in zip(stats.steps, result.uses, strict=False):
             cost.add(use)
+            if watched is not None:
+                held, looked = watched.held(use.began, use.began + use.seconds)
+                cost.locked, cost.watched = cost.locked + held, cost.watched + looked
         if result.late is not None:
             stats.late.add(result.late)
         if rows_in == 0:
@@ -149,7 +160,8 @@ class Lane:
         if self.decided or self.probe is None or not self.stats.blocks:
             return None
         long = self.blocks.rows * self._seconds_per_row > _WATCHED_SECONDS
-        return self.probe if long or self._warm > _ENOUGH_SECONDS / 2 else None
+        self._watching = self.probe if long or self._warm > _ENOUGH_SECONDS / 2 else None
+        return self._watching
 
     def decide(self) -> None:
         """Chooses the backend once enough was seen, by what the stage costs and who holds the
@@ -159,6 +171,7 @@ class Lane:
             return
         self._choose()
         self._retreat()
+        self._consider_cut()
         self._predict()
 
     @property
@@ -190,20 +203,47 @@ class Lane:
     def _retreat(self) -> None:
         """Back to the consumer's thread, where workers turn out not to be worth it."""
         now = self.counters
-        if self._before is None or now.elapsed - self._workers_since.elapsed < _TRIAL_SECONDS:
+        if self._before is None or now.elapsed - self._workers_since.elapsed < TRIAL_SECONDS:
             return
         since, before, self._before = self._workers_since, self._before, None
         pace = now.pace(since)
-        limits = now.starved - since.starved > _MOSTLY * (now.elapsed - since.elapsed)
+        limits = now.starved - since.starved > MOSTLY * (now.elapsed - since.elapsed)
         if limits and pace is not None and pace < _WORTH_WORKERS * before:
             seen = f"{pace:,.0f} rows/s on {self.backend}, {before:,.0f} without"
             self.move("inline", f"workers did not help: {seen}")
 
     def move(self, backend: Backend, reason: str) -> None:
         """From now on the stage runs elsewhere: what was predicted is not about that place."""
-        if backend != self.backend:
+        if backend != self.backend or self.cutting.chosen is not None:
             self.forecasts.forget()
+        self.cutting.give_up()
         self.backend, self.reason = backend, reason
+
+    def _consider_cut(self) -> None:
+        """Cuts the stage in two where that should pay, once it has run in one piece for a while;
+        and puts it together again where it did not."""
+        cutting, now = self.cutting, self.counters
+        may = self.may_cut and self.forced is None and self.backend != "inline"
+        if not may or self._seeded or self._before is not None:
+            return
+        if cutting.due(self.stats.followed):
+            share = None if self.probe is None else self.probe.share
+            rows = self.stats.rows_in
+            left = float("inf") if self.rows_left is None else self.rows_left + self.later_rows
+            cutting.consider(
+                self.stage,
+                self.stats,
+                self.load(),
+                lock_share=share,
+                workers=self.workers,
+                cores=Machine.here().cpus,
+                consumer=self.consumer_seconds / max(rows, 1),
+                block_rows=self.blocks.next_rows(),
+                left=left,
+                since=now,
+            )
+        if cutting.looked(now):
+            self.forecasts.forget(not_before=self.stats.blocks + _NEW_BLOCKS)
 
     def _predict(self) -> None:
         """Says now how fast the stage will be, to be judged later."""
@@ -213,7 +253,10 @@ class Lane:
             self.forecasts.forget()
         lock_known = self.probe is None or self.probe.seconds or self.backend != "threads"
         if self.decided and lock_known and self.forecasts.due(self.counters):
-            prediction = predict(self.average(), self.backend, width, Machine.here().cpus)
+            cores = Machine.here().cpus
+            prediction = self.cutting.prediction(self.stats, width, cores) or predict(
+                self.average(), self.backend, width, cores
+            )
             self.forecasts.add(prediction, self.backend, width, self.counters)
 
     @property
@@ -229,7 +272,7 @@ class Lane:
         self.consumer_seconds += monotonic() - given
         self._tick()
         if starting:
-            self._workers_since = self.counters
+            self._workers_since = self.cutting.since = self.counters
         self.forecasts.learn(self.counters, starting)
 
     def _tick(self) -> None:
@@ -239,7 +282,7 @@ class Lane:
 
     def load(self) -> Load:
         """What a row costs, as far as it was seen."""
-        share = _OPERATORS_SHARE if self.probe is None else self.probe.share
+        share = OPERATORS_SHARE if self.probe is None else self.probe.share
         handed_on = self._handed / max(self.stats.rows_in, 1)
         return Load(self._seconds_per_row, self._cpu_per_row, share, handed_on, self._objects)
 
