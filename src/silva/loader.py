@@ -104,7 +104,7 @@ class Loader:
             lanes=self._executor.lanes,
             epochs=epochs,
             workers=self._executor.workers,
-            rooms=functools.partial(_rooms, self._executor, self._failures, _disk(cache)),
+            rooms=functools.partial(_rooms, self._executor, _disk(cache)),
             substitutes=isinstance(on_error, Substitute),
             lenient=on_error != "raise",
         )
@@ -547,11 +547,8 @@ def _disk(cache: int | str) -> int | None:
     return None if cache in ("auto", "off") else parse_bytes(cache)
 
 
-def _rooms(executor: Executor, failures: Failures, disk: int | None) -> tuple[Room, ...]:
-    """Where the planner may keep rows. Failures that are counted are part of a state, which would
-    be another with a cache in between."""
-    if failures.counts:
-        return ()
+def _rooms(executor: Executor, disk: int | None) -> tuple[Room, ...]:
+    """Where the planner may keep rows."""
     rooms = [Room(None, executor.room, memory_speeds())]
     if disk is not None:
         folder = default_folder()

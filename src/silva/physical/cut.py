@@ -97,16 +97,25 @@ def composed(how: Cut, first: Result, second: Result) -> Result:
         columns |= {name: columns[name].take(second.origin) for name in stays}
     columns |= second.block.columns
     picked = {new: columns[old] for old, new in how.names}
+    return replace(
+        joined(first, second),
+        block=second.block.with_columns(picked),
+        uses=(*first.uses[: how.at + 1], *second.uses[1:]) if first.uses else (),
+    )
+
+
+def joined(first: Result, second: Result) -> Result:
+    """The result of two stages as one, given that of the first and what the second made of it."""
     return Result(
-        block=Block(picked, second.block.ids, second.block.places),
+        block=second.block,
         size_in=first.size_in,
         origin=_origin(first.origin, second.origin),
         subs=second.subs,
         failures=_failures(first, second),
         seconds=first.seconds + second.seconds,
         cpu=first.cpu + second.cpu,
-        uses=(*first.uses[: how.at + 1], *second.uses[1:]) if first.uses else (),
         late=first.late,
+        again=first.again or second.again,
         moved=first.moved or second.moved,
         seeded=first.seeded or second.seeded,
         bytes_in=first.bytes_in,

@@ -181,7 +181,8 @@ class Units:
         def cached(node: Node) -> Node:
             kept = tuple(name for name in columns(node) if name in names)
             below = node if columns(node) == kept else Select(node, kept)
-            return Cache(below, room.folder, room.nbytes if room.folder is not None else None)
+            limit = room.nbytes if room.folder is not None else None
+            return Cache(below, room.folder, limit, planned=True)
 
         return self.run.arranged(first, cached, then)
 

@@ -30,11 +30,15 @@ def CacheFlow(node: physical.CacheRows, session: Session, open_flow: Any, state:
     segment = node.input
     inner = inner_state(segment, session, state)
     source = open_input(segment, session, open_flow, inner)
+    return SegmentFlow(segment, cached_session(node, session), source, state)
+
+
+def cached_session(node: physical.CacheRows, session: Session) -> CachedSession:
+    """A session that asks the store of a cache first."""
     store = session.executor.row_store(node)
-    cached = CachedSession(
+    return CachedSession(
         session.context, session.shards, session.shard, session.executor, session.failures, store
     )
-    return SegmentFlow(segment, cached, source, state)
 
 
 @dataclass(frozen=True, eq=False)
