@@ -152,7 +152,7 @@ class Loader:
         try:
             self._ahead_state, self._agreed_steps = self._start, 0
             ahead, self._ahead = self._ahead, None
-            self._planner.start(self._epoch)
+            self._planner.start(self._epoch, whole=not self._start)
             stream = self._stream = ahead.stream if ahead else self._open(self._epoch, self._start)
             batches = self._planned(ahead.batches() if ahead else iter(stream))
             if self._may_overlap():
@@ -166,7 +166,7 @@ class Loader:
             self._live = False
             self._saved = (self._epoch + 1, {}, 0) if complete else self._position()
             self._stream = None
-            self._planner.write_down()
+            self._planner.end(complete)
             if complete:
                 self._look_ahead()
             else:

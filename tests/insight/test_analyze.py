@@ -197,6 +197,7 @@ def test_the_form_of_the_data() -> None:
     assert keys(data["decisions"][0]) == {
         "kind": "str", "name": "str", "reason": "str", "notes": ["str"], "applied": "bool",
         "why_not": "NoneType", "pending": "bool", "predicted": "NoneType", "measured": "NoneType",
+            "of": "str",
     }  # fmt: skip
 
 

@@ -143,4 +143,5 @@ def decisions_of(loader: Any) -> tuple[Decision, ...]:
         planner.unchecked,
         planner.apart,
         [(lane.name, lane.cutting) for lane in lanes],
+        planner.cache_gain,
     )

@@ -20,6 +20,18 @@ _CACHE_GAIN = 1.15
 
 
 @dataclass(frozen=True)
+class EpochCost:
+    """Of an epoch that is served from a cache, and of one that is not."""
+
+    rows: int
+    """Of the source."""
+    without: float
+    """Seconds for each of them."""
+    within: float
+    """Seconds for each of them with the cache, once it is full."""
+
+
+@dataclass(frozen=True)
 class Choice:
     """Something that the search decided."""
 
@@ -28,6 +40,8 @@ class Choice:
     note: str
     gain: float
     """Predicted: how many times as fast the steps become, over the epochs to come."""
+    epoch: EpochCost | None = None
+    """Of a cache: what it makes of one of them."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +114,7 @@ def _best(units: Units, epochs: int, rooms: tuple[Room, ...]) -> _Found | None:
         choices.append(Choice("order", _order_note(units, chosen), plain / order.seconds))
     if room is not None:
         without = order.seconds if reorders else plain
-        choices.append(_cache_choice(units, best, room, epochs, without / best.seconds))
+        choices.append(_cache_choice(units, best, room, epochs, without))
     return _Found(
         units.arranged(chosen, cache_after, room),
         units.arranged(as_written, cache_after, room),
@@ -130,7 +144,10 @@ def _order_note(units: Units, order: Sequence[int]) -> str:
     return "; ".join(notes) or ", ".join(map(units.name, steps))
 
 
-def _cache_choice(units: Units, best: Arrangement, room: Room, epochs: int, gain: float) -> Choice:
+def _cache_choice(
+    units: Units, best: Arrangement, room: Room, epochs: int, without: float
+) -> Choice:
+    """`without` are the seconds of all epochs without it."""
     before = best.order[: best.cache_after]
     offer = Offer(units, room)
     keeping = offer.after(sum(1 << n for n in before))
@@ -143,9 +160,14 @@ def _cache_choice(units: Units, best: Arrangement, room: Room, epochs: int, gain
     where = "in memory" if room.folder is None else "on disk"
     size = offer.total(before) / 2**20
     spent = cost_of(units.movables, before) * units.width
+    first, two = (
+        cost_of(units.movables, best.order, count, offer, best.cache_after) for count in (1, 2)
+    )
+    gain = without / best.seconds
     return Choice(
         "cache",
         f"{where} after {after}: {share} ({size:,.0f} MiB), {duration(spent)} a row once instead "
-        f"of in each of {epochs} epochs",
+        f"of in each of {epochs} epochs, in all {gain:.1f}×",
         gain,
+        EpochCost(units.rows or 0, without / epochs, two - first),
     )

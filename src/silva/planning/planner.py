@@ -25,6 +25,7 @@ from silva.planning.check import Verdict
 from silva.planning.checking import Checking
 from silva.planning.choose import Choice, choose
 from silva.planning.compare import Difference
+from silva.planning.gains import CacheGain, Epochs
 from silva.planning.measured import Measured, from_book, from_lanes, write_down
 from silva.planning.units import Room
 from silva.profile.book import Book
@@ -92,6 +93,7 @@ class Planner:
         """Close rewrites that a state was saved without."""
         self._looks: list[float] = []
         self._pace = _Pace(0.0, 0, None)
+        self._work = Epochs(lanes, workers)
         self._plan()
 
     def _plan(self) -> None:
@@ -205,8 +207,23 @@ class Planner:
         orders = "order" not in self._disabled and any(map(_has_orders, self._runs))
         return caches or orders
 
-    def start(self, epoch: int) -> None:
-        """A loop begins: what earlier runs measured may be all that is needed."""
+    def start(self, epoch: int, whole: bool = True) -> None:
+        """A loop begins, at the start of an epoch or within: what earlier runs measured may be all
+        that is needed."""
+        self._first_choice(epoch)
+        self._work.begin(self.plan, whole)
+
+    def end(self, complete: bool) -> None:
+        """A loop has ended."""
+        self._work.end(self.plan, complete)
+        self.write_down()
+
+    @property
+    def cache_gain(self) -> CacheGain | None:
+        """What was expected of a cache, and what came of it."""
+        return self._work.gain(self.choices) if len(self._runs) == 1 else None
+
+    def _first_choice(self, epoch: int) -> None:
         if self._started or not self._looks:
             return
         self._started = True
@@ -280,6 +297,7 @@ class Planner:
             reorders="order" not in self._disabled and not self._fails(),
         )
         self.choices = chosen.choices
+        self._work.promise(chosen.plan, chosen.choices)
         if chosen.plan != self.plan:
             busy, rows = self._busy(), self._rows()
             self._pace = _Pace(busy, rows, self._pace.so_far(busy, rows))

@@ -18,6 +18,8 @@ class LaneStats:
     busy: float = 0.0
     """Seconds that workers spent in the stage."""
     cpu: float = 0.0
+    keeping: float = 0.0
+    """Seconds that the consumer spent on looking rows up in a cache and putting them into it."""
     elapsed: float = 0.0
     """Seconds that the stage was being read, the consumer's own time included."""
     starved: float = 0.0
