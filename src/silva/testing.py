@@ -26,7 +26,7 @@ from silva.columns import Ragged
 from silva.loader import Loader
 from silva.optimize.cutting import WAYS
 from silva.optimize.model import Backend
-from silva.physical.cut import cut, places
+from silva.physical.cut import Cut, cut, places
 from silva.physical.stage import Stage
 from silva.pipeline import Pipeline
 from silva.planning.measured import Measured
@@ -102,11 +102,12 @@ def replanned(loader: Loader, seed: int) -> Loader:
 
 
 def cut_stages(
-    loader: Loader, seed: int, backends: tuple[Backend, Backend] = ("inline", "inline")
+    loader: Loader, seed: int, ways: Sequence[tuple[Backend, Backend]] = (("inline", "inline"),)
 ) -> Loader:
     """The loader, which cuts its stages in two wherever they can be, at another place for every
-    block, and runs the parts in these places."""
-    rng, made = random.Random(seed), {}
+    block, and runs the parts in one of these ways."""
+    rng = random.Random(seed)
+    made: dict[tuple[int, int], tuple[Stage, Cut]] = {}
 
     def cutting(lane: Lane) -> ChosenCut | None:
         stage = lane.stage
@@ -115,9 +116,9 @@ def cut_stages(
         at = rng.choice([None, *places(stage)])
         if at is None:
             return None
-        if (id(stage), at) not in made:
-            made[id(stage), at] = stage, ChosenCut(cut(stage, at), backends)
-        return made[id(stage), at][1]
+        if (id(stage), at) not in made:  # a process is sent each part once
+            made[id(stage), at] = stage, cut(stage, at)
+        return ChosenCut(made[id(stage), at][1], rng.choice(ways))
 
     loader._executor.cutting = cutting
     return loader
@@ -152,10 +153,9 @@ def assert_same_stream(
     for seed in range(_PLANS):
         with _loader(pipeline, "inline", 0, {"epochs": epochs, **options}) as loader:
             _compare(reference, replanned(loader, seed), f"inline, replanned at will (seed {seed})")
-    for way in WAYS if set(backends) >= {"threads", "processes"} else ():
+    if set(backends) >= {"threads", "processes"}:
         with _loader(pipeline, "threads", 2, options) as loader:
-            how = f"cut in two, {way[0]} and then {way[1]}"
-            _compare(reference, cut_stages(loader, 0, way), how)
+            _compare(reference, cut_stages(loader, 0, WAYS), "stages cut in two, on both backends")
     for sizes in ((1,), (3, 1, 7), (1000,)):
         cut = cut_blocks(_loader(pipeline, "inline", 0, options), sizes)
         _compare(reference, cut, f"inline, blocks of {sizes}")

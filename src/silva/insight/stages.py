@@ -37,6 +37,8 @@ class StepFacts:
     """That it writes."""
     filters: bool
     operators: tuple[OperatorFacts, ...]
+    by_byte: float | None = None
+    """Seconds more for each byte that it reads; None where rows were all of one size."""
 
     @property
     def waits(self) -> float:
@@ -178,6 +180,7 @@ def _step(label: str, cost: Cost, total: float, filters: bool) -> StepFacts:
         rows_in=cost.rows,
         rows_out=cost.kept,
         nbytes=sum(cost.columns.values()) / max(cost.rows, 1),
+        by_byte=cost.by_size.slope if cost.by_size.varied else None,
         filters=filters,
         operators=tuple(
             OperatorFacts(name, share, share * cost.seconds_a_row)
