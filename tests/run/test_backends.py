@@ -102,9 +102,9 @@ def test_a_batched_function_that_looks_at_its_neighbours_is_found():
 def test_memory_bounds_what_waits_and_one_large_row_goes_alone():
     made = Lane(_stage(), "stage", "threads", 2, budget=1000).blocks
     made._bytes_per_row, made.rows = 400.0, 1
-    assert made.admits(0, 0, 0, 0, width=2)
-    assert made.admits(1, 1, 0, 1, width=2)
-    assert not made.admits(2, 2, 400, 1, width=2)
+    assert made.admits(0, 0, 0, 0, width=2, ahead=2)
+    assert made.admits(1, 1, 0, 1, width=2, ahead=2)
+    assert not made.admits(2, 2, 400, 1, width=2, ahead=2)
     made._bytes_per_row = 1e9
-    assert made.admits(0, 0, 0, 0, width=2)
-    assert not made.admits(1, 1, 0, 1, width=2)
+    assert made.admits(0, 0, 0, 0, width=2, ahead=2)
+    assert not made.admits(1, 1, 0, 1, width=2, ahead=2)

@@ -271,7 +271,7 @@ def test_explain_shows_the_cut_and_what_came_of_it(monkeypatch) -> None:
     part = Load(1e-3, 1e-3, 0.5, 8)
     proposal = Proposal(1, ("processes", "threads"), part, part, 300.0, "the cores", 200.0)
     monkeypatch.setattr(cutting_module, "propose", lambda *args, **more: proposal)
-    monkeypatch.setattr(cutting_module, "TRIAL_SECONDS", 0.0)
+    monkeypatch.setattr(cutting_module, "SECONDS", 0.0)
     monkeypatch.setattr(cutting_module, "MOSTLY", -1.0)
     monkeypatch.setattr(lane_module, "choose_place", lambda *a, **more: Place("threads", "told"))
     pipeline = _rows(3000).derive(y=slow).derive(z=lambda y: y + 1).select("z").batch(8)

@@ -52,10 +52,10 @@ class Blocks:
         return max(rows, 1)
 
     def admits(
-        self, blocks: int, rows: int, done_bytes: int, running_rows: int, width: int
+        self, blocks: int, rows: int, done_bytes: int, running_rows: int, width: int, ahead: int
     ) -> bool:
         """Whether one more block may go ahead, with so many in flight or waiting, on so many
-        workers (0: on the consumer's own thread)."""
+        workers (0: on the consumer's own thread), each of which may have so many."""
         self.stats.most_bytes = max(self.stats.most_bytes, done_bytes)
         if blocks == 0:
             return True  # the head of the order always may
@@ -65,8 +65,8 @@ class Blocks:
         if expected > self.budget:
             self.stats.blocked += 1
             return False
-        if blocks < 2 * width + 1:
+        if blocks < ahead * width + 1:
             return True
         if self.stats.blocks < _FIRST_BLOCKS or blocks >= _MOST_BLOCKS:
             return False  # blocks are small as long as little is known: no need for many
-        return rows < 2 * self.need_rows + width * self.next_rows()
+        return rows < ahead * self.need_rows + width * self.next_rows()

@@ -19,11 +19,8 @@ from silva.physical.steps import Evaluate, Keep, Step
 from silva.profile.costs import Cost
 from silva.run.forecast import Counters
 from silva.run.lane_stats import LaneStats
+from silva.run.trial import MOSTLY, SECONDS
 
-TRIAL_SECONDS = 1.5
-"""In one piece and then in two, before they are compared."""
-MOSTLY = 0.5
-"""Of its time that the consumer waits: then it is the stage, and nothing else, that limits."""
 OPERATORS_SHARE = 0.1
 """Of a built-in operator's time, what is spent holding Python's lock."""
 _KNOWN_BLOCKS = 5
@@ -108,7 +105,7 @@ class Cutting:
 
     def looked(self, now: Counters) -> bool:
         """Cuts the stage, or judges the cut, when it is time; whether it is another now."""
-        if self.proposal is None or now.elapsed - self.since.elapsed < TRIAL_SECONDS:
+        if self.proposal is None or now.elapsed - self.since.elapsed < SECONDS:
             return False
         since, self.since = self.since, now
         pace = now.pace(since)

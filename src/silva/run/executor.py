@@ -199,7 +199,7 @@ class Executor:
             else:
                 running += count
         width = 0 if lane.backend == "inline" else lane.width.now
-        return lane.blocks.admits(len(window), rows, done, running, width)
+        return lane.blocks.admits(len(window), rows, done, running, width, lane.width.ahead)
 
     def _pool(self, lane: Lane) -> Pool:
         """Where the next task of a stage goes."""

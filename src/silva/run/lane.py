@@ -15,12 +15,12 @@ from silva.profile.gil import GilProbe
 from silva.profile.machine import Machine
 from silva.profile.objects import object_seconds
 from silva.run.blocks import Blocks
-from silva.run.cutting import MOSTLY, OPERATORS_SHARE, TRIAL_SECONDS, Cutting
+from silva.run.cutting import OPERATORS_SHARE, Cutting
 from silva.run.forecast import Counters, Forecasts
 from silva.run.lane_stats import LaneStats
+from silva.run.trial import Trial
 from silva.run.width import Width
 
-_WORTH_WORKERS = 1.05
 _NEW_BLOCKS = 5
 """By then what was measured is about the steps as they are, and not as they were."""
 _ENOUGH_SECONDS = 0.04
@@ -70,11 +70,10 @@ class Lane:
         self._objects = 0.0
         """Seconds a row takes to be written down and read again, where it holds Python objects."""
         self._warm_since = Counters(0, 0.0, 0.0, 0.0, 0.0, 0)
-        self._workers_since = self._warm_since
-        self._before: float | None = None
-        """Rows a second without workers, until it is clear that they help."""
-        self._cold = 0.0
-        """Seconds that the first block took."""
+        self._trial: Trial | None = None
+        """On workers, until it is clear that they help."""
+        self._tried = False
+        """Where the stage is fastest was measured."""
         self._seeded = False
         self._watching: GilProbe | None = None
         """The probe, if it watched the block that is done next."""
@@ -97,7 +96,18 @@ class Lane:
             self.alone = None
             self.cutting.forget(self.stage, self.stats.steps)
             self.stats.steps, self.stats.late = [], Cost()
+            self._measure_again()
         self.stage = stage
+
+    def _measure_again(self) -> None:
+        """Where the stage runs is open, and what it costs there unknown."""
+        if self.forced is not None or not self.workers:
+            return
+        self.backend, self.reason, self.decided = "inline", "measuring", False
+        self._trial, self._tried = None, False
+        self._warm_since = self.counters
+        if self.probe is not None:
+            self.probe = GilProbe()
 
     @property
     def reads(self) -> bool:
@@ -121,7 +131,6 @@ class Lane:
         stats.again += result.again
         self._seeded = self._seeded or result.seeded is not None
         if stats.blocks == 1:
-            self._cold = result.seconds
             self._warm_since = self.counters
         elif stats.blocks == 2 and result.uses:
             stats.steps, stats.late = [], Cost()  # in the first block, libraries were imported
@@ -138,7 +147,7 @@ class Lane:
             return
         if not self.decided and self.probe is not None:
             self._objects = object_seconds(block) * len(block) / rows_in
-        weight = 0.5 if stats.blocks > 2 else 1.0
+        weight = 0.5 if min(stats.blocks, stats.followed + 1) > 2 else 1.0
         self._seconds_per_row += weight * (result.seconds / rows_in - self._seconds_per_row)
         self._cpu_per_row += weight * (result.cpu / rows_in - self._cpu_per_row)
         nbytes_a_row = max(nbytes, result.bytes_in) / rows_in
@@ -151,7 +160,7 @@ class Lane:
         self._at = monotonic()
         more = epoch if epochs is None else max(epochs - epoch - 1, 0)
         self.later_rows = more * (rows or 0)
-        if self.forced is None and self.backend == "inline" and self.workers:
+        if self.forced is None and self.backend == "inline" and self.workers and not self._tried:
             self.decided = False
 
     def watch(self) -> GilProbe | None:
@@ -170,14 +179,15 @@ class Lane:
         if self._warm < enough:
             return
         self._choose()
-        self._retreat()
+        self._judge()
         self._consider_cut()
         self._predict()
 
     @property
     def _warm(self) -> float:
-        """Seconds of work after the first block, in which libraries are imported."""
-        return self.stats.busy - self._cold
+        """Seconds of work since the first block, in which libraries are imported, or since the
+        stage has changed."""
+        return self.stats.busy - self._warm_since.busy
 
     def _choose(self) -> None:
         if self.decided:
@@ -195,22 +205,22 @@ class Lane:
             shares_generators=self._seeded,
         )
         self.alone = load
-        if place.backend != "inline" and self.backend == "inline":
-            self._before = self.counters.pace(self._warm_since)
-            self._workers_since = self.counters
+        pace = self.counters.pace(self._warm_since)
+        if place.speeds and self.backend == "inline" and pace is not None:
+            promised = {backend: pace * speed for backend, speed in place.speeds}
+            self._trial = Trial(pace, promised, self.counters)
         self.move(place.backend, place.reason)
 
-    def _retreat(self) -> None:
-        """Back to the consumer's thread, where workers turn out not to be worth it."""
-        now = self.counters
-        if self._before is None or now.elapsed - self._workers_since.elapsed < TRIAL_SECONDS:
+    def _judge(self) -> None:
+        """To where the stage is fastest, once it turns out that it is not where it was put."""
+        trial = self._trial
+        if trial is None:
             return
-        since, before, self._before = self._workers_since, self._before, None
-        pace = now.pace(since)
-        limits = now.starved - since.starved > MOSTLY * (now.elapsed - since.elapsed)
-        if limits and pace is not None and pace < _WORTH_WORKERS * before:
-            seen = f"{pace:,.0f} rows/s on {self.backend}, {before:,.0f} without"
-            self.move("inline", f"workers did not help: {seen}")
+        best = trial.judge(self.backend, self.counters)
+        if not trial.open:
+            self._trial, self._tried = None, True
+        if best is not None and best != self.backend:
+            self.move(best, f"as measured: {trial.told()}")
 
     def move(self, backend: Backend, reason: str) -> None:
         """From now on the stage runs elsewhere: what was predicted is not about that place."""
@@ -224,7 +234,7 @@ class Lane:
         and puts it together again where it did not."""
         cutting, now = self.cutting, self.counters
         may = self.may_cut and self.forced is None and self.backend != "inline"
-        if not may or self._seeded or self._before is not None:
+        if not may or self._seeded or self._trial is not None:
             return
         if cutting.due(self.stats.followed):
             share = None if self.probe is None else self.probe.share
@@ -272,7 +282,9 @@ class Lane:
         self.consumer_seconds += monotonic() - given
         self._tick()
         if starting:
-            self._workers_since = self.cutting.since = self.counters
+            self.cutting.since = self.counters
+            if self._trial is not None:
+                self._trial.since = self.counters
         self.forecasts.learn(self.counters, starting)
 
     def _tick(self) -> None:
