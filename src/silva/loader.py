@@ -22,8 +22,8 @@ from silva.physical.context import Context, Failure
 from silva.plan import node as logical
 from silva.plan.fingerprint import fingerprint
 from silva.plan.node import option
-from silva.planning.choose import Room
 from silva.planning.planner import Planner
+from silva.planning.units import Room
 from silva.profile.machine import Machine, parse_bytes
 from silva.profile.speeds import disk_speeds, memory_speeds
 from silva.run.ahead import Ahead
@@ -104,7 +104,7 @@ class Loader:
             lanes=self._executor.lanes,
             epochs=epochs,
             workers=self._executor.workers,
-            rooms=functools.partial(_rooms, self._executor, self._failures, _disk(cache)),
+            rooms=functools.partial(_rooms, self._executor, _disk(cache)),
             substitutes=isinstance(on_error, Substitute),
             lenient=on_error != "raise",
         )
@@ -152,7 +152,7 @@ class Loader:
         try:
             self._ahead_state, self._agreed_steps = self._start, 0
             ahead, self._ahead = self._ahead, None
-            self._planner.start(self._epoch)
+            self._planner.start(self._epoch, whole=not self._start)
             stream = self._stream = ahead.stream if ahead else self._open(self._epoch, self._start)
             batches = self._planned(ahead.batches() if ahead else iter(stream))
             if self._may_overlap():
@@ -166,7 +166,7 @@ class Loader:
             self._live = False
             self._saved = (self._epoch + 1, {}, 0) if complete else self._position()
             self._stream = None
-            self._planner.write_down()
+            self._planner.end(complete)
             if complete:
                 self._look_ahead()
             else:
@@ -547,11 +547,8 @@ def _disk(cache: int | str) -> int | None:
     return None if cache in ("auto", "off") else parse_bytes(cache)
 
 
-def _rooms(executor: Executor, failures: Failures, disk: int | None) -> tuple[Room, ...]:
-    """Where the planner may keep rows. Failures that are counted are part of a state, which would
-    be another with a cache in between."""
-    if failures.counts:
-        return ()
+def _rooms(executor: Executor, disk: int | None) -> tuple[Room, ...]:
+    """Where the planner may keep rows."""
     rooms = [Room(None, executor.room, memory_speeds())]
     if disk is not None:
         folder = default_folder()

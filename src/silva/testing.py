@@ -2,10 +2,9 @@
 run.
 
 `assert_same_stream(pipeline)` runs a pipeline inline, on threads and in processes, with several
-numbers of workers, as written, optimised and with plans that change on the way, with blocks cut in
-other places, and restored after
-every batch (at some points in a fresh process). All of it must be byte-identical. Use it on
-pipelines of your own.
+numbers of workers, as written, optimised and with plans that change on the way, with stages in two
+parts, with blocks cut in other places, and restored after every batch (at some points in a fresh
+process). All of it must be byte-identical. Use it on pipelines of your own.
 """
 
 from __future__ import annotations
@@ -25,9 +24,15 @@ import numpy as np
 
 from silva.columns import Ragged
 from silva.loader import Loader
+from silva.optimize.cutting import WAYS
+from silva.optimize.model import Backend
+from silva.physical.cut import Cut, cut, places
+from silva.physical.stage import Stage
 from silva.pipeline import Pipeline
 from silva.planning.measured import Measured
 from silva.profile.costs import Cost
+from silva.run.cutting import ChosenCut
+from silva.run.lane import Lane
 
 Digest = str
 _PLANS = 2
@@ -76,8 +81,10 @@ def cut_blocks(loader: Loader, sizes: Iterable[int]) -> Loader:
 
 def replanned(loader: Loader, seed: int) -> Loader:
     """The loader, which believes at every batch that its steps cost something else, and changes its
-    plan accordingly: other orders, with and without caches."""
+    plan accordingly: other orders, with and without caches, with stages in one piece and in two.
+    """
     planner, rng = loader._planner, random.Random(seed)
+    cut_stages(loader, seed)
 
     def imagine() -> None:
         planner._looks = [0.0]
@@ -91,6 +98,29 @@ def replanned(loader: Loader, seed: int) -> Loader:
         planner._looks = [0.0]
         planner._collect = imagine  # type: ignore[method-assign]
         planner.write_down = lambda: None  # type: ignore[method-assign]
+    return loader
+
+
+def cut_stages(
+    loader: Loader, seed: int, ways: Sequence[tuple[Backend, Backend]] = (("inline", "inline"),)
+) -> Loader:
+    """The loader, which cuts its stages in two wherever they can be, at another place for every
+    block, and runs the parts in one of these ways."""
+    rng = random.Random(seed)
+    made: dict[tuple[int, int], tuple[Stage, Cut]] = {}
+
+    def cutting(lane: Lane) -> ChosenCut | None:
+        stage = lane.stage
+        if not lane.may_cut or not isinstance(stage, Stage):
+            return None
+        at = rng.choice([None, *places(stage)])
+        if at is None:
+            return None
+        if (id(stage), at) not in made:  # a process is sent each part once
+            made[id(stage), at] = stage, cut(stage, at)
+        return ChosenCut(made[id(stage), at][1], rng.choice(ways))
+
+    loader._executor.cutting = cutting
     return loader
 
 
@@ -123,6 +153,9 @@ def assert_same_stream(
     for seed in range(_PLANS):
         with _loader(pipeline, "inline", 0, {"epochs": epochs, **options}) as loader:
             _compare(reference, replanned(loader, seed), f"inline, replanned at will (seed {seed})")
+    if set(backends) >= {"threads", "processes"}:
+        with _loader(pipeline, "threads", 2, options) as loader:
+            _compare(reference, cut_stages(loader, 0, WAYS), "stages cut in two, on both backends")
     for sizes in ((1,), (3, 1, 7), (1000,)):
         cut = cut_blocks(_loader(pipeline, "inline", 0, options), sizes)
         _compare(reference, cut, f"inline, blocks of {sizes}")

@@ -115,6 +115,23 @@ def test_an_error_names_row_step_and_cause_and_what_came_before_is_handed_out(st
 
 @every_step
 @pytest.mark.timeout(60)
+def test_a_state_taken_when_a_row_has_failed_comes_to_that_row_again(step):
+    pipeline = STEPS[step][0]().batch(4)
+    for backend, workers in WAYS:
+        with pipeline.loader(backend=backend, workers=workers) as loader:
+            cut_blocks(loader, [7, 16])
+            _, error = taken(loader)
+            state = loader.state_dict()
+        again = pipeline.loader(backend="inline")
+        again.load_state_dict(state)
+        rest, same = taken(again)
+        assert isinstance(same, sv.RowError), (backend, "rows would be lost")
+        assert same.key == error.key
+        assert rest == []
+
+
+@every_step
+@pytest.mark.timeout(60)
 def test_skipped_and_substituted_rows_give_one_stream_with_full_batches(step):
     pipeline = STEPS[step][0]().batch(4)
     for policy in (sv.Skip(at_most=5), sv.Substitute(None)):

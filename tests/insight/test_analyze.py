@@ -185,7 +185,8 @@ def test_the_form_of_the_data() -> None:
         },
         "steps": [{
             "label": "str", "share": "float", "seconds": "float", "cpu": "float",
-            "rows_in": "int", "rows_out": "int", "nbytes": "float", "filters": "bool",
+            "rows_in": "int", "rows_out": "int", "nbytes": "float", "by_byte": "NoneType",
+                "filters": "bool",
             "operators": [],
         }],
     }  # fmt: skip
@@ -197,6 +198,7 @@ def test_the_form_of_the_data() -> None:
     assert keys(data["decisions"][0]) == {
         "kind": "str", "name": "str", "reason": "str", "notes": ["str"], "applied": "bool",
         "why_not": "NoneType", "pending": "bool", "predicted": "NoneType", "measured": "NoneType",
+            "of": "str",
     }  # fmt: skip
 
 

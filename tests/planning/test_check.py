@@ -61,11 +61,11 @@ def test_a_law_that_is_wrong_is_found_on_the_first_rows(laws: None, workers: int
 def _wait_for_check(loader: sv.Loader) -> None:
     """Reads until the verdict has been taken in."""
     for _ in loader:
-        check = loader._planner._check
+        check = loader._planner.checking.check
         if check is not None and check.is_alive():
             check.join(timeout=60)
-    assert loader._planner._check is None
-    assert loader._planner._witnesses is None
+    assert loader._planner.checking.check is None
+    assert loader._planner.checking.witnesses is None
 
 
 def test_the_one_that_is_wrong_is_found_among_others(laws: None) -> None:
@@ -100,7 +100,7 @@ def test_the_trainer_may_change_its_batches_meanwhile() -> None:
     with pipeline.loader(workers=2) as loader:
         for batch in loader:
             batch["y"] += 1
-            check = loader._planner._check
+            check = loader._planner.checking.check
             if check is not None and check.is_alive():
                 check.join(timeout=60)
         assert not loader._planner.refuted
@@ -149,9 +149,9 @@ def test_a_rewrite_that_cannot_be_run_is_left_out(laws: None, monkeypatch) -> No
         found = []
         for batch in loader:
             found.append(digest(batch))
-            running = loader._planner._check
+            running = loader._planner.checking.check
             if running is not None and running.is_alive():
                 running.join(timeout=60)
         assert found == expected
         assert "cannot be compared" in str(loader._planner.refuted)
-        assert loader._planner._check is None
+        assert loader._planner.checking.check is None

@@ -26,7 +26,7 @@ def _stage() -> object:
 def decide(made: Lane, *, per_row: float, bytes_per_row: float = 8, consumer: float = 0.0) -> str:
     made.stats.busy = 1.0
     made.consumer_seconds = consumer
-    made._seconds_per_row, made._bytes_per_row = per_row, bytes_per_row
+    made._seconds_per_row, made.blocks._bytes_per_row = per_row, bytes_per_row
     made.decide()
     return made.backend
 
@@ -100,11 +100,11 @@ def test_a_batched_function_that_looks_at_its_neighbours_is_found():
 
 
 def test_memory_bounds_what_waits_and_one_large_row_goes_alone():
-    made = Lane(_stage(), "stage", "threads", 2, budget=1000)
-    made._bytes_per_row, made._rows = 400.0, 1
-    assert made.admits(0, 0, 0, 0)
-    assert made.admits(1, 1, 0, 1)
-    assert not made.admits(2, 2, 400, 1)
+    made = Lane(_stage(), "stage", "threads", 2, budget=1000).blocks
+    made._bytes_per_row, made.rows = 400.0, 1
+    assert made.admits(0, 0, 0, 0, width=2, ahead=2)
+    assert made.admits(1, 1, 0, 1, width=2, ahead=2)
+    assert not made.admits(2, 2, 400, 1, width=2, ahead=2)
     made._bytes_per_row = 1e9
-    assert made.admits(0, 0, 0, 0)
-    assert not made.admits(1, 1, 0, 1)
+    assert made.admits(0, 0, 0, 0, width=2, ahead=2)
+    assert not made.admits(1, 1, 0, 1, width=2, ahead=2)

@@ -55,3 +55,17 @@ def test_other_widths_give_the_same_stream() -> None:
         from silva.testing import digest
 
         assert [digest(batch) for batch in found] == expected
+
+
+def test_where_work_comes_unevenly_more_of_it_is_done_ahead() -> None:
+    width = Width(2)
+    for second in range(1, 20):  # both workers have time to spare, and yet the trainer waits
+        width.look(now=float(second), waited=0.03 * second, busy=1.8 * second)
+    assert (width.now, width.ahead) == (2, 8)
+
+
+def test_where_workers_have_no_time_to_spare_doing_more_ahead_would_not_help() -> None:
+    width = Width(2)
+    for second in range(1, 20):
+        width.look(now=float(second), waited=0.5 * second, busy=1.99 * second)
+    assert (width.now, width.ahead) == (2, 2)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from silva.insight.measured_lines import operator_lines, stage_lines, step_note
 from silva.insight.nodes import node_line
 from silva.insight.stages import stage_facts
-from silva.insight.stats import lane_reason
+from silva.insight.stats import lane_backend, lane_reason
 from silva.insight.steps import stage_steps
 from silva.insight.words import WIDTH, percent, plural, seconds, size, tidy, wrapped
 from silva.physical import plan as physical
@@ -106,7 +106,7 @@ def _where(lane: Lane | None, executor: Executor) -> str:
 
 def lane_place(lane: Lane) -> str:
     """Where a stage runs, and why."""
-    return f"{on(lane.backend, lane.workers, lane.width.now)}: {lane_reason(lane)}"
+    return f"{on(lane_backend(lane), lane.workers, lane.width.now)}: {lane_reason(lane)}"
 
 
 def on(backend: str, workers: int, width: int | None = None) -> str:
@@ -114,7 +114,12 @@ def on(backend: str, workers: int, width: int | None = None) -> str:
 
     >>> on("threads", 4), on("threads", 4, width=3), on("inline", 4)
     ('on 4 threads', 'on 3 of 4 threads', 'inline')
+    >>> on("processes → threads", 4)
+    'on 4 processes and then on 4 threads'
     """
+    first, then, second = backend.partition(" → ")
+    if then:
+        return f"{on(first, workers, width)} and then {on(second, workers, width)}"
     if backend == "inline":
         return "inline"
     of = f"{workers} {backend}"

@@ -142,4 +142,6 @@ def decisions_of(loader: Any) -> tuple[Decision, ...]:
         gains,
         planner.unchecked,
         planner.apart,
+        [(lane.name, lane.cutting) for lane in lanes],
+        planner.cache_gain,
     )

@@ -13,6 +13,8 @@ _WAITS = 0.05
 """Of a step's time: less is not worth a word."""
 _SHORT = 2e-6
 """Seconds, neither."""
+_LONG = 1e-3
+"""Seconds for a MiB: what takes less takes it for something else than its bytes."""
 
 
 def stage_lines(stage: StageFacts) -> Iterator[str]:
@@ -53,6 +55,8 @@ def step_note(step: StepFacts) -> str:
     parts = [f"{seconds(step.seconds)} a row"]
     if step.waits > max(_WAITS * step.seconds, _SHORT):
         parts.append(f"{seconds(step.cpu)} of it CPU")
+    if step.by_byte is not None and step.by_byte * 2**20 > _LONG:
+        parts.append(f"{seconds(step.by_byte * 2**20)} more for each MiB read")
     if step.nbytes:
         parts.append(f"writes {size(step.nbytes)}")
     if step.filters:

@@ -26,6 +26,8 @@ class Part:
     columns: tuple[str, ...] = ()
     operator: str | None = None
     """Set where it is an operator within the step."""
+    number: int = 0
+    """Of the step in its stage; 0 for reading."""
 
     @property
     def text(self) -> str:
@@ -43,7 +45,7 @@ def _parts(lane: Lane) -> Iterator[Part]:
     ran = [None, *stage_parts(lane.stage), None]
     if len(ran) != len(costs):
         return
-    for step, cost in zip(ran, costs, strict=True):
+    for number, (step, cost) in enumerate(zip(ran, costs, strict=True)):
         if not cost.rows:
             continue
         share = cost.seconds / total
@@ -54,9 +56,9 @@ def _parts(lane: Lane) -> Iterator[Part]:
         own = getattr(step, "id", "")
         if not own:
             continue
-        yield Part(lane, cost, share, own, tuple(getattr(step, "into", ())))
+        yield Part(lane, cost, share, own, tuple(getattr(step, "into", ())), number=number)
         for name, of in cost.shares().items():
-            yield Part(lane, cost, share * of, own, (), name)
+            yield Part(lane, cost, share * of, own, (), name, number)
 
 
 def stage_parts(stage: Any) -> tuple[Any, ...]:

@@ -57,11 +57,19 @@ def overall(plan: Any, executor: Executor) -> Overall | None:
     inline = sum(lane.stats.busy for lane in lanes if lane.backend == "inline")
     waited = sum(lane.stats.starved for lane in lanes) + inline
     own = max(seconds - waited, 0.0)
-    stages = tuple(
-        Loaded(lane.name, lane.average(), lane.backend, lane.workers, lane.stats.rows_in / rows)
-        for lane in lanes
-    )
+    stages = tuple(part for lane in lanes for part in _loaded(lane, lane.stats.rows_in / rows))
     return Overall(rows, seconds, min(waited, seconds), own / rows, stages, _settled(lanes, rows))
+
+
+def _loaded(lane: Lane, rows: float) -> list[Loaded]:
+    """A stage, or its parts where it is cut in two."""
+    parts = lane.cutting.parts(lane.stats)
+    if parts is None:
+        return [Loaded(lane.name, lane.average(), lane.backend, lane.workers, rows)]
+    return [
+        Loaded(lane.name, load, backend, lane.workers, rows, number)
+        for number, (load, backend) in enumerate(zip(parts, lane.backends, strict=True))
+    ]
 
 
 def _settled(lanes: list[Lane], rows: int) -> float | None:

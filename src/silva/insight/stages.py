@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from silva.insight.stats import lane_reason
+from silva.insight.stats import lane_backend, lane_reason
 from silva.insight.steps import stage_steps, step_labels
 from silva.insight.words import tidy
 from silva.physical.steps import Keep
@@ -37,6 +37,8 @@ class StepFacts:
     """That it writes."""
     filters: bool
     operators: tuple[OperatorFacts, ...]
+    by_byte: float | None = None
+    """Seconds more for each byte that it reads; None where rows were all of one size."""
 
     @property
     def waits(self) -> float:
@@ -68,6 +70,7 @@ class StageFacts:
 
     name: str
     backend: str
+    """`first → second` where the stage is cut in two."""
     workers: int
     width: int
     """Of the workers, those that are needed to meet the demand."""
@@ -104,7 +107,7 @@ def stage_facts(lane: Lane) -> StageFacts:
     now = lane.average()
     return StageFacts(
         name=lane.name,
-        backend=lane.backend,
+        backend=lane_backend(lane),
         workers=0 if lane.backend == "inline" else lane.workers,
         width=0 if lane.backend == "inline" else lane.width.now,
         reason=lane_reason(lane),
@@ -177,6 +180,7 @@ def _step(label: str, cost: Cost, total: float, filters: bool) -> StepFacts:
         rows_in=cost.rows,
         rows_out=cost.kept,
         nbytes=sum(cost.columns.values()) / max(cost.rows, 1),
+        by_byte=cost.by_size.slope if cost.by_size.varied else None,
         filters=filters,
         operators=tuple(
             OperatorFacts(name, share, share * cost.seconds_a_row)

@@ -24,7 +24,7 @@ def lane_stats(lane: Lane) -> dict[str, Any]:
         if step.seconds is not None:
             steps[step.label] = steps.get(step.label, 0.0) + step.seconds
     return {
-        "backend": lane.backend,
+        "backend": lane_backend(lane),
         "workers": 0 if lane.backend == "inline" else lane.workers,
         "width": 0 if lane.backend == "inline" else lane.width.now,
         "reason": lane_reason(lane),
@@ -42,8 +42,15 @@ def lane_stats(lane: Lane) -> dict[str, Any]:
     }
 
 
+def lane_backend(lane: Lane) -> str:
+    """Where the stage runs; of one that is cut in two, where its parts do."""
+    return " → ".join(lane.backends)
+
+
 def lane_reason(lane: Lane) -> str:
     """Why the stage runs where it runs."""
+    if lane.cutting.chosen is not None:
+        return lane.cutting.reason
     if lane.forced is None and lane.workers == 0:
         return "no workers were asked for"
     if not lane.decided:

@@ -10,7 +10,7 @@ from silva.physical.batches import BatchStage, CollateStage
 from silva.physical.stage import Stage
 from silva.physical.steps import Project
 from silva.plan.show import show_node
-from silva.run.lane import LaneStats
+from silva.run.lane_stats import LaneStats
 
 
 @dataclass(frozen=True)

@@ -176,13 +176,24 @@ class _Changes:
 
     def applied(self, stage: Loaded, lane: Lane, found: Overall) -> Loaded:
         """A stage as it would be."""
-        saved = sum((1 - factor) * part.share for part, factor in self.factors if part.lane is lane)
-        left = max(1 - saved, 0.0)
+        left = max(1 - self._saved(stage, lane), 0.0)
         load = _uncrowded(stage.load, lane, self._crowds(stage))
         load = replace(load, seconds=load.seconds * left, cpu=load.cpu * left)
         workers = stage.workers if self.workers is None else self.workers
         backend = self.backend or self._backend(stage, lane, load, workers, found)
         return replace(stage, load=load, workers=self._fitting(workers, lane), backend=backend)
+
+    def _saved(self, stage: Loaded, lane: Lane) -> float:
+        """Of a stage's time, or of that of its part where it is cut in two."""
+        mine = [(part, factor) for part, factor in self.factors if part.lane is lane]
+        chosen, whole = lane.cutting.chosen, 1.0
+        if stage.part is not None and chosen is not None:
+            at, costs = chosen.cut.at + 1, lane.stats.steps
+            mine = [(p, factor) for p, factor in mine if (p.number >= at) == bool(stage.part)]
+            own = costs[at:] if stage.part else [*costs[:at], lane.stats.late]
+            spent = sum(cost.seconds for cost in (*costs, lane.stats.late))
+            whole = sum(cost.seconds for cost in own) / max(spent, 1e-12)
+        return sum((1 - factor) * part.share for part, factor in mine) / max(whole, 1e-12)
 
     def _crowds(self, stage: Loaded) -> bool:
         """Whether the stage would run beside others of its kind otherwise than it does now."""

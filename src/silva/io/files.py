@@ -34,6 +34,12 @@ class WholeFiles(Travels):
     def length(self) -> int:
         return len(self.files.listing)
 
+    def row_bytes(self) -> dict[str, float]:
+        """Bytes of a row, by column: known from the listing, before any file is opened."""
+        listing = self.files.listing
+        paths = sum(map(len, listing.paths)) / max(len(listing), 1)
+        return {"path": paths, "bytes": float(listing.sizes.mean()) if len(listing) else 0.0}
+
     def read(self, rows: np.ndarray, columns: tuple[str, ...]) -> dict[str, Column]:
         places = rows.tolist()
         out: dict[str, Column] = {}

@@ -48,6 +48,10 @@ class Memory:
     def length(self) -> int:
         return self.count
 
+    def row_bytes(self) -> dict[str, float]:
+        """Bytes of a row, by column."""
+        return {name: column.nbytes / max(self.count, 1) for name, column in self.data.items()}
+
     def read_run(self, start: int, stop: int, columns: tuple[str, ...]) -> dict[str, Column]:
         """Consecutive rows, without a copy."""
         return {name: self.data[name].slice(start, stop) for name in columns}

@@ -46,6 +46,7 @@ class Indexed(Source, Protocol):
 
         May raise for the whole call if any one row is bad: the engine then asks row by row. Where
         some columns cost much more than others, `costly` names them: they are read after filters.
+        Where the bytes of a row are known beforehand, `row_bytes()` tells them, by column.
         """
 
 

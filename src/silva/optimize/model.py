@@ -58,7 +58,7 @@ class Load:
 class Prediction:
     rows_per_second: float
     cpu_per_row: float
-    limit: Resource
+    limit: str
     """What ends first."""
 
 
@@ -96,6 +96,9 @@ class Place:
 
     backend: Backend
     reason: str
+    speeds: tuple[tuple[Backend, float], ...] = ()
+    """Of a stage that is given to workers: how many times as fast as alone it would be on those
+    that may run it."""
 
 
 def choose_place(
@@ -130,11 +133,17 @@ def choose_place(
         why = f"{duration(per_row)} a row, {duration(left)} left: not worth a worker"
         return Place("inline", why)
     pays = left * (1 - 1 / by_processes) > 2 * PROCESS_START
+    speeds: dict[Backend, float] = {}
+    if not shares_generators:
+        speeds["threads"] = by_threads
+    if pays:
+        speeds["processes"] = by_processes
+    possible = tuple(speeds.items())
     if by_processes > _CLEARLY * by_threads and pays:
         why = f"{seen}: processes {by_processes:.1f}×, threads {by_threads:.1f}×"
-        return Place("processes", why)
+        return Place("processes", why, possible)
     if by_threads > (_WORTHWHILE if meanwhile < _TRAINS else _NO_WAIT):
-        return Place("threads", f"{seen}: threads {by_threads:.1f}×")
+        return Place("threads", f"{seen}: threads {by_threads:.1f}×", possible)
     return Place("inline", f"{seen}: workers would not help")
 
 

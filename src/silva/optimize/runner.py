@@ -77,7 +77,7 @@ _BUILT_IN = {
         Rule(share.NAME, share.apply, "what several steps need is computed once", merges=True),
     ),
 }
-CHOICES = ("order", "cache")
+CHOICES = ("order", "cache", "cut")
 """What is decided from measurements, and can be switched off like a rule."""
 _RULES: dict[str, tuple[str, Rule]] = {}
 """By name: the batch that a rule belongs to, and the rule."""

@@ -24,6 +24,8 @@ class Loaded:
     workers: int
     rows: float = 1.0
     """Rows that come into the stage for each row that the consumer gets."""
+    part: int | None = None
+    """Which part of the stage it is, where it is cut in two."""
 
     def uses(self, cores: int) -> dict[str, float]:
         """Seconds of each resource, for each row that the consumer gets."""
@@ -34,6 +36,7 @@ class Loaded:
         if self.backend == "threads":
             used["Python's lock"] = rows * load.lock
             return {**used, "the threads": rows * load.seconds / width}
+        used["the cores"] += rows * (load.back + load.there - load.seconds) / cores
         used[CONSUMER] = rows * load.back
         return {**used, "the processes": rows * load.there / width}
 
@@ -59,7 +62,8 @@ def throughput(stages: Sequence[Loaded], cores: int, consumer: float = 0.0) -> T
     spent: dict[str, dict[str | None, float]] = {CONSUMER: {None: consumer}}
     for stage in stages:
         for resource, seconds in stage.uses(max(cores, 1)).items():
-            spent.setdefault(resource, {})[stage.name] = seconds
+            used = spent.setdefault(resource, {})
+            used[stage.name] = used.get(stage.name, 0.0) + seconds
     limit = max(spent, key=lambda name: sum(spent[name].values()))
     by_stage = spent[limit]
     stage_name = max(by_stage, key=lambda name: by_stage[name])

@@ -64,9 +64,18 @@ class _Chain:
 class Lowering:
     """Lowers one plan; holds the numbering of its sources and stages."""
 
-    def __init__(self, weights_of: WeightsOf, *, frugal: bool = True, variant: str = "") -> None:
+    def __init__(
+        self,
+        weights_of: WeightsOf,
+        *,
+        frugal: bool = True,
+        variant: str = "",
+        may_cut: bool = False,
+    ) -> None:
         """`frugal`: what filters drop is not read where that can be told or put off. `variant` is
-        part of the keys of caches: rows that are only close to what was written are kept apart."""
+        part of the keys of caches: rows that are only close to what was written are kept apart.
+        `may_cut`: stages may run as two, one after the other."""
+        self._may_cut = may_cut
         self._weights_of = weights_of
         self._variant = variant
         self._frugal = frugal
@@ -158,7 +167,7 @@ class Lowering:
             chain.steps.append(step)
             return chain
         below = physical.Windows(self._segment(chain), size, None)
-        return _Chain(replace(self._segment(_Chain(below, [step])), whole=True))
+        return _Chain(replace(self._segment(_Chain(below, [step])), whole=True, may_cut=False))
 
     def _rename(self, node: logical.Rename, wanted: frozenset[str]) -> _Chain:
         new = dict(node.names)
@@ -291,7 +300,7 @@ class Lowering:
         if skips and self._frugal and isinstance(below, physical.ChunkedFeed):
             known = hasattr(below.read.source, "may_hold")
             below = replace(below, conditions=_conditions(steps) if known else ())
-        return physical.Segment(below, stage, f"stage {self._segments}")
+        return physical.Segment(below, stage, f"stage {self._segments}", may_cut=self._may_cut)
 
     # Batches.
 

@@ -41,6 +41,8 @@ class Segment:
     name: str
     whole: bool = False
     """Blocks of the input are fixed chunks and go through the stage uncut."""
+    may_cut: bool = False
+    """The stage may be run as two, one after the other (`physical.cut`)."""
 
 
 @dataclass(frozen=True, eq=False)

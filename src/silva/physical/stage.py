@@ -24,9 +24,10 @@ from silva.plan.function import Function
 from silva.plan.operator import adopt_operators, is_built_in, operator
 from silva.plan.traits import step_reads
 from silva.profile.costs import StepUse
+from silva.profile.objects import holds_objects
 
 
-def _reads(step: Step) -> set[str] | None:
+def step_reads_of(step: Step) -> set[str] | None:
     """The columns that a step reads; None where it needs all of them in their place."""
     match step:
         case Call() | CallColumns():
@@ -71,12 +72,25 @@ class _Meter:
         self.count = len(rows)
         self.uses: list[StepUse] = []
         self.late: StepUse | None = None
-        self.step(rows, tuple(rows.columns), None)
+        self.step(rows, tuple(rows.columns), None, 0)
 
-    def step(self, rows: Rows, into: tuple[str, ...], operators: Metered | None) -> None:
+    def step(
+        self, rows: Rows, into: tuple[str, ...], operators: Metered | None, bytes_in: int
+    ) -> None:
+        began = self.at
         seconds, cpu = self._lap()
-        written = tuple((n, rows.columns[n].nbytes) for n in into if n in rows.columns)
-        use = StepUse(seconds, cpu, self.count, len(rows), written, operators or None)
+        made = {n: rows.columns[n] for n in into if n in rows.columns}
+        use = StepUse(
+            seconds,
+            cpu,
+            self.count,
+            len(rows),
+            tuple((name, column.nbytes) for name, column in made.items()),
+            operators or None,
+            began,
+            bytes_in,
+            tuple(name for name, column in made.items() if holds_objects(column)),
+        )
         self.uses.append(use)
         self.count = len(rows)
 
@@ -151,13 +165,18 @@ class Stage:
         late = set(getattr(self.read.source, "costly", ())) & set(self.read.columns)
         filtered = False
         for number, step in enumerate(self.steps):
-            reads = _reads(step)
+            reads = step_reads_of(step)
             if reads is None or late & reads:
                 if not filtered:
                     return (), -1
                 return tuple(sorted(late)), number
             filtered = filtered or isinstance(step, Keep)
         return (tuple(sorted(late)), len(self.steps)) if filtered and late else ((), -1)
+
+    @property
+    def late_at(self) -> int:
+        """The number of the step before which costly columns are read; -1 where there are none."""
+        return self._late[1]
 
     def run(
         self, payload: Places | UnitRows | Block, context: Context, worker: Worker
@@ -204,9 +223,11 @@ class Stage:
             if number == at and isinstance(self.read, ReadPlaces):
                 self.read.fetch(rows, late)
                 meter.fetched(rows, late)
+            reads = step_reads_of(step) or ()
+            read = sum(rows.columns[name].nbytes for name in reads if name in rows.columns)
             with metering() as operators:
                 step.apply(rows, worker)
-            meter.step(rows, getattr(step, "into", ()), operators)
+            meter.step(rows, getattr(step, "into", ()), operators, read)
         if at == len(self.steps) and isinstance(self.read, ReadPlaces):
             self.read.fetch(rows, late)
             meter.fetched(rows, late)

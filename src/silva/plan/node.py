@@ -182,6 +182,8 @@ class Cache(Node):
     key: str | None = None
     """What its rows are known by: the fingerprint of `input` as it was written, however it is run.
     None for that of `input` as it is."""
+    planned: bool = False
+    """The planner has put it there: nothing but speed may show it, not even a state."""
 
 
 @dataclass(frozen=True)

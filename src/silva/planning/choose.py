@@ -6,37 +6,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from silva.optimize.model import duration
-from silva.optimize.pieces import cut, pieces
-from silva.optimize.runs import Run, Step, replaced, runs, wanted
-from silva.optimize.search import Arrangement, CacheOffer, Keeping, Movable, cost_of, search
-from silva.order.length import plan_rows
-from silva.plan import expr
-from silva.plan.fingerprint import opaque_parts
-from silva.plan.node import Cache, Derive, Filter, Node, Select, walk
-from silva.plan.schema import columns
+from silva.optimize.runs import Run, replaced, runs
+from silva.optimize.search import Arrangement, cost_of, search
+from silva.plan.node import Cache, Filter, Node, walk
 from silva.plan.show_steps import show_step
-from silva.plan.traits import step_is_random, traits
 from silva.planning.measured import Measured
-from silva.profile.costs import Cost
-from silva.profile.speeds import Speeds
+from silva.planning.units import Offer, Room, Units
 
 _ORDER_GAIN = 1.05
 """Predicted: less is within what measuring can tell."""
 _CACHE_GAIN = 1.15
 """A cache holds memory or disk that others could use."""
-_ROW_SECONDS = 3e-6
-"""To look a row up and put it into its block."""
-_NOT_MEASURED = Cost()
 
 
 @dataclass(frozen=True)
-class Room:
-    """Where rows may be kept."""
+class EpochCost:
+    """Of an epoch that is served from a cache, and of one that is not."""
 
-    folder: str | None
-    """None for memory."""
-    nbytes: int
-    speeds: Speeds
+    rows: int
+    """Of the source."""
+    without: float
+    """Seconds for each of them."""
+    within: float
+    """Seconds for each of them with the cache, once it is full."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +40,8 @@ class Choice:
     note: str
     gain: float
     """Predicted: how many times as fast the steps become, over the epochs to come."""
+    epoch: EpochCost | None = None
+    """Of a cache: what it makes of one of them."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +69,7 @@ def choose(
     for run, known in reversed(list(zip(runs(plan), measured, strict=True))):
         if not known.knows(run.steps):
             continue
-        units = _Units(plan, run, known, workers, reorders)
+        units = Units(plan, run, known, workers, reorders)
         found = _best(units, epochs, () if _is_cached(plan, run) else rooms)
         if found is None:
             continue
@@ -90,171 +84,13 @@ def _is_cached(plan: Node, run: Run) -> bool:
 
 
 @dataclass(frozen=True)
-class _Unit:
-    """What the search moves: reading, a filter, a derivation, or one operator of a derivation."""
-
-    step: int
-    """Which step of the run it is of; -1 for reading."""
-    last: bool
-    """With it the step is done."""
-    term: expr.Call | None
-    """The step's expression up to here, where there is more to come."""
-    nbytes: float
-    """Of what it has derived, for a row; where there is more to come."""
-
-
-class _Units:
-    """A run as the search sees it. Number 0 is what is read at once, number 1 what can wait until
-    something needs it."""
-
-    def __init__(self, plan: Node, run: Run, known: Measured, workers: int, reorders: bool) -> None:
-        self.run, self.known = run, known
-        self.rows = plan_rows(run.below) if run.at_source else None
-        source = run.source
-        torch = source is not None and type(source.source).__module__ == "silva.io.torch"
-        self.portable = not torch and not opaque_parts([step.step for step in run.steps])
-        self._wanted = wanted(plan, run.top)
-        self.width = max(workers, 1)
-        self._costly = frozenset(() if source is None else getattr(source.source, "costly", ()))
-        self.units: list[_Unit] = []
-        self.movables: list[Movable] = []
-        self._add_reading()
-        self._last: list[int] = []
-        """The unit with which each step is done."""
-        for number, before in enumerate(run.before()):
-            self._add_step(number, before if reorders else (1 << number) - 1)
-
-    def _add_reading(self) -> None:
-        known = self.known
-        late = known.late if known.late.rows else known.read if self._costly else _NOT_MEASURED
-        first = _NOT_MEASURED if late is known.read else known.read
-        own = self.run.source is not None
-        for cost, before in ((first, 0), (late, 0b1)):
-            seconds = self._seconds(cost) if own else 0.0
-            self.movables.append(Movable(seconds, 1.0, before, True))
-            self.units.append(_Unit(-1, True, None, 0.0))
-
-    def _add_step(self, number: int, before: int) -> None:
-        step = self.run.steps[number]
-        cost = self.known.steps[step.id]
-        needs = 0b11 if traits(step).reads & self._costly else 0b1
-        needs |= sum(1 << self._last[i] for i in range(number) if before >> i & 1)
-        parts = pieces(step, cost.operators) if isinstance(step, Derive) else []
-        left, random = 1.0, step_is_random(step.step)
-        if parts:
-            random = parts[-1].random
-        for piece in parts[:-1]:
-            seconds = self._seconds(cost) * piece.share
-            self.movables.append(Movable(seconds, 1.0, needs, not piece.random))
-            self.units.append(_Unit(number, False, piece.term, piece.nbytes))
-            needs = 1 << (len(self.units) - 1)
-            left -= piece.share
-        keeps = cost.selectivity if isinstance(step, Filter) else 1.0
-        seconds = self._seconds(cost) * max(left, 0.0)
-        self.movables.append(Movable(seconds, keeps, needs, not random))
-        self.units.append(_Unit(number, True, None, 0.0))
-        self._last.append(len(self.units) - 1)
-
-    def _seconds(self, cost: Cost) -> float:
-        return cost.seconds_a_row / self.width
-
-    # What a set of units amounts to.
-
-    def done(self, units: Sequence[int]) -> tuple[list[int], dict[int, _Unit]]:
-        """The steps that are done, in the order given, and those of which a part is."""
-        whole = [self.units[n].step for n in units if self.units[n].last and n > 1]
-        parts: dict[int, _Unit] = {}
-        for n in units:
-            unit = self.units[n]
-            if unit.step >= 0 and not unit.last:
-                parts[unit.step] = unit
-        return whole, {step: unit for step, unit in parts.items() if step not in whole}
-
-    def steps(self, order: Sequence[int]) -> list[int]:
-        """The order of the steps, each where it is done."""
-        return [self.units[n].step for n in order if self.units[n].last and n > 1]
-
-    def live(self, whole: Sequence[int], parts: dict[int, _Unit]) -> frozenset[str]:
-        """Columns of whole steps and of the source that are still needed."""
-        steps = self.run.steps
-        rest = [self._rest(i, parts) for i in range(len(steps)) if i not in whole]
-        made = {name for s in rest for name in getattr(s, "into", ())}
-        needed = {name for s in rest for name in traits(s).reads}
-        there = {name for i in whole for name in getattr(steps[i], "into", ())}
-        there |= set(columns(self.run.below))
-        return frozenset(((self._wanted - made) | needed) & there)
-
-    def _rest(self, number: int, parts: dict[int, _Unit]) -> Step:
-        """What remains of a step."""
-        step = self.run.steps[number]
-        if number not in parts:
-            return step
-        unit = parts[number]
-        assert isinstance(step, Derive)
-        assert unit.term is not None
-        return cut(step, unit.term, _HIDDEN.format(number))[1]
-
-    def nbytes(self, units: Sequence[int]) -> float | None:
-        """Bytes of a row after these units; None where a column was never seen."""
-        whole, parts = self.done(units)
-        total = sum(unit.nbytes for unit in parts.values())
-        writers: dict[str, Cost] = {}
-        for i in sorted(whole):
-            step = self.run.steps[i]
-            writers |= dict.fromkeys(getattr(step, "into", ()), self.known.steps[step.id])
-        for name in self.live(whole, parts):
-            first = self.known.late if name in self.known.late.columns else self.known.read
-            cost = writers.get(name, first)
-            if name not in cost.columns:
-                return None
-            total += cost.bytes_a_row(name)
-        return total
-
-    # The run, arranged.
-
-    def arranged(self, order: Sequence[int], cache_after: int | None, room: Room | None) -> Node:
-        if cache_after is None or room is None:
-            return self.run.arranged([self.run.steps[i] for i in self.steps(order)], None, ())
-        whole, parts = self.done(order[:cache_after])
-        taken = set(columns(self.run.top)) | set(columns(self.run.below))
-        first, then = [self.run.steps[i] for i in whole], []
-        names = set(self.live(whole, parts))
-        for i in self.steps(order[cache_after:]):
-            step = self.run.steps[i]
-            if i in parts and isinstance(step, Derive):
-                name = _HIDDEN.format(i)
-                while name in taken:
-                    name += "_"
-                term = parts[i].term
-                assert term is not None
-                prefix, step = cut(step, term, name)
-                first.append(prefix)
-                names.add(name)
-            then.append(step)
-
-        def cached(node: Node) -> Node:
-            kept = tuple(name for name in columns(node) if name in names)
-            below = node if columns(node) == kept else Select(node, kept)
-            return Cache(below, room.folder, room.nbytes if room.folder is not None else None)
-
-        return self.run.arranged(first, cached, then)
-
-    def name(self, number: int) -> str:
-        """A step in a few words."""
-        return _name(self.run.steps[number])
-
-
-_HIDDEN = "part_{}"
-
-
-@dataclass(frozen=True)
 class _Found:
     top: Node
     twin: Node
     choices: list[Choice]
 
 
-def _best(units: _Units, epochs: int, rooms: tuple[Room, ...]) -> _Found | None:
+def _best(units: Units, epochs: int, rooms: tuple[Room, ...]) -> _Found | None:
     """The run as it should be; None to leave it as it is."""
     written = tuple(range(len(units.movables)))
     plain = cost_of(units.movables, written, epochs)
@@ -264,7 +100,7 @@ def _best(units: _Units, epochs: int, rooms: tuple[Room, ...]) -> _Found | None:
         for offered in rooms:
             if offered.folder is not None and not units.portable:
                 continue  # a later run could not tell whose rows they are
-            found = search(units.movables, epochs, _Offer(units, offered))
+            found = search(units.movables, epochs, Offer(units, offered))
             if found.cache_after is not None and found.seconds * _CACHE_GAIN < best.seconds:
                 best, room = found, offered
     reorders = plain >= _ORDER_GAIN * order.seconds
@@ -278,7 +114,7 @@ def _best(units: _Units, epochs: int, rooms: tuple[Room, ...]) -> _Found | None:
         choices.append(Choice("order", _order_note(units, chosen), plain / order.seconds))
     if room is not None:
         without = order.seconds if reorders else plain
-        choices.append(_cache_choice(units, best, room, epochs, without / best.seconds))
+        choices.append(_cache_choice(units, best, room, epochs, without))
     return _Found(
         units.arranged(chosen, cache_after, room),
         units.arranged(as_written, cache_after, room),
@@ -292,7 +128,7 @@ def _in_written_order(order: Sequence[int], cache_after: int | None) -> tuple[in
     return (*sorted(order[:at]), *sorted(order[at:]))
 
 
-def _order_note(units: _Units, order: Sequence[int]) -> str:
+def _order_note(units: Units, order: Sequence[int]) -> str:
     """The filters that come earlier now, with what they keep and cost."""
     steps = units.steps(order)
     at = {number: place for place, number in enumerate(steps)}
@@ -308,9 +144,12 @@ def _order_note(units: _Units, order: Sequence[int]) -> str:
     return "; ".join(notes) or ", ".join(map(units.name, steps))
 
 
-def _cache_choice(units: _Units, best: Arrangement, room: Room, epochs: int, gain: float) -> Choice:
+def _cache_choice(
+    units: Units, best: Arrangement, room: Room, epochs: int, without: float
+) -> Choice:
+    """`without` are the seconds of all epochs without it."""
     before = best.order[: best.cache_after]
-    offer = _Offer(units, room)
+    offer = Offer(units, room)
     keeping = offer.after(sum(1 << n for n in before))
     assert keeping is not None
     last = units.units[max(before)]
@@ -321,46 +160,14 @@ def _cache_choice(units: _Units, best: Arrangement, room: Room, epochs: int, gai
     where = "in memory" if room.folder is None else "on disk"
     size = offer.total(before) / 2**20
     spent = cost_of(units.movables, before) * units.width
+    first, two = (
+        cost_of(units.movables, best.order, count, offer, best.cache_after) for count in (1, 2)
+    )
+    gain = without / best.seconds
     return Choice(
         "cache",
         f"{where} after {after}: {share} ({size:,.0f} MiB), {duration(spent)} a row once instead "
-        f"of in each of {epochs} epochs",
+        f"of in each of {epochs} epochs, in all {gain:.1f}×",
         gain,
+        EpochCost(units.rows or 0, without / epochs, two - first),
     )
-
-
-def _name(step: Step) -> str:
-    return ", ".join(step.into) if isinstance(step, Derive) else f"filter {show_step(step.step)}"
-
-
-class _Offer(CacheOffer):
-    """What a cache in a room would cost after a set of units."""
-
-    def __init__(self, units: _Units, room: Room) -> None:
-        self._units, self._room = units, room
-
-    def after(self, done: int) -> Keeping | None:
-        numbers = [i for i in range(done.bit_length()) if done >> i & 1]
-        whole, parts = self._units.done(numbers)
-        # a step that was written after a filter may rely on it: both are kept, or neither
-        latest = max([*whole, *parts], default=-1)
-        for i, step in enumerate(self._units.run.steps):
-            if isinstance(step, Filter) and i not in whole and i < latest:
-                return None
-        nbytes = self._units.nbytes(numbers)
-        if not nbytes:
-            return None
-        total = self.total(numbers)
-        speeds = self._room.speeds
-        return Keeping(
-            write=nbytes * speeds.write + _ROW_SECONDS,
-            read=nbytes * speeds.read + _ROW_SECONDS,
-            fits=min(1.0, self._room.nbytes / total),
-        )
-
-    def total(self, numbers: Sequence[int]) -> float:
-        """Bytes of all rows."""
-        left = 1.0
-        for number in numbers:
-            left *= self._units.movables[number].keeps
-        return max((self._units.rows or 0) * left * (self._units.nbytes(numbers) or 0.0), 1.0)

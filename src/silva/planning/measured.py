@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from silva.plan.fingerprint import digest, opaque_parts
 from silva.plan.node import Derive, Filter, Source, Step
+from silva.plan.traits import traits
 from silva.profile.book import Book
 from silva.profile.costs import Cost
 from silva.run.lane import Lane
 
+_OCTAVES = 41
+"""Up to a terabyte."""
 READ = "read"
 LATE = "read late"
 
@@ -25,7 +29,6 @@ class Measured:
     """Of columns that cost much and are read after the filters."""
     steps: dict[str, Cost] = field(default_factory=dict)
     """By the id of a derivation or filter."""
-    lock_share: float | None = None
 
     def updated(self, later: Measured) -> Measured:
         """With what was measured later in place of what was known before."""
@@ -33,7 +36,6 @@ class Measured:
             later.read if later.read.rows else self.read,
             later.late if later.late.rows else self.late,
             {**self.steps, **later.steps},
-            self.lock_share if later.lock_share is None else later.lock_share,
         )
 
     def knows(self, steps: Iterable[Derive | Filter]) -> bool:
@@ -57,8 +59,6 @@ def from_lanes(lanes: Iterable[Lane], steps: Iterable[Derive | Filter]) -> Measu
                 found.steps[names[id(what)]] = cost.copy()
         if mine and getattr(lane.stage, "read", None) is not None and costs:
             found.read, found.late = costs[0].copy(), lane.stats.late.copy()
-        if mine and lane.probe is not None and lane.probe.seconds:
-            found.lock_share = max(found.lock_share or 0.0, lane.probe.share)
     return found
 
 
@@ -71,21 +71,52 @@ def _runs(step: Any) -> Any:
 
 
 def from_book(book: Book, source: Source, steps: Iterable[Derive | Filter]) -> Measured:
-    """What earlier runs saw of the same steps over the same source."""
+    """What earlier runs saw of the same steps over the same source; or over another one, as it
+    would be for rows of this source's size, where that is known."""
     found = Measured()
     origin = source.source.fingerprint()
-    for name, key in ((READ, _key(origin, READ)), (LATE, _key(origin, LATE))):
-        cost = book.get(key)
-        if cost is not None and name == READ:
-            found.read = cost
-        elif cost is not None:
-            found.late = cost
+    found.read = book.get(_key(origin, READ)) or Cost()
+    found.late = book.get(_key(origin, LATE)) or Cost()
+    sizes = _source_sizes(source, found)
     for step in steps:
         own = step_key(origin, step.step)
+        read = [sizes.get(name) for name in traits(step).reads]
+        size = None if None in read else sum(one or 0.0 for one in read)
         known = None if own is None else book.get(own)
-        if known is not None:
-            found.steps[step.id] = known
+        if own is not None and known is None and size is not None:
+            known = _elsewhere(book, step.step, size)
+        if known is None:
+            continue
+        found.steps[step.id] = known
+        sizes |= {name: known.bytes_a_row(name) for name in getattr(step, "into", ())}
     return found
+
+
+def _source_sizes(source: Source, found: Measured) -> dict[str, float]:
+    """Bytes of a row by column, as an earlier run or the source itself knows them."""
+    tells = getattr(source.source, "row_bytes", None)
+    sizes: dict[str, float] = {} if tells is None else dict(tells())
+    for cost in (found.read, found.late):
+        sizes |= {name: cost.bytes_a_row(name) for name in cost.columns}
+    return sizes
+
+
+def _elsewhere(book: Book, step: Step, size: float) -> Cost | None:
+    """A step over whatever sources it was seen with: the nearest in size, with what those of other
+    sizes tell of how it grows."""
+    middle = _octave(size)
+    near = sorted(range(_OCTAVES), key=lambda octave: (abs(octave - middle), octave))
+    seen = [cost for octave in near if (cost := book.get(_size_key(step, octave))) is not None]
+    return seen[0].resized(size, seen[1:]) if seen else None
+
+
+def _octave(size: float) -> int:
+    """Sizes that differ by less than a factor of two are mostly of one.
+
+    >>> _octave(0), _octave(1000), _octave(1100), _octave(2000)
+    (0, 10, 10, 11)
+    """
+    return min(max(round(math.log2(max(size, 1.0))), 0), _OCTAVES - 1)
 
 
 def write_down(
@@ -100,11 +131,18 @@ def write_down(
         key, seen = step_key(origin, step.step), found.steps.get(step.id)
         if key is not None and seen is not None and seen.rows:
             book.put(key, seen)
+            if seen.by_size.rows:
+                book.put(_size_key(step.step, _octave(seen.by_size.size)), seen)
 
 
 def step_key(origin: str, step: Step) -> str | None:
     """The identity of a step over a source; None where it has none beyond this process."""
     return None if opaque_parts(step) else _key(origin, digest(step))
+
+
+def _size_key(step: Step, octave: int) -> str:
+    """The identity of a step over rows of about one size, of any source."""
+    return _key(f"rows of 2^{octave} bytes", digest(step))
 
 
 def _key(origin: str, what: str) -> str:

@@ -18,13 +18,16 @@ from silva.optimize.runs import Run, runs
 from silva.physical.context import Context
 from silva.physical.lower import Lowering, WeightsOf
 from silva.physical.stage import Result
-from silva.physical.twins import segments, with_written
+from silva.physical.twins import with_written
 from silva.plan.fingerprint import digest, fingerprint
 from silva.plan.node import Cache, Filter, Node, option, transform
-from silva.planning.check import Check, Verdict, Witness, Witnesses
-from silva.planning.choose import Choice, Room, choose
+from silva.planning.check import Verdict
+from silva.planning.checking import Checking
+from silva.planning.choose import Choice, choose
 from silva.planning.compare import Difference
+from silva.planning.gains import CacheGain, Epochs
 from silva.planning.measured import Measured, from_book, from_lanes, write_down
+from silva.planning.units import Room
 from silva.profile.book import Book
 from silva.run.lane import Lane
 
@@ -90,6 +93,7 @@ class Planner:
         """Close rewrites that a state was saved without."""
         self._looks: list[float] = []
         self._pace = _Pace(0.0, 0, None)
+        self._work = Epochs(lanes, workers)
         self._plan()
 
     def _plan(self) -> None:
@@ -102,9 +106,9 @@ class Planner:
         self._suspects = [rule.name for rule in applied if rule.exact]
         self.close = tuple(sorted(rule.name for rule in applied if not rule.exact))
         """Rewrites in use that do not keep every bit."""
-        self._witnesses: Witnesses | None = Witnesses() if applied else None
-        self._watched: frozenset[str] | None = None
-        self._check: Check | None = None
+        self.checking = Checking(
+            self._suspects, self.close, self._plan_without, beside=self._workers > 0
+        )
         base = self._optimized(frozenset(self._suspects))[0] if self._suspects else full
         self._begin(base)
         self._looks = list(_LOOKS) if self._optimizes and self._may_choose() else []
@@ -164,7 +168,12 @@ class Planner:
 
     def _lower(self, plan: Node) -> Any:
         variant = f"-{digest(self.close)[:8]}" if self.close else ""
-        return Lowering(self._weights_of, frugal=self._optimizes, variant=variant).lower(plan)
+        return Lowering(
+            self._weights_of,
+            frugal=self._optimizes,
+            variant=variant,
+            may_cut=self._optimizes and "cut" not in self._disabled,
+        ).lower(plan)
 
     def forget(self) -> None:
         """The plan must be lowered again."""
@@ -175,7 +184,7 @@ class Planner:
     @property
     def settled(self) -> bool:
         """Nothing more will change."""
-        pending = self._looks or self._witnesses is not None or self._check is not None
+        pending = self._looks or self.checking.pending
         return not pending and (not self._is_reordered or bool(self.rejected))
 
     @property
@@ -189,8 +198,7 @@ class Planner:
     @property
     def unchecked(self) -> frozenset[str]:
         """Rules and laws that are not used yet: the check of them is still to come."""
-        waits = self._witnesses is not None or self._check is not None
-        return frozenset(self._suspects) if waits else frozenset()
+        return frozenset(self._suspects) if self.checking.pending else frozenset()
 
     def _may_choose(self) -> bool:
         """Whether there is anything to choose."""
@@ -199,8 +207,23 @@ class Planner:
         orders = "order" not in self._disabled and any(map(_has_orders, self._runs))
         return caches or orders
 
-    def start(self, epoch: int) -> None:
-        """A loop begins: what earlier runs measured may be all that is needed."""
+    def start(self, epoch: int, whole: bool = True) -> None:
+        """A loop begins, at the start of an epoch or within: what earlier runs measured may be all
+        that is needed."""
+        self._first_choice(epoch)
+        self._work.begin(self.plan, whole)
+
+    def end(self, complete: bool) -> None:
+        """A loop has ended."""
+        self._work.end(self.plan, complete)
+        self.write_down()
+
+    @property
+    def cache_gain(self) -> CacheGain | None:
+        """What was expected of a cache, and what came of it."""
+        return self._work.gain(self.choices) if len(self._runs) == 1 else None
+
+    def _first_choice(self, epoch: int) -> None:
         if self._started or not self._looks:
             return
         self._started = True
@@ -211,7 +234,7 @@ class Planner:
 
     def due(self) -> bool:
         """Whether it is time to look at the plan again."""
-        if self._check is not None and self._check.verdict is not None:
+        if self.checking.verdict is not None:
             return True
         if self._looks and self._busy() >= self._looks[0]:
             return True
@@ -227,8 +250,9 @@ class Planner:
         self._looks = [at for at in self._looks if at > spent]
         self._collect()
         self._judge()
-        if self._check is not None and self._check.verdict is not None:
-            self._conclude(self._check.verdict)
+        verdict = self.checking.take_verdict()
+        if verdict is not None:
+            self._conclude(verdict)
         self._choose(epoch)
         return self.plan != plan
 
@@ -236,45 +260,15 @@ class Planner:
 
     def note(self, node: Any, payload: Any, context: Context, results: list[Result]) -> bool:
         """Sees a block of the run; whether more are wanted."""
-        witnesses = self._witnesses
-        if witnesses is None:
+        if not self.checking.pending:
             return False
-        if self._watched is None:
-            self._watched = self._changed_stages()
-        usable = not any(r.failures or r.seeded or r.moved or r.again for r in results)
-        if node.name in self._watched and usable and witnesses.wants(node.name):
-            witnesses.note(Witness.of(node.name, node.stage, payload, context))
-        if not self._watched or witnesses.enough_of(sorted(self._watched)):
-            self._begin_check(witnesses.kept)
-            return False
-        return True
-
-    def _changed_stages(self) -> frozenset[str]:
-        """The stages that rewrites which rest on numbers have changed."""
-        others = [frozenset(), frozenset([*self._suspects, *self.close])]
-        now = {s.name: s.stage.steps for s in segments(self.physical())}
-        return frozenset(
-            s.name
-            for without in others
-            for s in segments(self._plan_without(without))
-            if s.stage.steps != now.get(s.name)
-        )
+        return self.checking.note(self.physical(), node, payload, context, results)
 
     def _plan_without(self, names: frozenset[str]) -> Any:
         return self._lower(self._optimized(names)[0])
 
-    def _begin_check(self, kept: list[Witness]) -> None:
-        """Beside the loop; on its own thread where nothing is to run beside it."""
-        self._witnesses = None
-        self._check = Check(kept, self._suspects, self.close, self._plan_without)
-        if self._workers:
-            self._check.start()
-        else:
-            self._check.run()
-
     def _conclude(self, verdict: Verdict) -> None:
         """Uses what has passed."""
-        self._check = None
         self.refuted, self.apart = verdict.refuted, verdict.apart
         base, outcomes = self._optimized(frozenset(self.refuted))
         self.outcomes = [
@@ -303,6 +297,7 @@ class Planner:
             reorders="order" not in self._disabled and not self._fails(),
         )
         self.choices = chosen.choices
+        self._work.promise(chosen.plan, chosen.choices)
         if chosen.plan != self.plan:
             busy, rows = self._busy(), self._rows()
             self._pace = _Pace(busy, rows, self._pace.so_far(busy, rows))

@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 from silva.profile.costs import Cost
+from silva.profile.line import Line
 
 _MOST_FILES = 4096
 _WEIGHT_ROWS = 10_000
@@ -55,6 +56,8 @@ class Book:
                     str(name): (float(seconds), int(rows), int(nbytes))
                     for name, (seconds, rows, nbytes) in data["operators"].items()
                 },
+                by_size=Line(*map(float, data["by_size"])),
+                grows=Line(*map(float, data["grows"])),
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
@@ -69,6 +72,8 @@ class Book:
             "cpu": cost.cpu * share,
             "columns": {name: round(n * share) for name, n in cost.columns.items()},
             "operators": cost.operators,
+            "by_size": cost.by_size.scaled(share),
+            "grows": cost.grows.scaled(share),
         }
         with contextlib.suppress(OSError):
             self._write(self._path(key), json.dumps(data))

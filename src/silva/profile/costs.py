@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from silva.operators.meter import Metered
+from silva.profile.line import Line
+
+_WATCHED_SECONDS = 0.004
+"""Python's lock changes hands every 5 ms: in less, nothing was seen."""
 
 
 class StepUse(NamedTuple):
@@ -19,6 +24,12 @@ class StepUse(NamedTuple):
     """What it wrote: names and bytes."""
     operators: Metered | None = None
     """Of an expression: seconds and rows of each operator, as far as it was metered."""
+    began: float = 0.0
+    """On the clock of the process that ran it."""
+    bytes_in: int = 0
+    """Of the columns that it read."""
+    objects: tuple[str, ...] = ()
+    """Of the columns it wrote, those that hold Python objects."""
 
 
 @dataclass
@@ -41,6 +52,16 @@ class Cost:
     blocks: int = 0
     squares: float = 0.0
     """Over all blocks, the sum of seconds² / rows: how much blocks differ from each other."""
+    objects: frozenset[str] = frozenset()
+    """Columns that were seen to hold Python objects."""
+    watched: float = 0.0
+    """Seconds in which somebody looked who holds Python's lock."""
+    locked: float = 0.0
+    """Of these, how long it was held."""
+    by_size: Line = field(default_factory=Line)
+    """Seconds, by the bytes of the columns that it reads."""
+    grows: Line = field(default_factory=Line)
+    """Bytes written, by the same."""
 
     def add(self, use: StepUse) -> None:
         self.blocks += 1
@@ -51,12 +72,43 @@ class Cost:
         self.cpu += use.cpu
         for name, nbytes in use.columns:
             self.columns[name] = self.columns.get(name, 0) + nbytes
+        self.objects |= frozenset(use.objects)
+        written = sum(nbytes for _, nbytes in use.columns)
+        self.by_size = self.by_size.seen(use.rows_in, use.bytes_in, use.seconds)
+        self.grows = self.grows.seen(use.rows_in, use.bytes_in, written)
         for name, (seconds, rows, nbytes) in (use.operators or {}).items():
             spent, count, size = self.operators.get(name, (0.0, 0, 0))
             self.operators[name] = (spent + seconds, count + rows, size + nbytes)
 
     def copy(self) -> Cost:
         return replace(self, columns=dict(self.columns), operators=dict(self.operators))
+
+    def resized(self, size: float, others: Iterable[Cost] = ()) -> Cost:
+        """What the step would take for rows of which it reads `size` bytes, by this cost and by
+        others of the same step.
+
+        >>> cost = Cost()
+        >>> cost.add(StepUse(1.0, 1.0, 10, 10, (("y", 40_000),), bytes_in=20_000))
+        >>> large = cost.resized(20_000)  # ten times as large
+        >>> large.seconds_a_row, large.bytes_a_row("y")
+        (1.0, 40000.0)
+        """
+        took, made = self.by_size, self.grows
+        for other in others:
+            took, made = took + other.by_size, made + other.grows
+        slower = took.at(size) / self.seconds_a_row if self.seconds_a_row else 1.0
+        written = sum(self.columns.values())
+        larger = made.at(size) * self.rows / written if written else 1.0
+        return replace(
+            self,
+            seconds=self.seconds * slower,
+            cpu=self.cpu * slower,
+            columns={name: round(nbytes * larger) for name, nbytes in self.columns.items()},
+            operators={
+                name: (seconds * slower, rows, round(nbytes * larger))
+                for name, (seconds, rows, nbytes) in self.operators.items()
+            },
+        )
 
     @property
     def seconds_a_row(self) -> float:
@@ -66,6 +118,11 @@ class Cost:
     @property
     def cpu_a_row(self) -> float:
         return self.cpu / self.rows if self.rows else 0.0
+
+    @property
+    def lock_share(self) -> float | None:
+        """Of its time, what is spent holding Python's lock; None where nobody looked for long."""
+        return self.locked / self.watched if self.watched >= _WATCHED_SECONDS else None
 
     @property
     def uncertainty(self) -> float:

@@ -24,6 +24,8 @@ class GilProbe:
         self.seconds = 0.0
         self._waited = 0.0
         self._watched = 0.0
+        self._spans: list[tuple[float, float, bool]] = []
+        """(from, until, the lock was held), of the latest `with` block."""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -32,8 +34,20 @@ class GilProbe:
         """Share of the time that the lock was held, 0 to 1."""
         return min(self._waited / self._watched, 1.0) if self._watched else 1.0
 
+    def held(self, start: float, stop: float) -> tuple[float, float]:
+        """Between two moments of the latest `with` block: seconds that the lock was held, and
+        seconds in which anybody looked."""
+        held = watched = 0.0
+        for since, until, was_held in self._spans:
+            both = min(until, stop) - max(since, start)
+            if both > 0:
+                watched += both
+                held += both if was_held else 0.0
+        return held, watched
+
     def __enter__(self) -> GilProbe:
         self._stop.clear()
+        self._spans.clear()
         self._began = time.perf_counter()
         self._thread = threading.Thread(target=self._watch, name="silva-gil-probe", daemon=True)
         self._thread.start()
@@ -58,5 +72,7 @@ class GilProbe:
             if late > _SLACK:  # while it slept the lock may have been held or not: that is left out
                 self._waited += late
                 self._watched += late
+                self._spans.append((before + _NAP, before + _NAP + late, True))
             elif not self._stop.is_set():
                 self._watched += _NAP
+                self._spans.append((before, before + _NAP, False))

@@ -5,15 +5,28 @@ from __future__ import annotations
 import pickle
 import time
 
-from silva.columns import Block, Values
+import numpy as np
+
+from silva.columns import Block, Column, Values
 
 _TRIED = 32
+_SIMPLE = (np.ndarray, np.generic, bool, int, float, str, bytes, type(None))
+
+
+def holds_objects(column: Column) -> bool:
+    """Whether the rows of a column are lists, dicts or objects of the user's: they are slow to
+    travel, if they can.
+
+    >>> holds_objects(Values([["a", "b"]])), holds_objects(Values(["a"]))
+    (True, False)
+    """
+    first = column.items[:1] if isinstance(column, Values) else []
+    return bool(first) and not isinstance(first[0], _SIMPLE)
 
 
 def object_seconds(block: Block) -> float:
     """Seconds for a row, tried on a few of them. Arrays travel as they are, and cost nothing here.
 
-    >>> import numpy as np
     >>> words = Values([["a", "few", "words"]] * 9)
     >>> object_seconds(Block({"words": words}, np.arange(9, dtype=np.uint64))) > 0
     True

@@ -17,6 +17,8 @@ from silva.physical import plan as physical
 from silva.physical.call import Worker
 from silva.physical.context import Context
 from silva.physical.stage import Result
+from silva.run.cut_pool import CutPool
+from silva.run.cutting import ChosenCut
 from silva.run.flows.places import PlacesInput
 from silva.run.freed import keep_freed_memory
 from silva.run.lane import Lane
@@ -89,6 +91,8 @@ class Executor:
         self._process = os.getpid()
         self.sizes: Iterator[int] | None = None
         """Block sizes to use instead of the lanes' own choice: tests move block borders by it."""
+        self.cutting: Callable[[Lane], ChosenCut | None] | None = None
+        """Cuts to use instead of the lanes' own choice: tests cut stages anywhere by it."""
         self.keep: Callable[[Any, Any], None] | None = None
         """Is shown every input of every stage: who replays them keeps some."""
         self.witness: Callable[[Any, Any, Context, list[Result]], bool] | None = None
@@ -109,6 +113,7 @@ class Executor:
             lane = Lane(node.stage, node.name, self.backend, self.workers, budget)
             self.lanes[node.name] = lane
         lane.follow(node.stage)
+        lane.may_cut = isinstance(node, physical.Segment) and node.may_cut
         return lane
 
     def run(self, node: Any, source: Any, context: Context) -> Iterator[tuple[Any, list[Result]]]:
@@ -116,16 +121,24 @@ class Executor:
         lane = self.lane(node)
         lane.begin(source.left(), context.epoch & 0xFFFFFFFF, self.epochs)
         window: deque[tuple[Any, Task, Pool, int]] = deque()
-        ended = False
+        ended, failed = False, None
         closings = self._closings
         unordered = not self._ordered and isinstance(source, PlacesInput)
         wake = threading.Event() if unordered else None
-        beds = _Beds(lane.align)
+        beds = _Beds(lane.blocks.align)
         try:
             while True:
                 while not ended and self._admits(lane, window):
-                    wanted = next(self.sizes) if self.sizes else beds.fitting(lane.next_rows())
-                    found = source.next(wanted)
+                    wanted = (
+                        next(self.sizes) if self.sizes else beds.fitting(lane.blocks.next_rows())
+                    )
+                    try:
+                        found = source.next(wanted)
+                    except Exception as error:
+                        if not window:
+                            raise
+                        ended, failed = True, error  # after the rows before it
+                        break
                     if found is None:
                         ended = True
                         self.endings += 1
@@ -139,6 +152,8 @@ class Executor:
                     pool = self._pool(lane)
                     pool.submit(task)
                     window.append((trail, task, pool, len(payload)))
+                if not window and failed is not None:
+                    raise failed
                 if not window:
                     return
                 waiting = sum(t.finished.is_set() for _, t, _, _ in window)
@@ -159,20 +174,21 @@ class Executor:
                 given = monotonic()
                 self._adjust(lane, given)
                 yield trail, results
-                lane.returned(given, starting=isinstance(pool, ProcessPool) and not pool.ready)
+                lane.returned(given, starting=not pool.ready)
         finally:
             for _, task, _, _ in window:
-                task.cancelled = True
+                task.cancel()
 
     def _adjust(self, lane: Lane, now: float) -> None:
         """Uses as many workers as the trainer's demand needs; stages on one pool share them."""
         if lane.backend == "inline" or lane.workers < 2:
             return
         lane.width.look(now, lane.stats.starved, lane.stats.busy)
-        pool = self._pools.get(lane.backend)
-        if pool is not None:
-            sharing = [other for other in self.lanes.values() if other.backend == lane.backend]
-            pool.use(min(pool.width, sum(other.width.now for other in sharing)))
+        for backend in lane.backends:
+            pool = self._pools.get(backend)
+            if pool is not None:
+                sharing = [other for other in self.lanes.values() if backend in other.backends]
+                pool.use(min(pool.width, sum(other.width.now for other in sharing)))
 
     def _admits(self, lane: Lane, window: deque[tuple[Any, Task, Pool, int]]) -> bool:
         done, running, rows = 0, 0, 0
@@ -182,18 +198,28 @@ class Executor:
                 done += sum(result.block.nbytes for result in task.results)
             else:
                 running += count
-        return lane.admits(len(window), rows, done, running)
+        width = 0 if lane.backend == "inline" else lane.width.now
+        return lane.blocks.admits(len(window), rows, done, running, width, lane.width.ahead)
 
     def _pool(self, lane: Lane) -> Pool:
-        if lane.backend == "inline":
+        """Where the next task of a stage goes."""
+        whole = self._pool_of(lane.backend)
+        chosen = lane.cutting.chosen if self.cutting is None else self.cutting(lane)
+        if chosen is None:
+            return whole
+        first, second = map(self._pool_of, chosen.backends)
+        return CutPool(chosen.cut, first, second, whole)
+
+    def _pool_of(self, backend: Backend) -> Pool:
+        if backend == "inline":
             return self._inline
         if self._process != os.getpid():  # in a forked child: those workers are the parent's
             self._process, self._pools = os.getpid(), {}
-        if lane.backend not in self._pools:
+        if backend not in self._pools:
             keep_freed_memory()
-            kind = ThreadPool if lane.backend == "threads" else ProcessPool
-            self._pools[lane.backend] = kind(max(self.workers, 1))
-        return self._pools[lane.backend]
+            kind = ThreadPool if backend == "threads" else ProcessPool
+            self._pools[backend] = kind(max(self.workers, 1))
+        return self._pools[backend]
 
     def _bring_forward(
         self, lane: Lane, window: deque[tuple[Any, Task, Pool, int]], wake: threading.Event
@@ -217,8 +243,8 @@ class Executor:
             with lane.watch() or contextlib.nullcontext():
                 pool.wait(task, lambda waited: None)
         else:
-            if isinstance(pool, ProcessPool) and self._may_help(lane, pool) and pool.claim(task):
-                task.finish(execute(task.stage, task.payload, task.context, self._here))
+            if lane.forced is None:  # never where processes were asked for: a step that crashes
+                pool.help(task, self._here)  # must not take the trainer with it
             pool.wait(task, lambda waited: self._check(lane, task, pool, waited, closings))
             lane.stats.starved += monotonic() - began
         if task.error is not None:
@@ -227,11 +253,6 @@ class Executor:
         if any(result.moved for result in task.results):
             return self._seeded(lane, task)
         return task.results
-
-    def _may_help(self, lane: Lane, pool: ProcessPool) -> bool:
-        """While workers start, the consumer does the first blocks; never where processes were
-        asked for, since a step that crashes must not take the trainer with it."""
-        return lane.forced is None and not pool.ready
 
     def _seeded(self, lane: Lane, task: Task) -> list[Result]:
         """A global generator moved while a thread ran the stage: by the stage, or by the trainer.
@@ -249,11 +270,10 @@ class Executor:
             raise LoaderError("the loader was closed while it was being read")
         stats = lane.stats
         usual = stats.busy / stats.blocks if stats.blocks else 0.0
-        if isinstance(pool, ProcessPool):
-            ran = 0.0 if task.started is None else monotonic() - task.started
-            if max(waited, ran) > max(self.slow_seconds, self.slow_times * usual):
-                pool.race(task)
-        starting = isinstance(pool, ProcessPool) and not pool.ready
+        ran = 0.0 if task.started is None else monotonic() - task.started
+        if max(waited, ran) > max(self.slow_seconds, self.slow_times * usual):
+            pool.race(task)
+        starting = not pool.ready
         if starting:
             self._ready_at = monotonic()
         waited = waited if starting else min(waited, monotonic() - self._ready_at)

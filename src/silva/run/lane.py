@@ -1,8 +1,8 @@
-"""How one stage is run at the moment: how large its blocks are, how many in flight, and where."""
+"""How one stage is run at the moment: what its rows cost, and where it runs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from time import monotonic
 
 from silva.io.source import runs_user_code
@@ -14,66 +14,21 @@ from silva.profile.costs import Cost
 from silva.profile.gil import GilProbe
 from silva.profile.machine import Machine
 from silva.profile.objects import object_seconds
+from silva.run.blocks import Blocks
+from silva.run.cutting import OPERATORS_SHARE, Cutting
 from silva.run.forecast import Counters, Forecasts
+from silva.run.lane_stats import LaneStats
+from silva.run.trial import Trial
 from silva.run.width import Width
 
-_BLOCK_SECONDS = 0.05
-"""Long enough to hide what a block costs to hand over, short enough to start and stop quickly."""
-_BLOCK_BYTES = 8 << 20
-_MOST_ROWS = 1 << 17
-_MOST_PYTHON_ROWS = 1 << 13
-"""Lists of more Python objects than this fall out of the CPU's cache."""
-_MOST_BLOCKS = 256
-"""In flight at once: each look at the window takes time."""
-_FIRST_BLOCKS = 16
-"""By then blocks have found their size."""
-_TRIAL_SECONDS = 1.5
-"""On workers, before what they do is compared with what the consumer did alone."""
-_WORTH_WORKERS = 1.05
-_MOSTLY = 0.5
-"""Of its time that the consumer waits: then it is the stage, and nothing else, that limits."""
 _NEW_BLOCKS = 5
 """By then what was measured is about the steps as they are, and not as they were."""
-_FIRST_ROWS = 4
 _ENOUGH_SECONDS = 0.04
 """Time to watch a stage before deciding where it runs."""
 _ENOUGH_KNOWN_SECONDS = 0.002
 """The same without functions of the user's: who holds the lock is known, only the cost is not."""
 _WATCHED_SECONDS = 0.004
 """Python's lock changes hands every 5 ms: in less, a probe sees little."""
-_OPERATORS_SHARE = 0.1
-"""Of a built-in operator's time, what is spent holding Python's lock."""
-
-
-@dataclass
-class LaneStats:
-    """Counters of a stage, from the start of the loader."""
-
-    blocks: int = 0
-    rows_in: int = 0
-    rows_out: int = 0
-    bytes_out: int = 0
-    busy: float = 0.0
-    """Seconds that workers spent in the stage."""
-    cpu: float = 0.0
-    elapsed: float = 0.0
-    """Seconds that the stage was being read, the consumer's own time included."""
-    starved: float = 0.0
-    """Seconds that the consumer waited for the stage."""
-    blocked: int = 0
-    """Times that the stage could not go ahead because its share of memory was full."""
-    most_bytes: int = 0
-    """The most bytes of finished blocks that were ever waiting for the consumer."""
-    queue_fill: float = 0.0
-    """Blocks done and waiting when the consumer came, on average."""
-    followed: int = 0
-    """Blocks since the stage became what it is."""
-    again: int = 0
-    """Of these, blocks that were done again in the order written, because a row failed."""
-    steps: list[Cost] = field(default_factory=list)
-    """What reading took, and then each step."""
-    late: Cost = field(default_factory=Cost)
-    """What reading took of columns that were left until after a filter."""
 
 
 class Lane:
@@ -89,16 +44,15 @@ class Lane:
         self.workers = workers
         self.width = Width(max(workers, 1))
         """Of the workers, how many are used."""
-        self.budget = budget
-        self.align = 1
         self.rows_left: int | None = None
         self.later_rows = 0
         """Rows of epochs to come, as far as can be told."""
         self.stats = LaneStats()
+        self.blocks = Blocks(
+            self.stats, budget, _calls_python(stage), alone=self.backend == "inline"
+        )
         self.probe = GilProbe() if _has_functions(stage) else None
         """Watches the lock while functions run; of built-in operators it is known."""
-        self.need_rows = 0
-        """Rows that the consumer takes at once; a window should hold two such helpings."""
         self.consumer_seconds = 0.0
         """Time that the consumer spent between two blocks: work that a worker could overlap with.
         """
@@ -111,66 +65,58 @@ class Lane:
         self._at = monotonic()
         self._seconds_per_row = 0.0
         self._cpu_per_row = 0.0
-        self._bytes_per_row = 0.0
         self._handed = 0.0
         """Bytes that a worker elsewhere would be sent or send back."""
         self._objects = 0.0
         """Seconds a row takes to be written down and read again, where it holds Python objects."""
         self._warm_since = Counters(0, 0.0, 0.0, 0.0, 0.0, 0)
-        self._workers_since = self._warm_since
-        self._before: float | None = None
-        """Rows a second without workers, until it is clear that they help."""
-        self._cold = 0.0
-        """Seconds that the first block took."""
-        # several blocks go ahead at once on workers, before anything is known of a row's size
-        self._rows = 1 if self.backend != "inline" else _FIRST_ROWS
+        self._trial: Trial | None = None
+        """On workers, until it is clear that they help."""
+        self._tried = False
+        """Where the stage is fastest was measured."""
         self._seeded = False
-        self._most_rows = _MOST_PYTHON_ROWS if _calls_python(stage) else _MOST_ROWS
+        self._watching: GilProbe | None = None
+        """The probe, if it watched the block that is done next."""
+        self.may_cut = False
+        self.cutting = Cutting()
+        """Whether the stage is better off as two."""
+
+    @property
+    def backends(self) -> tuple[Backend, ...]:
+        """Where its parts run."""
+        chosen = self.cutting.chosen
+        return (self.backend,) if chosen is None else chosen.backends
 
     def follow(self, stage: Runs) -> None:
         """The stage has become another: what was measured of its steps is not about these."""
         if stage.label != self.stage.label:
             self.earlier = self.average() if self.stats.steps else None
-            self.stats.steps, self.stats.late = [], Cost()
             self.stats.followed = self.stats.again = 0
             self.forecasts.forget(not_before=self.stats.blocks + _NEW_BLOCKS)
             self.alone = None
+            self.cutting.forget(self.stage, self.stats.steps)
+            self.stats.steps, self.stats.late = [], Cost()
+            self._measure_again()
         self.stage = stage
+
+    def _measure_again(self) -> None:
+        """Where the stage runs is open, and what it costs there unknown."""
+        if self.forced is not None or not self.workers:
+            return
+        self.backend, self.reason, self.decided = "inline", "measuring", False
+        self._trial, self._tried = None, False
+        self._warm_since = self.counters
+        if self.probe is not None:
+            self.probe = GilProbe()
 
     @property
     def reads(self) -> bool:
         """Its workers read their rows themselves."""
         return getattr(self.stage, "read", None) is not None
 
-    def next_rows(self) -> int:
-        """Rows of the next block."""
-        rows = self._rows
-        if self.align > 1 and rows >= self.align:
-            rows -= rows % self.align
-        elif self.align > 1 and rows * 4 >= self.align:
-            rows = self.align
-        return max(rows, 1)
-
-    def admits(self, blocks: int, rows: int, done_bytes: int, running_rows: int) -> bool:
-        """Whether one more block may go ahead, with so many in flight or waiting."""
-        self.stats.most_bytes = max(self.stats.most_bytes, done_bytes)
-        if blocks == 0:
-            return True  # the head of the order always may
-        if self.backend == "inline":
-            return False
-        expected = done_bytes + (running_rows + self.next_rows()) * self._bytes_per_row
-        if expected > self.budget:
-            self.stats.blocked += 1
-            return False
-        width = self.width.now
-        if blocks < 2 * width + 1:
-            return True
-        if self.stats.blocks < _FIRST_BLOCKS or blocks >= _MOST_BLOCKS:
-            return False  # blocks are small as long as little is known: no need for many
-        return rows < 2 * self.need_rows + width * self.next_rows()
-
     def learn(self, result: Result, rows_in: int) -> None:
         """Takes note of a finished block."""
+        watched, self._watching = self._watching, None
         self._tick()
         stats, block = self.stats, result.block
         nbytes = block.nbytes
@@ -185,7 +131,6 @@ class Lane:
         stats.again += result.again
         self._seeded = self._seeded or result.seeded is not None
         if stats.blocks == 1:
-            self._cold = result.seconds
             self._warm_since = self.counters
         elif stats.blocks == 2 and result.uses:
             stats.steps, stats.late = [], Cost()  # in the first block, libraries were imported
@@ -193,24 +138,20 @@ class Lane:
             stats.steps = [Cost() for _ in result.uses]
         for cost, use in zip(stats.steps, result.uses, strict=False):
             cost.add(use)
+            if watched is not None:
+                held, looked = watched.held(use.began, use.began + use.seconds)
+                cost.locked, cost.watched = cost.locked + held, cost.watched + looked
         if result.late is not None:
             stats.late.add(result.late)
         if rows_in == 0:
             return
         if not self.decided and self.probe is not None:
             self._objects = object_seconds(block) * len(block) / rows_in
-        weight = 0.5 if stats.blocks > 2 else 1.0
+        weight = 0.5 if min(stats.blocks, stats.followed + 1) > 2 else 1.0
         self._seconds_per_row += weight * (result.seconds / rows_in - self._seconds_per_row)
         self._cpu_per_row += weight * (result.cpu / rows_in - self._cpu_per_row)
-        per_row = max(nbytes, result.bytes_in) / rows_in
-        self._bytes_per_row = max(
-            per_row, self._bytes_per_row + weight * (per_row - self._bytes_per_row)
-        )
-        if stats.blocks == 1:
-            return
-        by_time = _BLOCK_SECONDS / max(self._seconds_per_row, 1e-9)
-        by_bytes = min(_BLOCK_BYTES, self.budget // 8) / max(self._bytes_per_row, 1e-9)
-        self._rows = max(1, int(min(by_time, by_bytes, self._most_rows, self._rows * 4)))
+        nbytes_a_row = max(nbytes, result.bytes_in) / rows_in
+        self.blocks.learn(self._seconds_per_row, nbytes_a_row, weight)
 
     def begin(self, rows: int | None, epoch: int, epochs: int | None) -> None:
         """An epoch begins: what was too little for a worker before may be enough by now. Where
@@ -219,7 +160,7 @@ class Lane:
         self._at = monotonic()
         more = epoch if epochs is None else max(epochs - epoch - 1, 0)
         self.later_rows = more * (rows or 0)
-        if self.forced is None and self.backend == "inline" and self.workers:
+        if self.forced is None and self.backend == "inline" and self.workers and not self._tried:
             self.decided = False
 
     def watch(self) -> GilProbe | None:
@@ -227,8 +168,9 @@ class Lane:
         because a decision is."""
         if self.decided or self.probe is None or not self.stats.blocks:
             return None
-        long = self._rows * self._seconds_per_row > _WATCHED_SECONDS
-        return self.probe if long or self._warm > _ENOUGH_SECONDS / 2 else None
+        long = self.blocks.rows * self._seconds_per_row > _WATCHED_SECONDS
+        self._watching = self.probe if long or self._warm > _ENOUGH_SECONDS / 2 else None
+        return self._watching
 
     def decide(self) -> None:
         """Chooses the backend once enough was seen, by what the stage costs and who holds the
@@ -237,13 +179,15 @@ class Lane:
         if self._warm < enough:
             return
         self._choose()
-        self._retreat()
+        self._judge()
+        self._consider_cut()
         self._predict()
 
     @property
     def _warm(self) -> float:
-        """Seconds of work after the first block, in which libraries are imported."""
-        return self.stats.busy - self._cold
+        """Seconds of work since the first block, in which libraries are imported, or since the
+        stage has changed."""
+        return self.stats.busy - self._warm_since.busy
 
     def _choose(self) -> None:
         if self.decided:
@@ -261,28 +205,55 @@ class Lane:
             shares_generators=self._seeded,
         )
         self.alone = load
-        if place.backend != "inline" and self.backend == "inline":
-            self._before = self.counters.pace(self._warm_since)
-            self._workers_since = self.counters
+        pace = self.counters.pace(self._warm_since)
+        if place.speeds and self.backend == "inline" and pace is not None:
+            promised = {backend: pace * speed for backend, speed in place.speeds}
+            self._trial = Trial(pace, promised, self.counters)
         self.move(place.backend, place.reason)
 
-    def _retreat(self) -> None:
-        """Back to the consumer's thread, where workers turn out not to be worth it."""
-        now = self.counters
-        if self._before is None or now.elapsed - self._workers_since.elapsed < _TRIAL_SECONDS:
+    def _judge(self) -> None:
+        """To where the stage is fastest, once it turns out that it is not where it was put."""
+        trial = self._trial
+        if trial is None:
             return
-        since, before, self._before = self._workers_since, self._before, None
-        pace = now.pace(since)
-        limits = now.starved - since.starved > _MOSTLY * (now.elapsed - since.elapsed)
-        if limits and pace is not None and pace < _WORTH_WORKERS * before:
-            seen = f"{pace:,.0f} rows/s on {self.backend}, {before:,.0f} without"
-            self.move("inline", f"workers did not help: {seen}")
+        best = trial.judge(self.backend, self.counters)
+        if not trial.open:
+            self._trial, self._tried = None, True
+        if best is not None and best != self.backend:
+            self.move(best, f"as measured: {trial.told()}")
 
     def move(self, backend: Backend, reason: str) -> None:
         """From now on the stage runs elsewhere: what was predicted is not about that place."""
-        if backend != self.backend:
+        if backend != self.backend or self.cutting.chosen is not None:
             self.forecasts.forget()
+        self.cutting.give_up()
         self.backend, self.reason = backend, reason
+
+    def _consider_cut(self) -> None:
+        """Cuts the stage in two where that should pay, once it has run in one piece for a while;
+        and puts it together again where it did not."""
+        cutting, now = self.cutting, self.counters
+        may = self.may_cut and self.forced is None and self.backend != "inline"
+        if not may or self._seeded or self._trial is not None:
+            return
+        if cutting.due(self.stats.followed):
+            share = None if self.probe is None else self.probe.share
+            rows = self.stats.rows_in
+            left = float("inf") if self.rows_left is None else self.rows_left + self.later_rows
+            cutting.consider(
+                self.stage,
+                self.stats,
+                self.load(),
+                lock_share=share,
+                workers=self.workers,
+                cores=Machine.here().cpus,
+                consumer=self.consumer_seconds / max(rows, 1),
+                block_rows=self.blocks.next_rows(),
+                left=left,
+                since=now,
+            )
+        if cutting.looked(now):
+            self.forecasts.forget(not_before=self.stats.blocks + _NEW_BLOCKS)
 
     def _predict(self) -> None:
         """Says now how fast the stage will be, to be judged later."""
@@ -292,7 +263,10 @@ class Lane:
             self.forecasts.forget()
         lock_known = self.probe is None or self.probe.seconds or self.backend != "threads"
         if self.decided and lock_known and self.forecasts.due(self.counters):
-            prediction = predict(self.average(), self.backend, width, Machine.here().cpus)
+            cores = Machine.here().cpus
+            prediction = self.cutting.prediction(self.stats, width, cores) or predict(
+                self.average(), self.backend, width, cores
+            )
             self.forecasts.add(prediction, self.backend, width, self.counters)
 
     @property
@@ -308,7 +282,9 @@ class Lane:
         self.consumer_seconds += monotonic() - given
         self._tick()
         if starting:
-            self._workers_since = self.counters
+            self.cutting.since = self.counters
+            if self._trial is not None:
+                self._trial.since = self.counters
         self.forecasts.learn(self.counters, starting)
 
     def _tick(self) -> None:
@@ -318,7 +294,7 @@ class Lane:
 
     def load(self) -> Load:
         """What a row costs, as far as it was seen."""
-        share = _OPERATORS_SHARE if self.probe is None else self.probe.share
+        share = OPERATORS_SHARE if self.probe is None else self.probe.share
         handed_on = self._handed / max(self.stats.rows_in, 1)
         return Load(self._seconds_per_row, self._cpu_per_row, share, handed_on, self._objects)
 

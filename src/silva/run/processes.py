@@ -26,10 +26,11 @@ from typing import Any
 import psutil
 
 from silva.errors import SilvaError, WorkerError
+from silva.physical.call import Worker
 from silva.physical.stage import Runs
 from silva.run.channel import Channel
 from silva.run.pickling import functions_of, pickle_stage
-from silva.run.task import Task
+from silva.run.task import Task, execute
 from silva.run.threads import PAUSE, check_owner, join_all
 
 ATTEMPTS = 3
@@ -92,13 +93,15 @@ class ProcessPool:
             self._stages[number] = (stage, pickle_stage(stage))
         return number, self._stages[number][1]
 
-    def claim(self, task: Task) -> bool:
-        """Takes a task back that no worker has started, to do it here."""
+    def help(self, task: Task, worker: Worker) -> None:
+        """While the workers start, a task that none of them has is done here."""
+        if self.ready:
+            return
         with self._changed:
-            if task in self._tasks:
-                self._tasks.remove(task)
-                return True
-        return False
+            if task not in self._tasks:
+                return
+            self._tasks.remove(task)
+        task.finish(execute(task.stage, task.payload, task.context, worker))
 
     def race(self, task: Task) -> None:
         """Gives a task that is slow to a second worker; the first result counts."""

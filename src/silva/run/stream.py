@@ -112,10 +112,10 @@ class Stream:
     def _hint(self, plan: Any, share: int) -> None:
         """Tells the stage below how many rows a batch takes of it."""
         if isinstance(plan, physical.Segment):
-            lane = self._executor.lane(plan)
-            lane.need_rows = share
+            blocks = self._executor.lane(plan).blocks
+            blocks.need_rows = share
             if plan.stage.one_to_one:
-                lane.align = share
+                blocks.align = share
 
     def _share(self, spec: logical.Batch) -> int:
         """Rows of a batch that each shard gives."""

@@ -21,8 +21,8 @@ class Task:
     """A stage, its input, and in time its results: one, or several that follow each other."""
 
     __slots__ = (
-        "_lock", "attempts", "cancelled", "context", "error", "finished", "payload", "results",
-        "runs", "spot", "stage", "started", "wake",
+        "_lock", "attempts", "cancelled", "context", "done", "error", "finished", "parts",
+        "payload", "results", "runs", "spot", "stage", "started", "then", "wake",
     )  # fmt: skip
 
     def __init__(self, stage: Runs, payload: Any, context: Context) -> None:
@@ -31,6 +31,7 @@ class Task:
         self.context = context
         self.results: list[Result] | None = None
         self.error: BaseException | None = None
+        self.done = False
         self.finished = threading.Event()
         self.spot: Spot | None = None
         """Where its rows lie in a batch, where that is known."""
@@ -43,14 +44,27 @@ class Task:
         self.started: float | None = None
         self.runs = 0
         """How many workers have it now; two when a slow one is raced."""
+        self.then: Callable[[], None] | None = None
+        """Called once it is finished, by who finished it."""
+        self.parts: list[tuple[Task, Pool]] = []
+        """What it is being done by, where its stage is cut in two."""
+
+    def cancel(self) -> None:
+        """Nobody wants it any more."""
+        self.cancelled = True
+        for part, _ in self.parts:
+            part.cancelled = True
 
     def finish(self, results: list[Result] | None, error: BaseException | None = None) -> None:
         """Sets the outcome, unless another worker was first."""
         with self._lock:
-            if self.finished.is_set():
+            if self.done:
                 return
-            self.results, self.error = results, error
-            self.finished.set()
+            self.results, self.error, self.done = results, error, True
+        if self.then is not None:
+            then, self.then = self.then, None
+            then()  # before anybody is woken: what is to follow is then on its way
+        self.finished.set()
         if self.wake is not None:
             self.wake.set()
 
@@ -89,13 +103,24 @@ def _settled(result: Result, allocate: Allocate) -> Result:
 class Pool(Protocol):
     """Runs tasks somewhere."""
 
-    width: int
-    """Tasks that can run at once; 0 where they run when waited for."""
+    @property
+    def width(self) -> int:
+        """Tasks that can run at once; 0 where they run when waited for."""
+
+    @property
+    def ready(self) -> bool:
+        """Somebody is there to run them."""
 
     def submit(self, task: Task) -> None: ...
 
     def wait(self, task: Task, on_idle: Callable[[float], None]) -> None:
         """Returns once the task is finished; `on_idle(seconds waited)` is called now and then."""
+
+    def help(self, task: Task, worker: Worker) -> None:
+        """Does a task here and now, while nobody else is there to."""
+
+    def race(self, task: Task) -> None:
+        """Has a task that is slow done by somebody else as well, where that is possible."""
 
     def use(self, count: int) -> None:
         """Only so many workers take tasks from now on."""

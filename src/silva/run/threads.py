@@ -24,6 +24,7 @@ class InlinePool:
     """Runs a task on the consumer's own thread when its result is asked for: breakpoints work."""
 
     width = 0
+    ready = True
 
     def __init__(self) -> None:
         self._worker = Worker(shares_generators=False)
@@ -40,6 +41,12 @@ class InlinePool:
                 execute(task.stage, task.payload, task.context, self._worker, spot=task.spot)
             )
 
+    def help(self, task: Task, worker: Worker) -> None:
+        pass
+
+    def race(self, task: Task) -> None:
+        pass
+
     def stacks(self) -> str:
         return ""
 
@@ -49,6 +56,8 @@ class InlinePool:
 
 class ThreadPool:
     """Worker threads that take tasks in the order submitted."""
+
+    ready = True
 
     def __init__(self, width: int) -> None:
         self.width = width
@@ -75,6 +84,12 @@ class ThreadPool:
 
     def use(self, count: int) -> None:
         self._tasks.use(count)
+
+    def help(self, task: Task, worker: Worker) -> None:
+        pass
+
+    def race(self, task: Task) -> None:
+        pass
 
     def stacks(self) -> str:
         return thread_stacks(self._threads)

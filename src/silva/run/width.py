@@ -2,7 +2,9 @@
 
 Looked at every half second. Where the trainer waits, the stage gets more workers; where it does
 not, and fewer would do the work that was done, it gets one less. A number that proved too small is
-not tried again for a while, and each time for twice as long, so that the width settles.
+not tried again for a while, and each time for twice as long, so that the width settles. Where all
+workers are used and have time to spare, and the trainer waits all the same, the work comes
+unevenly: then more of it is done ahead.
 """
 
 from __future__ import annotations
@@ -14,6 +16,10 @@ _WAITS = 0.01
 """Share of its time that the trainer may wait."""
 _LOAD = 0.8
 """A worker fewer must still not be busier than this: work comes unevenly."""
+_BUSY = 0.97
+"""Of its time that a worker works: with less, it has time to spare."""
+_AHEAD, _MOST_AHEAD = 2, 8
+"""Blocks in flight for each worker."""
 _FIRST_PATIENCE = 8
 """Looks after which a number that was too small may be tried again."""
 
@@ -33,6 +39,8 @@ class Width:
 
     most: int
     now: int = field(init=False)
+    ahead: int = field(default=_AHEAD, init=False)
+    """Blocks in flight for each worker, as far as memory allows."""
     changes: int = field(default=0, init=False)
     _at: float | None = field(default=None, init=False)
     _waited: float = field(default=0.0, init=False)
@@ -64,6 +72,8 @@ class Width:
                 self._floor, self._looks = self.now + 1, 0
                 self._patience *= 2
                 self._change(max(self.now + 1, min(self.most, round(1.5 * self.now))))
+            elif load < _BUSY * self.now:
+                self.ahead = min(2 * self.ahead, _MOST_AHEAD)
             return
         if self._looks > self._patience:
             self._floor = 1

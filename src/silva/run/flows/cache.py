@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -30,11 +31,15 @@ def CacheFlow(node: physical.CacheRows, session: Session, open_flow: Any, state:
     segment = node.input
     inner = inner_state(segment, session, state)
     source = open_input(segment, session, open_flow, inner)
+    return SegmentFlow(segment, cached_session(node, session), source, state)
+
+
+def cached_session(node: physical.CacheRows, session: Session) -> CachedSession:
+    """A session that asks the store of a cache first."""
     store = session.executor.row_store(node)
-    cached = CachedSession(
+    return CachedSession(
         session.context, session.shards, session.shard, session.executor, session.failures, store
     )
-    return SegmentFlow(segment, cached, source, state)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +71,12 @@ class CachedSession(Session):
 
     def _whole(self, node: physical.Segment, run: Run, results: list[Result]) -> list[Result]:
         """The results for all rows of a run, given those for the missing ones."""
+        began = perf_counter()
+        made = self._joined(node, run, results)
+        self.executor.lane(node).stats.keeping += perf_counter() - began
+        return made
+
+    def _joined(self, node: physical.Segment, run: Run, results: list[Result]) -> list[Result]:
         computed = self._kept(run, run.missing, results)
         if len(run.missing) == len(run.keys):
             return results

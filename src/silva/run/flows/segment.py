@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,9 +32,13 @@ class SegmentTrail:
     """The input is a fixed chunk: it is done again as a whole, and what was given is dropped."""
     counts: tuple[int, int] | None
     """Rows failed and rows seen before this block, where they are counted."""
+    stop: int | None = None
+    """The input row that ends the stream by failing: no state is past it."""
 
     def after(self, row: int) -> State:
         result = self.result
+        if self.stop is not None and row >= 0 and not self.whole:
+            return self._before_stop(row, self.stop)
         if row >= len(result.block) - 1:
             return self._state(self.parent.after(result.size_in - 1), result.size_in)
         if row < 0:
@@ -46,6 +50,19 @@ class SegmentTrail:
             done = [int(part[row]) for part in result.subs]
             return self._state(self.parent.after(origin - 1), origin, done=done)
         return self._state(self.parent.after(origin), origin + 1)
+
+    def _before_stop(self, row: int, stop: int) -> State:
+        """After a row, where one that is still to come ends the stream: it does so again when the
+        state is loaded."""
+        result, following = self.result, stop
+        origin = row if result.origin is None else int(result.origin[row])
+        if row + 1 < len(result.block):
+            after = row + 1 if result.origin is None else int(result.origin[row + 1])
+            following = min(stop, after)
+        if result.subs and following == origin:
+            done = [int(part[row]) for part in result.subs]
+            return self._state(self.parent.after(origin - 1), origin, done=done)
+        return self._state(self.parent.after(following - 1), following)
 
     def _state(self, inner: State, seen: int, **more: Any) -> State:
         if not self.wraps:
@@ -107,7 +124,7 @@ class SegmentFlow:
         for failure in result.failures:
             stop = _rows_before(result, failure.row, failure.part)
             if stop > start and not failures.forgives(failure.row + 1):
-                yield _from(result.block, trail, start, stop)
+                yield _from(result.block, replace(trail, stop=failure.row), start, stop)
                 start = stop
             failures.handle(failure, failure.row + 1)
         if start < len(result.block):
@@ -157,8 +174,6 @@ def _rows_before(result: Result, row: int, part: int) -> int:
 
 def _without_done(result: Result, done: list[int]) -> Result:
     """Without the parts of the first input row that were handed out before the state was saved."""
-    from dataclasses import replace
-
     if result.origin is None:
         return result
     count = int(np.searchsorted(result.origin, 0, side="right"))

@@ -1,0 +1,78 @@
+"""Where a stage runs, put to the test: a prediction chooses the first place, what came of it the
+next.
+
+A prediction knows for how long Python's lock is held, but not what it costs that the lock changes
+hands: threads that make many short calls of native code can be slower together than one alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from silva.optimize.model import Backend
+from silva.run.forecast import Counters
+
+SECONDS = 1.5
+"""That a place is tried before what it does is compared."""
+MOSTLY = 0.5
+"""Of its time that the consumer waits: then it is the stage, and nothing else, that limits."""
+_EARLY_SECONDS = 0.4
+"""After so long a place that does not keep its promise is left."""
+_KEPT = 0.8
+"""Of what was promised: with more, the place is right."""
+_BETTER = 1.1
+"""What another place must promise, of what was seen, to be tried."""
+_WORTH_WORKERS = 1.05
+
+
+@dataclass
+class Trial:
+    """
+    >>> start = Counters(rows=0, elapsed=0.0, starved=0.0, busy=0.0, cpu=0.0, blocks=0)
+    >>> trial = Trial(alone=100.0, promised={"threads": 190.0, "processes": 170.0}, since=start)
+    >>> later = Counters(rows=50, elapsed=0.5, starved=0.4, busy=1.0, cpu=1.0, blocks=10)
+    >>> trial.judge("threads", later)  # no faster than one thread alone
+    'processes'
+    >>> trial.judge("processes", later._replace(rows=300, elapsed=2.1, starved=1.9)), trial.open
+    ('processes', False)
+    """
+
+    alone: float
+    """Rows a second on the consumer's own thread."""
+    promised: dict[Backend, float]
+    """Rows a second that workers would do, as predicted."""
+    since: Counters
+    """When the stage came where it is now, and its workers were ready."""
+    seen: dict[Backend, float] = field(init=False)
+    """Rows a second, measured."""
+    open: bool = True
+
+    def __post_init__(self) -> None:
+        self.seen = {"inline": self.alone}
+
+    def judge(self, backend: Backend, now: Counters) -> Backend | None:
+        """Where the stage should go on, being at `backend`; None as long as that is not clear."""
+        spent = now.elapsed - self.since.elapsed
+        pace = now.pace(self.since)
+        if not self.open or pace is None or spent < _EARLY_SECONDS:
+            return None
+        waits = now.starved - self.since.starved > MOSTLY * spent
+        kept = pace >= _KEPT * self.promised[backend]
+        if kept or not waits:
+            self.open = spent < SECONDS
+            return None if self.open else backend
+        self.seen[backend] = pace
+        fastest = max(self.seen, key=lambda place: self.seen[place])
+        best = self.seen[fastest]
+        hopeful = {b: p for b, p in self.promised.items() if b not in self.seen}
+        hopeful = {b: p for b, p in hopeful.items() if p > _BETTER * best}
+        if hopeful:
+            self.since = now
+            return max(hopeful, key=lambda place: hopeful[place])
+        self.open = False
+        return fastest if best > _WORTH_WORKERS * self.alone else "inline"
+
+    def told(self) -> str:
+        """What was seen, in words."""
+        names = {"inline": "without workers", "threads": "on threads", "processes": "on processes"}
+        return ", ".join(f"{pace:,.0f} rows/s {names[place]}" for place, pace in self.seen.items())
