@@ -25,7 +25,7 @@ from silva.run.cutting import ChosenCut
 
 ROWS = 100_000
 _SIZE = 512
-_ROUNDS = 5
+_ROUNDS = 3
 _WARM_BATCHES = 4
 
 

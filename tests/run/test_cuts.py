@@ -199,7 +199,13 @@ class Known:
         made = Cutting()
         load = Load(4e-3, 4e-3, 0.5, 4e6)
         options = {"workers": 4, "cores": 4, "consumer": 0.0, "block_rows": 12, **more}
-        options = {"lock_share": 0.5, "left": float("inf"), "since": START, **options}
+        options = {
+            "lock_share": 0.5,
+            "stretch": 1.0,
+            "left": float("inf"),
+            "since": START,
+            **options,
+        }
         made.consider(self.stage, self.stats, load, **options)
         return made
 
@@ -253,8 +259,17 @@ def test_who_holds_the_lock_is_remembered_when_steps_change_places() -> None:
     for cost in known.stats.steps:
         cost.watched = cost.locked = 0.0
     known.considered()
-    loads = cutting._loads(known.stage, known.stats, lock_share=0.5)
+    loads = cutting._loads(known.stage, known.stats, lock_share=0.5, stretch=1.0)
     assert [round(load.lock / max(load.seconds, 1e-9), 2) for load in loads[1:3]] == [1.0, 0.05]
+
+
+def test_what_workers_wait_for_each_other_is_no_load() -> None:
+    known = Known()
+    quiet = known.considered().proposal
+    for cost in known.stats.steps:
+        cost.seconds *= 3  # crowded: the CPU seconds are the same
+    crowded = known.considered().proposal
+    assert crowded.rows_per_second == pytest.approx(quiet.rows_per_second)
 
 
 def test_the_lock_is_watched_step_by_step() -> None:
@@ -273,8 +288,10 @@ def test_explain_shows_the_cut_and_what_came_of_it(monkeypatch) -> None:
     monkeypatch.setattr(cutting_module, "propose", lambda *args, **more: proposal)
     monkeypatch.setattr(cutting_module, "TRIAL_SECONDS", 0.0)
     monkeypatch.setattr(cutting_module, "MOSTLY", -1.0)
+    monkeypatch.setattr(lane_module, "TRIAL_SECONDS", 0.0)
+    monkeypatch.setattr(lane_module, "_WORTH_WORKERS", 0.0)
     monkeypatch.setattr(lane_module, "choose_place", lambda *a, **more: Place("threads", "told"))
-    pipeline = _rows(3000).derive(y=slow).derive(z=lambda y: y + 1).select("z").batch(8)
+    pipeline = _rows(1000).derive(y=slow).derive(z=lambda y: y + 1).select("z").batch(8)
     with pipeline.loader(workers=2) as loader:
         found = stream(loader)
         told = loader.explain(analyze=True)

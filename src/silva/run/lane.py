@@ -70,7 +70,7 @@ class Lane:
         self._objects = 0.0
         """Seconds a row takes to be written down and read again, where it holds Python objects."""
         self._warm_since = Counters(0, 0.0, 0.0, 0.0, 0.0, 0)
-        self._workers_since = self._warm_since
+        self._workers_since = self._changed = self._warm_since
         self._before: float | None = None
         """Rows a second without workers, until it is clear that they help."""
         self._cold = 0.0
@@ -96,6 +96,7 @@ class Lane:
             self.forecasts.forget(not_before=self.stats.blocks + _NEW_BLOCKS)
             self.alone = None
             self.cutting.forget(self.stage, self.stats.steps)
+            self._changed = self.counters
             self.stats.steps, self.stats.late = [], Cost()
         self.stage = stage
 
@@ -235,15 +236,22 @@ class Lane:
                 self.stats,
                 self.load(),
                 lock_share=share,
+                stretch=self._stretch,
                 workers=self.workers,
                 cores=Machine.here().cpus,
                 consumer=self.consumer_seconds / max(rows, 1),
                 block_rows=self.blocks.next_rows(),
                 left=left,
-                since=now,
+                since=max(self._workers_since, self._changed, key=lambda at: at.elapsed),
             )
         if cutting.looked(now):
             self.forecasts.forget(not_before=self.stats.blocks + _NEW_BLOCKS)
+
+    @property
+    def _stretch(self) -> float:
+        """Seconds for each CPU second, when the stage was alone."""
+        alone = self.alone
+        return 1.0 if alone is None or not alone.cpu else max(alone.seconds / alone.cpu, 1.0)
 
     def _predict(self) -> None:
         """Says now how fast the stage will be, to be judged later."""
