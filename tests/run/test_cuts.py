@@ -112,6 +112,20 @@ def test_only_what_the_second_part_reads_is_given_to_it() -> None:
     assert made.second.label.startswith("z")
 
 
+def test_a_list_is_given_to_the_part_that_explodes_it() -> None:
+    pipeline = (
+        sv.from_columns({"x": range(30), "parts": [[i] * (i % 3) for i in range(30)]})
+        .derive(y=lambda x: x + 1)
+        .derive(z=lambda y: y * 2)
+        .explode("parts")
+        .batch(4)
+    )
+    assert cut(_stage(pipeline), 1).sent == ("parts", "y")
+    expected = stream(pipeline.loader(backend="inline"))
+    for seed in range(3):
+        assert stream(cut_stages(pipeline.loader(backend="inline"), seed)) == expected
+
+
 def test_a_stage_is_not_cut_after_an_explode_nor_before_a_rename() -> None:
     steps = _rows().derive(y=lambda x: [x]).explode("y").derive(z=lambda y: y).batch(4)
     assert places(_stage(steps)) == [1]
