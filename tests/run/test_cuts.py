@@ -112,6 +112,20 @@ def test_only_what_the_second_part_reads_is_given_to_it() -> None:
     assert made.second.label.startswith("z")
 
 
+def test_a_list_is_given_to_the_part_that_explodes_it() -> None:
+    pipeline = (
+        sv.from_columns({"x": range(30), "parts": [[i] * (i % 3) for i in range(30)]})
+        .derive(y=lambda x: x + 1)
+        .derive(z=lambda y: y * 2)
+        .explode("parts")
+        .batch(4)
+    )
+    assert cut(_stage(pipeline), 1).sent == ("parts", "y")
+    expected = stream(pipeline.loader(backend="inline"))
+    for seed in range(3):
+        assert stream(cut_stages(pipeline.loader(backend="inline"), seed)) == expected
+
+
 def test_a_stage_is_not_cut_after_an_explode_nor_before_a_rename() -> None:
     steps = _rows().derive(y=lambda x: [x]).explode("y").derive(z=lambda y: y).batch(4)
     assert places(_stage(steps)) == [1]
@@ -199,7 +213,13 @@ class Known:
         made = Cutting()
         load = Load(4e-3, 4e-3, 0.5, 4e6)
         options = {"workers": 4, "cores": 4, "consumer": 0.0, "block_rows": 12, **more}
-        options = {"lock_share": 0.5, "left": float("inf"), "since": START, **options}
+        options = {
+            "lock_share": 0.5,
+            "stretch": 1.0,
+            "left": float("inf"),
+            "since": START,
+            **options,
+        }
         made.consider(self.stage, self.stats, load, **options)
         return made
 
@@ -253,8 +273,17 @@ def test_who_holds_the_lock_is_remembered_when_steps_change_places() -> None:
     for cost in known.stats.steps:
         cost.watched = cost.locked = 0.0
     known.considered()
-    loads = cutting._loads(known.stage, known.stats, lock_share=0.5)
+    loads = cutting._loads(known.stage, known.stats, lock_share=0.5, stretch=1.0)
     assert [round(load.lock / max(load.seconds, 1e-9), 2) for load in loads[1:3]] == [1.0, 0.05]
+
+
+def test_what_workers_wait_for_each_other_is_no_load() -> None:
+    known = Known()
+    quiet = known.considered().proposal
+    for cost in known.stats.steps:
+        cost.seconds *= 3  # crowded: the CPU seconds are the same
+    crowded = known.considered().proposal
+    assert crowded.rows_per_second == pytest.approx(quiet.rows_per_second)
 
 
 def test_the_lock_is_watched_step_by_step() -> None:
@@ -273,8 +302,10 @@ def test_explain_shows_the_cut_and_what_came_of_it(monkeypatch) -> None:
     monkeypatch.setattr(cutting_module, "propose", lambda *args, **more: proposal)
     monkeypatch.setattr(cutting_module, "SECONDS", 0.0)
     monkeypatch.setattr(cutting_module, "MOSTLY", -1.0)
+    monkeypatch.setattr(lane_module, "TRIAL_SECONDS", 0.0)
+    monkeypatch.setattr(lane_module, "_WORTH_WORKERS", 0.0)
     monkeypatch.setattr(lane_module, "choose_place", lambda *a, **more: Place("threads", "told"))
-    pipeline = _rows(3000).derive(y=slow).derive(z=lambda y: y + 1).select("z").batch(8)
+    pipeline = _rows(1000).derive(y=slow).derive(z=lambda y: y + 1).select("z").batch(8)
     with pipeline.loader(workers=2) as loader:
         found = stream(loader)
         told = loader.explain(analyze=True)

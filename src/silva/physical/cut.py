@@ -56,13 +56,18 @@ def live(stage: Stage, at: int) -> frozenset[str]:
     assert isinstance(last, Project)
     needed = {old for old, _ in last.names}
     for step in reversed(steps[at:]):
-        needed = needed - set(written(step)) | (step_reads_of(step) or set())
+        needed = needed - set(written(step)) | _reads(step)
     return frozenset(needed)
 
 
 def written(step: Step) -> tuple[str, ...]:
     """The columns that a step writes."""
-    return getattr(step, "into", ())
+    return (step.column,) if isinstance(step, Spread) else getattr(step, "into", ())
+
+
+def _reads(step: Step) -> set[str]:
+    """The columns that a step reads, of those that may come after a cut."""
+    return {step.column} if isinstance(step, Spread) else step_reads_of(step) or set()
 
 
 def cut(stage: Stage, at: int) -> Cut:
@@ -72,7 +77,7 @@ def cut(stage: Stage, at: int) -> Cut:
     first, second = steps[:at], steps[at:]
     kept = tuple(sorted(live(stage, at)))
     made = {name for step in second for name in written(step)}
-    reads = {name for step in second for name in step_reads_of(step) or ()}
+    reads = {name for step in second for name in _reads(step)}
     gives = tuple((old, old) for old in dict.fromkeys(old for old, _ in last.names if old in made))
     return Cut(
         at,

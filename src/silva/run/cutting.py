@@ -64,6 +64,7 @@ class Cutting:
         load: Load,
         *,
         lock_share: float | None,
+        stretch: float,
         workers: int,
         cores: int,
         consumer: float,
@@ -71,12 +72,14 @@ class Cutting:
         left: float,
         since: Counters,
     ) -> None:
-        """Looks for a cut. `lock_share` is what was seen of the whole stage, if anybody looked."""
+        """Looks for a cut. `lock_share` is what was seen of the whole stage, if anybody looked, and
+        `stretch` the seconds for each of its CPU seconds while nobody was in its way; it runs in
+        one piece on workers since `since`."""
         self._considered, self.since = True, since
         if not isinstance(stage, Stage) or lock_share is None:
             return
         self._see_locks(stage, stats.steps)
-        loads = self._loads(stage, stats, lock_share)
+        loads = self._loads(stage, stats, lock_share, stretch)
         found = {at: crossing(stage, stats, at) for at in places(stage)} if loads else {}
         crossings = {at: one for at, one in found.items() if one is not None}
         if not crossings:
@@ -166,18 +169,21 @@ class Cutting:
             if cost.lock_share is not None:
                 self._locks[step.label] = cost.lock_share
 
-    def _loads(self, stage: Stage, stats: LaneStats, lock_share: float) -> list[StepLoad]:
-        """Of reading and of each step, for a row that comes into the stage."""
+    def _loads(
+        self, stage: Stage, stats: LaneStats, lock_share: float, stretch: float
+    ) -> list[StepLoad]:
+        """Of reading and of each step, for a row that comes into the stage, without the time that
+        workers wait for each other."""
         if len(stats.steps) != len(stage.steps) + 1 or not stats.steps[0].rows:
             return []
         rows, reading = stats.steps[0].rows, stats.steps[0]
-        found = [_load(reading, rows, _share(reading.lock_share, OPERATORS_SHARE))]
+        found = [_load(reading, rows, _share(reading.lock_share, OPERATORS_SHARE), stretch)]
         for step, cost in zip(stage.steps, stats.steps[1:], strict=True):
             usual = OPERATORS_SHARE if isinstance(step, Evaluate) else lock_share
-            found.append(_load(cost, rows, self._locks.get(step.label, usual)))
+            found.append(_load(cost, rows, self._locks.get(step.label, usual), stretch))
         late, at = stats.late, stage.late_at
         if late.rows and at >= 0:
-            here, there = found[min(at, len(stage.steps) - 1) + 1], _load(late, rows, 0.0)
+            here, there = found[min(at, len(stage.steps) - 1) + 1], _load(late, rows, 0.0, stretch)
             found[min(at, len(stage.steps) - 1) + 1] = StepLoad(
                 here.seconds + there.seconds, here.cpu + there.cpu, here.lock
             )
@@ -188,8 +194,8 @@ def _share(seen: float | None, usual: float) -> float:
     return usual if seen is None else seen
 
 
-def _load(cost: Cost, rows: int, share: float) -> StepLoad:
-    seconds = cost.seconds / rows
+def _load(cost: Cost, rows: int, share: float, stretch: float) -> StepLoad:
+    seconds = min(cost.seconds, stretch * cost.cpu) / rows
     return StepLoad(seconds, cost.cpu / rows, seconds * share)
 
 

@@ -70,6 +70,7 @@ class Lane:
         self._objects = 0.0
         """Seconds a row takes to be written down and read again, where it holds Python objects."""
         self._warm_since = Counters(0, 0.0, 0.0, 0.0, 0.0, 0)
+        self._workers_since = self._warm_since
         self._trial: Trial | None = None
         """On workers, until it is clear that they help."""
         self._tried = False
@@ -226,6 +227,7 @@ class Lane:
         """From now on the stage runs elsewhere: what was predicted is not about that place."""
         if backend != self.backend or self.cutting.chosen is not None:
             self.forecasts.forget()
+            self._workers_since = self.counters
         self.cutting.give_up()
         self.backend, self.reason = backend, reason
 
@@ -245,15 +247,22 @@ class Lane:
                 self.stats,
                 self.load(),
                 lock_share=share,
+                stretch=self._stretch,
                 workers=self.workers,
                 cores=Machine.here().cpus,
                 consumer=self.consumer_seconds / max(rows, 1),
                 block_rows=self.blocks.next_rows(),
                 left=left,
-                since=now,
+                since=self._workers_since,
             )
         if cutting.looked(now):
             self.forecasts.forget(not_before=self.stats.blocks + _NEW_BLOCKS)
+
+    @property
+    def _stretch(self) -> float:
+        """Seconds for each CPU second, when the stage was alone."""
+        alone = self.alone
+        return 1.0 if alone is None or not alone.cpu else max(alone.seconds / alone.cpu, 1.0)
 
     def _predict(self) -> None:
         """Says now how fast the stage will be, to be judged later."""
@@ -282,7 +291,7 @@ class Lane:
         self.consumer_seconds += monotonic() - given
         self._tick()
         if starting:
-            self.cutting.since = self.counters
+            self._workers_since = self.cutting.since = self.counters
             if self._trial is not None:
                 self._trial.since = self.counters
         self.forecasts.learn(self.counters, starting)
