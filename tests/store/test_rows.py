@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from silva.columns.arrow import to_arrow
+from silva.store.layout import all_files
 from silva.store.rows import PartReader, write_part
 
 TABLE = pa.table(
@@ -35,4 +36,4 @@ def test_rows_come_back_in_the_order_asked_for(tmp_path: Path, rows: list[int]) 
 def test_the_part_names_every_file_that_was_written(tmp_path: Path) -> None:
     part = write_part(tmp_path, TABLE)
     found = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
-    assert {file.name: file.size for file in part.files} == found
+    assert {file.name: file.size for file in all_files(part)} == found
