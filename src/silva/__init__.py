@@ -22,6 +22,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from silva.columns.grouped_batch import Grouped
     from silva.columns.ragged import Ragged
     from silva.errors import (
         ColumnError,
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "silva.columns.grouped_batch": ("Grouped",),
     "silva.columns.ragged": ("Ragged",),
     "silva.errors": (
         "ColumnError",
@@ -124,6 +126,7 @@ __all__ = [
     "DeadlineError",
     "Expr",
     "FailureBudgetExceeded",
+    "Grouped",
     "Law",
     "Loader",
     "LoaderError",

@@ -22,9 +22,7 @@ from silva.errors import ColumnError
 
 _NULL = -1
 _BY_VALUE = (bool, int, str, bytes, type(None))
-_BY_TEXT = (
-    float, complex, decimal.Decimal, datetime.date, datetime.time, datetime.timedelta,
-)  # fmt: skip
+_BY_TEXT = (decimal.Decimal, datetime.date, datetime.time, datetime.timedelta)
 
 
 def codes(column: Column) -> np.ndarray:
@@ -108,6 +106,8 @@ def _key(item: Any) -> Any:
         return (kind, item)
     if isinstance(item, np.ndarray | np.generic) and not item.dtype.hasobject:
         return (kind, item.dtype.str, item.shape, item.tobytes())
+    if kind is float or kind is complex:
+        return (kind, np.array(item).tobytes())
     if isinstance(item, _BY_TEXT):
         return (kind, repr(item))
     if isinstance(item, list | tuple):
