@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         StateError,
         WorkerError,
     )
+    from silva.feed.per_group import per_group
     from silva.loader import Loader
     from silva.operators.audio_expr import audio
     from silva.operators.batch_mixing import cutmix, mixup
@@ -87,6 +88,7 @@ _HOMES = {
         "StateError",
         "WorkerError",
     ),
+    "silva.feed.per_group": ("per_group",),
     "silva.loader": ("Loader",),
     "silva.operators.audio_expr": ("audio",),
     "silva.operators.batch_mixing": ("cutmix", "mixup"),
@@ -163,6 +165,7 @@ __all__ = [
     "mixup",
     "num",
     "owns",
+    "per_group",
     "read_arrow",
     "read_csv",
     "read_files",
