@@ -95,6 +95,14 @@ def test_steps_after_batch_see_the_groups_and_expressions_the_rows() -> None:
     assert sizes.derive(m=sv.col("n") + 1).head(1)[0]["m"].tolist() == [len(h) + 1 for h in HIST]
 
 
+def test_a_batch_that_is_changed_leaves_the_others_as_they_were() -> None:
+    tags = pa.array([5] * 6 + [6] * 2).dictionary_encode()
+    rows = sv.from_arrow(pa.table({"tag": tags})).batch(2, grouped="tag").loader(workers=0)
+    for batch in rows:
+        assert set(batch["tag"].values.tolist()) <= {5, 6}
+        batch["tag"].values[:] = -1
+
+
 def test_what_cannot_be_grouped_is_refused() -> None:
     with pytest.raises(sv.PlanError, match="'nope'"):
         log().batch(2, grouped="nope")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import decimal
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -54,16 +55,22 @@ def together(columns: Sequence[Column]) -> tuple[np.ndarray, np.ndarray]:
         groups = [c for c in columns if isinstance(c, Grouped)]
         first, number = _joined([g.inverse for g in groups])
         if len(first) < len(number):
-            inner, combined = together([g.unique.take(g.inverse[first]) for g in groups])
+            inner, combined = together([g.at(first) for g in groups])
             return first[inner], combined[number]
     return _joined([codes(c) for c in columns])
 
 
+def rows_at(column: Column, rows: np.ndarray) -> Column:
+    """Rows that differ, one by one: an index to them would be no shorter."""
+    return column.at(rows) if isinstance(column, Grouped) else column.take(rows)
+
+
 def _joined(keys: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     first, number = appearance(keys[0])
-    for more in keys[1:]:
-        _, other = appearance(more)
-        first, number = appearance(number * (int(other.max(initial=0)) + 1) + other)
+    for key, more in pairwise(keys):
+        if not np.array_equal(key, more):  # columns of one group mostly have one index
+            _, other = appearance(more)
+            first, number = appearance(number * (int(other.max(initial=0)) + 1) + other)
     return first, number
 
 

@@ -81,6 +81,8 @@ def appearance(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     changes = np.ones(len(keys), dtype=bool)
     np.not_equal(keys[1:], keys[:-1], out=changes[1:])
     heads = np.flatnonzero(changes)
+    if (keys[heads[1:]] > keys[heads[:-1]]).all():  # as those of clustered rows mostly are
+        return heads, np.cumsum(changes) - 1
     _, first, found = np.unique(keys[heads], return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty(len(order), dtype=np.int64)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from silva.columns import Block, Column, Ragged, Values
-from silva.columns.codes import together
+from silva.columns.codes import rows_at, together
 from silva.columns.grouped_batch import Grouped
 from silva.errors import ColumnError
 
@@ -40,7 +40,7 @@ def batch_value(block: Block, pad: Any, grouped: tuple[tuple[str, ...], ...] = (
     inverse: dict[str, np.ndarray] = {}
     for names in grouped:
         first, number = _distinct(names, columns)
-        columns |= {name: columns[name].take(first) for name in names}
+        columns |= {name: rows_at(columns[name], first) for name in names}
         inverse |= dict.fromkeys(names, number)
     values = {name: column_batch(name, column, pad) for name, column in columns.items()}
     values |= {name: Grouped.of(values[name], number) for name, number in inverse.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import uuid
 from pathlib import Path
 from typing import Any
@@ -57,24 +58,27 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def open_file(path: Path, columns: tuple[str, ...]) -> Any:
-    """A reader of some columns of a file, for `take`; safe to use from several threads."""
-    from lance.file import LanceFileReader
+class FileReader:
+    """Some columns of a file, read by position. Safe to use from several threads."""
 
-    return LanceFileReader(str(path), columns=list(columns))
+    def __init__(self, path: Path, columns: tuple[str, ...]) -> None:
+        from lance.file import LanceFileReader
 
+        self._reader = LanceFileReader(str(path), columns=list(columns))
+        self._lock = threading.Lock()
 
-def take(reader: Any, rows: np.ndarray) -> dict[str, Column]:
-    """Rows at ascending positions; a run of them, or nearly one, is read as a range."""
-    first, span = (int(rows[0]), int(rows[-1]) - int(rows[0]) + 1) if len(rows) else (0, 0)
-    if len(rows) < _DENSE * span:
-        return _columns(reader.take_rows(rows.tolist(), batch_size=_AT_ONCE))
-    found = _columns(reader.read_range(first, span, batch_size=_AT_ONCE))
-    if len(rows) == span:
-        return found
-    return {name: column.take(rows - first) for name, column in found.items()}
+    def take(self, rows: np.ndarray) -> dict[str, Column]:
+        """Rows at ascending positions; a run of them, or nearly one, is read as a range."""
+        first, span = (int(rows[0]), int(rows[-1]) - int(rows[0]) + 1) if len(rows) else (0, 0)
+        if len(rows) < _DENSE * span:
+            return self._columns("take_rows", rows.tolist())
+        found = self._columns("read_range", first, span)
+        if len(rows) == span:
+            return found
+        return {name: column.take(rows - first) for name, column in found.items()}
 
-
-def _columns(results: Any) -> dict[str, Column]:
-    table = results.to_table()
-    return {name: from_arrow(table.column(name)) for name in table.column_names}
+    def _columns(self, method: str, *arguments: Any) -> dict[str, Column]:
+        with self._lock:  # Lance's reader takes one call at a time; what it gives is read outside
+            results = getattr(self._reader, method)(*arguments, batch_size=_AT_ONCE)
+        table = results.to_table()
+        return {name: from_arrow(table.column(name)) for name in table.column_names}

@@ -25,7 +25,7 @@ from silva.columns.runs import appearance
 from silva.errors import ColumnError
 from silva.store import layout
 from silva.store.dedup import Kind
-from silva.store.files import open_file, take, write_file
+from silva.store.files import FileReader, write_file
 from silva.store.layout import File, Group, Part, Plain, Slices, Stored, beside
 from silva.store.slices import cut_slices, gather_slices, is_list
 
@@ -152,8 +152,8 @@ class PartReader:
         self._values = [PartReader(folder, group.values) for group in part.groups]
         self._open = functools.lru_cache(maxsize=None)(self._opened)
 
-    def _opened(self, file: int, columns: tuple[str, ...]) -> Any:
-        return open_file(self._folder / self._part.files[file].name, columns)
+    def _opened(self, file: int, columns: tuple[str, ...]) -> FileReader:
+        return FileReader(self._folder / self._part.files[file].name, columns)
 
     def read(self, rows: np.ndarray, columns: Sequence[str]) -> dict[str, Column]:
         """The rows at these positions, in this order."""
@@ -186,7 +186,7 @@ class PartReader:
             rows, order = np.unique(rows, return_inverse=True)
         found: dict[tuple[int, str], Column] = {}
         for file, some in wanted.items():
-            for place, values in take(self._open(file, tuple(some)), rows).items():
+            for place, values in self._open(file, tuple(some)).take(rows).items():
                 found[file, place] = values if order is None else values.take(order)
         return found
 
@@ -207,7 +207,7 @@ class PartReader:
 
     def _lists(self, how: Slices, fixed: dict[tuple[int, str], Column]) -> Column:
         def items(rows: np.ndarray) -> Column:
-            return take(self._open(how.items, (_ITEM,)), rows)[_ITEM]
+            return self._open(how.items, (_ITEM,)).take(rows)[_ITEM]
 
         starts, lengths = fixed[how.file, how.start], fixed[how.file, how.length]
         return gather_slices(items, _numbers(starts), _numbers(lengths))
