@@ -81,7 +81,7 @@ def preprocessing(sizes: Sizes) -> Iterator[Finding]:
     faster = ratio(seconds["plain"], seconds["dedup"])
     rates = {name: sizes.rows / statistics.median(spent) for name, spent in seconds.items()}
     yield Finding(
-        "preprocessing (hash, modulo, cut, a Python function; 2 workers): times as fast as plain",
+        "preprocessing (hash, modulo, cut, a Python function; 2 processes): times as fast as plain",
         "≥ 1.8, goal 3",
         f"{faster}; {rates['dedup']:,.0f} and {rates['plain']:,.0f} rows/s",
         faster.median,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from silva.columns import Array, Column, Grouped, Lists, Values, from_arrow
 from silva.columns import runs as runs_module
 from silva.columns.codes import codes, together
-from silva.columns.runs import Runs, appearance
+from silva.columns.runs import appearance
 from silva.errors import ColumnError
 
 small = st.integers(0, 2)
@@ -76,16 +76,9 @@ def test_floats_are_compared_by_their_bits() -> None:
     assert appearance(codes(Array(data)))[1].tolist() == [0, 1, 2, 2, 3]
 
 
-def test_a_hash_that_two_lists_share_does_not_make_them_equal(monkeypatch) -> None:
-    monkeypatch.setattr(Runs, "_hashes", lambda self: np.zeros(len(self), np.uint64))
-    rows = from_arrow(pa.array([[1, 2], [3, 4], [1, 2], [3, 4], [1, 2], []]))
-    found = appearance(codes(rows))[1].tolist()
-    assert found[0] == found[2] == found[4]
-    assert len({found[0], found[1], found[5]}) == 3
-
-
 def test_long_columns_are_compared_in_pieces(monkeypatch) -> None:
     monkeypatch.setattr(runs_module, "_AT_ONCE", 7)
+    monkeypatch.setattr(runs_module, "_FEW", 10)
     values = np.random.default_rng(0).integers(0, 2, (60, 5))
     column = Lists(Array(values.ravel()), np.arange(61) * 5)
     expected = [values.tolist().index(row) for row in values.tolist()]

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,11 +52,11 @@ def together(columns: Sequence[Column]) -> tuple[np.ndarray, np.ndarray]:
     of its combination. Where all columns are grouped, only distinct values are compared."""
     if all(isinstance(c, Grouped) for c in columns):
         groups = [c for c in columns if isinstance(c, Grouped)]
-        first, number = _joined([g.inverse for g in groups])
+        first, number = _joined(g.inverse for g in groups)
         if len(first) < len(number):
-            inner, combined = together([g.at(first) for g in groups])
+            inner, combined = _joined(codes(g.at(first)) for g in groups)
             return first[inner], combined[number]
-    return _joined([codes(c) for c in columns])
+    return _joined(codes(c) for c in columns)
 
 
 def rows_at(column: Column, rows: np.ndarray) -> Column:
@@ -65,12 +64,19 @@ def rows_at(column: Column, rows: np.ndarray) -> Column:
     return column.at(rows) if isinstance(column, Grouped) else column.take(rows)
 
 
-def _joined(keys: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    first, number = appearance(keys[0])
-    for key, more in pairwise(keys):
-        if not np.array_equal(key, more):  # columns of one group mostly have one index
-            _, other = appearance(more)
+def _joined(keys: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """`appearance` of several keys taken together; further ones are not asked for where every row
+    differs already."""
+    first, number, last = np.zeros(0, np.int64), np.zeros(0, np.int64), None
+    for key in keys:
+        if last is None:
+            first, number = appearance(key)
+        elif not np.array_equal(key, last):  # columns of one group mostly have one index
+            _, other = appearance(key)
             first, number = appearance(number * (int(other.max(initial=0)) + 1) + other)
+        if len(first) == len(number):
+            break
+        last = key
     return first, number
 
 

@@ -1,7 +1,7 @@
 """Runs of one long array of numbers: which of them are equal, compared number by number.
 
-Neighbours are compared first, since rows that repeat mostly stand together; only what is left is
-hashed. A hash finds candidates and never decides.
+Of many runs, neighbours are compared first, all at once, since rows that repeat mostly stand
+together; what is left is looked up by its bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import numpy as np
 
 _AT_ONCE = 1 << 20
 """Numbers that are gathered at a time."""
-_ODD = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+_FEW = 4096
+"""Runs that are looked up one by one faster than numpy can be asked."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -33,8 +34,8 @@ class Runs:
 
     def numbers(self) -> np.ndarray:
         """One number a run, equal where runs are, in the order in which they first appear."""
-        if not len(self):
-            return np.zeros(0, dtype=np.int64)
+        if len(self) <= _FEW:
+            return self._by_bytes()
         repeats = np.zeros(len(self), dtype=bool)
         repeats[1:] = self.lengths[1:] == self.lengths[:-1]
         near = np.flatnonzero(repeats)
@@ -42,31 +43,15 @@ class Runs:
             self.items, self.starts[near - 1], self.starts[near], self.lengths[near]
         )
         heads = self.take(np.flatnonzero(~repeats))
-        first, found = appearance(heads._hashes())
-        known = first[found]
-        equal = heads.lengths[known] == heads.lengths
-        equal &= same(heads.items, heads.starts[known], heads.starts, heads.lengths * equal)
-        if not equal.all():  # two runs with one hash: the later ones stand for themselves
-            _, found = appearance(np.where(equal, known, np.arange(len(heads))))
-        number: np.ndarray = found[np.cumsum(~repeats) - 1]
-        return number
+        return np.take(heads._by_bytes(), np.cumsum(~repeats) - 1)
 
-    def _hashes(self) -> np.ndarray:
-        """A 64-bit hash of each run's items and their places."""
-        out = np.empty(len(self), dtype=np.uint64)
-        for at in pieces(self.lengths):
-            positions, offsets = gathered(self.starts[at], self.lengths[at])
-            place = np.arange(len(positions)) - np.repeat(offsets[:-1], self.lengths[at])
-            mixed = self.items[positions].astype(np.uint64)
-            mixed += place.astype(np.uint64) * np.uint64(_ODD[0])
-            for odd in _ODD[1:]:
-                mixed ^= mixed >> np.uint64(31)
-                mixed *= np.uint64(odd)
-            mixed ^= mixed >> np.uint64(29)
-            sums = np.zeros(len(positions) + 1, dtype=np.uint64)
-            np.cumsum(mixed, out=sums[1:])
-            out[at] = sums[offsets[1:]] - sums[offsets[:-1]]
-        return out + self.lengths.astype(np.uint64) * np.uint64(_ODD[0])
+    def _by_bytes(self) -> np.ndarray:
+        raw, width = np.ascontiguousarray(self.items).tobytes(), self.items.dtype.itemsize
+        starts, ends = self.starts * width, (self.starts + self.lengths) * width
+        known: dict[bytes, int] = {}
+        bounds = zip(starts.tolist(), ends.tolist(), strict=True)
+        found = (known.setdefault(raw[a:b], len(known)) for a, b in bounds)
+        return np.fromiter(found, np.int64, len(self))
 
 
 def appearance(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
