@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow lint format bench bench-peers clean
+.PHONY: help setup demo test test-slow lint format bench bench-store bench-peers clean
 
 help:            ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -45,6 +45,9 @@ format: $(READY) ## let ruff put things right
 bench: $(READY)  ## silva beside its peers, and what its planner promises
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.planner
+
+bench-store: $(READY)  ## what the store promises: sizes, bytes read, preprocessing, training
+	$(BIN)/python -m benchmarks.store
 
 bench-peers: $(READY)  ## make the environments of the peers
 	$(BIN)/python -m benchmarks.environments

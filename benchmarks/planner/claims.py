@@ -10,23 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.claims import Finding
 from benchmarks.data import put_photos, put_speech, put_text
+from benchmarks.measure import Children, Given, ratio
 from benchmarks.planner import pipelines
-from benchmarks.planner.measure import Given, in_turns, ratio, run
 
 _SELECTIVITY = 0.1
 _EPOCHS = 4
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One line of the table."""
-
-    claim: str
-    wanted: str
-    measured: str
-    value: float
-    reached: bool
+_CHILDREN = Children("benchmarks.planner.child")
 
 
 @dataclass(frozen=True)
@@ -54,7 +45,7 @@ def _photos(count: int) -> Iterator[str]:
 
 def filter_last(sizes: Sizes) -> Iterator[Finding]:
     with _photos(sizes.many) as folder:
-        found = in_turns(
+        found = _CHILDREN.in_turns(
             sizes.rounds,
             {
                 "planned": ("filter_last", {"folder": folder, "optimize": True}),
@@ -77,8 +68,8 @@ def projection(sizes: Sizes) -> Iterator[Finding]:
     with tempfile.TemporaryDirectory(prefix="silva-bench-") as folder:
         file = Path(folder) / "forty.parquet"
         pipelines.write_forty(file, 1_000_000)
-        ours = run("projection", file=str(file), by="silva")
-        theirs = run("projection", file=str(file), by="pyarrow")
+        ours = _CHILDREN.run("projection", file=str(file), by="silva")
+        theirs = _CHILDREN.run("projection", file=str(file), by="pyarrow")
     assert ours["rows"] == theirs["rows"]
     share = ours["bytes"] / theirs["bytes"]
     yield Finding(
@@ -93,7 +84,7 @@ def projection(sizes: Sizes) -> Iterator[Finding]:
 def caching(sizes: Sizes) -> Iterator[Finding]:
     with _photos(sizes.many) as folder:
         given = {"folder": folder, "epochs": _EPOCHS}
-        found = in_turns(
+        found = _CHILDREN.in_turns(
             max(sizes.rounds // 2, 1),
             {
                 "kept": ("caching", given),
@@ -127,7 +118,7 @@ def caching(sizes: Sizes) -> Iterator[Finding]:
 def overhead(sizes: Sizes) -> Iterator[Finding]:
     with _photos(sizes.photos) as folder:
         given = {"folder": folder, "epochs": 3}
-        found = in_turns(
+        found = _CHILDREN.in_turns(
             sizes.rounds,
             {
                 "planned": ("as_written", given | {"optimize": True}),
@@ -180,7 +171,7 @@ def plan_quality(sizes: Sizes) -> Iterator[Finding]:
             orders = list(pipelines.orders(space, data))
             common: Given = {"space": space, "data": data}
             tried = {
-                (order, tuple(how.items())): run("trial", order=order, **common, **how)
+                (order, tuple(how.items())): _CHILDREN.run("trial", order=order, **common, **how)
                 for order in orders
                 for how in _BACKENDS
             }
@@ -193,7 +184,7 @@ def plan_quality(sizes: Sizes) -> Iterator[Finding]:
             common["epochs"] = 2
             contestants = {name: (kind, common | how) for name, (kind, how) in best.items()}
             contestants["chosen"] = ("trial", common | {"order": orders[0]})
-            found = in_turns(max(sizes.rounds - 2, 2), contestants)
+            found = _CHILDREN.in_turns(max(sizes.rounds - 2, 2), contestants)
         others = {name: runs for name, runs in found.items() if name != "chosen"}
         for what, unit in (("epochs", "seconds"), ("cpus", "CPU seconds")):
             settled = {name: [one[what][1] for one in runs] for name, runs in found.items()}
@@ -224,9 +215,9 @@ def demand(sizes: Sizes) -> Iterator[Finding]:
             peaks, runs = [], []
             for _ in range(max(sizes.rounds // 2, 1)):
                 given = {"folder": folder, "seconds": sizes.seconds}
-                peak = run("demand", share=1.0, peak=1.0, **given)
+                peak = _CHILDREN.run("demand", share=1.0, peak=1.0, **given)
                 peaks.append(peak)
-                runs.append(run("demand", share=share, peak=peak["rate"], **given))
+                runs.append(_CHILDREN.run("demand", share=share, peak=peak["rate"], **given))
             wait = statistics.median(_of(runs, "wait"))
             used = ratio(_of(runs, "cpu"), _of(peaks, "cpu"))
             got = ratio(_of(runs, "rate"), _of(peaks, "rate"))

@@ -22,6 +22,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from silva.columns.grouped_batch import Grouped
     from silva.columns.ragged import Ragged
     from silva.errors import (
         ColumnError,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         StateError,
         WorkerError,
     )
+    from silva.feed.per_group import per_group
     from silva.loader import Loader
     from silva.operators.audio_expr import audio
     from silva.operators.batch_mixing import cutmix, mixup
@@ -71,6 +73,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "silva.columns.grouped_batch": ("Grouped",),
     "silva.columns.ragged": ("Ragged",),
     "silva.errors": (
         "ColumnError",
@@ -85,6 +88,7 @@ _HOMES = {
         "StateError",
         "WorkerError",
     ),
+    "silva.feed.per_group": ("per_group",),
     "silva.loader": ("Loader",),
     "silva.operators.audio_expr": ("audio",),
     "silva.operators.batch_mixing": ("cutmix", "mixup"),
@@ -124,6 +128,7 @@ __all__ = [
     "DeadlineError",
     "Expr",
     "FailureBudgetExceeded",
+    "Grouped",
     "Law",
     "Loader",
     "LoaderError",
@@ -160,6 +165,7 @@ __all__ = [
     "mixup",
     "num",
     "owns",
+    "per_group",
     "read_arrow",
     "read_csv",
     "read_files",

@@ -261,12 +261,15 @@ class Pipeline:
         drop_last: bool = False,
         pad: Any = None,
         collate: Any = None,
+        grouped: str | Sequence[str] | Sequence[Sequence[str]] = (),
     ) -> Pipeline:
         """Rows in batches; what follows sees batches.
 
         `size` is the global batch; `per_rank` counts rows on each rank; `tokens` with `by` fills
         batches up to a number of padded tokens. `pad` is a value (or a dict of them) for rows of
         different lengths; `collate` a function of your own, given the rows as a list of dicts.
+        `grouped` names columns that a batch holds as `sv.Grouped`: each distinct row once, and an
+        index. `("hist", "clicks")` share one index; `[("hist", "clicks"), ("tags",)]` have two.
 
         >>> import silva as sv
         >>> rows = sv.from_items([{"t": [1, 2]}, {"t": [3]}]).batch(2, pad=0)
@@ -287,8 +290,15 @@ class Pipeline:
             function = Function(collate, (), marks=getattr(collate, "__silva__", Marks()))
         if isinstance(pad, dict):
             self._check(tuple(pad))
+        groups = _groups(grouped)
+        self._check(tuple(name for group in groups for name in group))
+        if groups and function is not None:
+            raise PlanError("batch(grouped=…) and collate=… both say what a batch is: give one")
+        filled = _Pad.of(pad)
         return self._add(
-            logical.Batch(self.plan, size, per_rank, tokens, by, drop_last, _Pad.of(pad), function)
+            logical.Batch(
+                self.plan, size, per_rank, tokens, by, drop_last, filled, function, groups
+            )
         )
 
     def pack(
@@ -515,6 +525,19 @@ class Pipeline:
         if is_batched(self.plan):
             raise PlanError(f"{node.verb} works on rows and must come before batch")
         return Pipeline(node)
+
+
+def _groups(grouped: Any) -> tuple[tuple[str, ...], ...]:
+    """Groups of names, from a name, the names of one group, or several groups."""
+    if isinstance(grouped, str):
+        grouped = (grouped,)
+    if all(isinstance(name, str) for name in grouped):
+        grouped = (grouped,) if grouped else ()
+    groups = tuple((group,) if isinstance(group, str) else tuple(group) for group in grouped)
+    names = [name for group in groups for name in group]
+    if not all(groups) or len(set(names)) < len(names):
+        raise PlanError(f"batch(grouped=…) takes different columns, in groups, not {grouped!r}")
+    return groups
 
 
 class _Pad(dict[str, Any]):

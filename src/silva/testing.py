@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from silva.columns import Ragged
+from silva.columns.grouped_batch import Grouped
 from silva.loader import Loader
 from silva.optimize.cutting import WAYS
 from silva.optimize.model import Backend
@@ -64,6 +65,9 @@ def _feed(seen: Any, value: Any) -> None:
     elif isinstance(value, Ragged):
         _feed(seen, value.values)
         _feed(seen, value.offsets)
+    elif isinstance(value, Grouped):
+        for part in (value.values, value.offsets, value.inverse):
+            _feed(seen, part)
     else:
         seen.update(repr(value).encode())
 

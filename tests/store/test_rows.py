@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from silva.columns.arrow import to_arrow
+from silva.store.layout import all_files
 from silva.store.rows import PartReader, write_part
 
 TABLE = pa.table(
@@ -35,4 +37,19 @@ def test_rows_come_back_in_the_order_asked_for(tmp_path: Path, rows: list[int]) 
 def test_the_part_names_every_file_that_was_written(tmp_path: Path) -> None:
     part = write_part(tmp_path, TABLE)
     found = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
-    assert {file.name: file.size for file in part.files} == found
+    assert {file.name: file.size for file in all_files(part)} == found
+
+
+def test_several_threads_may_read_at_once(tmp_path: Path) -> None:
+    table = pa.table({"x": np.arange(5000), "h": [[i, i + 1] for i in range(5000)]})
+    reader = PartReader(tmp_path, write_part(tmp_path, table, {"h": "slices"}))
+
+    def read(start: int) -> bool:
+        rows = np.arange(start, start + 100)
+        found = reader.read(rows, ("x", "h"))
+        return found["x"].rows() == rows.tolist() and found["h"].rows()[0].tolist() == [
+            start, start + 1,
+        ]  # fmt: skip
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(read, range(0, 4800, 16)))

@@ -27,8 +27,16 @@ class Grouped:
         return Grouped(self.unique, self.inverse[indices]).compact()
 
     def slice(self, start: int, stop: int) -> Grouped:
-        part = Grouped(self.unique, self.inverse[start:stop])
-        return part.compact() if len(self.unique) > stop - start else part
+        inverse = self.inverse[start:stop]
+        if not len(inverse) or len(self.unique) <= len(inverse):
+            return Grouped(self.unique, inverse)
+        low, high = int(inverse.min()), int(inverse.max()) + 1
+        part = Grouped(self.unique.slice(low, high), inverse - low)
+        return part.compact() if high - low > len(inverse) else part
+
+    def at(self, rows: np.ndarray) -> Column:
+        """The values of these rows, one each, in memory of their own."""
+        return self.unique.take(self.inverse[rows])
 
     def compact(self) -> Grouped:
         """Without the values that no row uses; those that remain keep their order."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from silva.columns.grouped_batch import Grouped
 from silva.columns.ragged import Ragged
 from silva.errors import ColumnError
 
@@ -14,9 +15,12 @@ if TYPE_CHECKING:
 
 
 def arrow_array(name: str, value: Any) -> pa.Array:
-    """A column of a batch: rows of several dimensions become nested lists of fixed size."""
+    """A column of a batch: rows of several dimensions become nested lists of fixed size, and
+    grouped ones are expanded, since few readers know lists in dictionaries."""
     import pyarrow as pa
 
+    if isinstance(value, Grouped):
+        value = value.expand()
     if isinstance(value, Ragged):
         return pa.LargeListArray.from_arrays(
             np.asarray(value.offsets, dtype=np.int64), arrow_array(name, value.values)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from silva.columns.grouped_batch import Grouped
 from silva.columns.ragged import Ragged
 from silva.feed.refuse import refuse_missing, refuse_type
 
@@ -30,6 +31,9 @@ def jax_batches(loader: Any, device: Any = None) -> Iterator[dict[str, Any]]:
 def _column(name: str, value: Any, device: Any) -> Any:
     import jax
 
+    if isinstance(value, Grouped):
+        unique, inverse = (_column(name, part, device) for part in (value.unique, value.inverse))
+        return Grouped.of(unique, inverse)
     if isinstance(value, Ragged):
         return Ragged(_column(name, value.values, device), _column(name, value.offsets, device))
     if isinstance(value, np.ma.MaskedArray):

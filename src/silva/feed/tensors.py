@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from silva.columns.grouped_batch import Grouped
 from silva.columns.ragged import Ragged
 from silva.feed.refuse import refuse_missing, refuse_type
 
@@ -17,8 +18,19 @@ _KNOWN = {np.dtype(code) for code in "?bBhHiIlLqQefdFD"}
 
 
 def tensors(batch: dict[str, Any], place: Place) -> dict[str, Any]:
-    """Each column as a tensor, a `Ragged` of tensors, or a list where rows are text or objects."""
-    return {name: _column(name, value, place) for name, value in batch.items()}
+    """Each column as a tensor, a `Ragged` or `Grouped` of tensors, or a list where rows are text or
+    objects. An index that columns share is one tensor."""
+    indices: dict[int, Any] = {}
+
+    def grouped(name: str, value: Grouped) -> Grouped:
+        if id(value.inverse) not in indices:
+            indices[id(value.inverse)] = _column(name, value.inverse, place)
+        return Grouped.of(_column(name, value.unique, place), indices[id(value.inverse)])
+
+    return {
+        name: grouped(name, value) if isinstance(value, Grouped) else _column(name, value, place)
+        for name, value in batch.items()
+    }
 
 
 def _column(name: str, value: Any, place: Place) -> Any:

@@ -14,9 +14,10 @@ from silva.insight.replay import Inputs, Replay, StageReplay, replay_stage
 from silva.insight.words import tidy
 from silva.io.source import may_hold
 from silva.physical import plan as physical
-from silva.physical.batches import batch_value
+from silva.physical.batch_value import batch_value
 from silva.physical.call import Worker
 from silva.physical.context import Context
+from silva.plan import node as logical
 from silva.profile.machine import Machine
 from silva.run.flows.batch import fast_arrays
 from silva.run.lane import Lane
@@ -121,7 +122,7 @@ class Jobs:
     def _batch(self, node: physical.Batch, below: physical.Segment) -> Iterator[_Job]:
         replayed = self._replayed(below)
         if replayed is not None and replayed.rows:
-            work = _batching(replayed.blocks, node.spec.size or _BATCH, node.spec.pad)
+            work = _batching(replayed.blocks, node.spec)
             yield _Job(node_line(node), None, "consumer", work, 1, 1.0)
 
 
@@ -152,14 +153,15 @@ def _reading(feed: physical.ChunkedFeed, factor: float) -> Iterator[_Job]:
         yield _Job(label, None, "readers", work, min(_READERS, len(units)), factor)
 
 
-def _batching(blocks: list[Block], size: int, pad: Any) -> Work:
+def _batching(blocks: list[Block], spec: logical.Batch) -> Work:
     """What the consumer's own thread does: cutting blocks into batches."""
+    size = spec.size or _BATCH
 
     def work(turn: int, worker: Worker) -> Iterator[int]:
         block = blocks[turn % len(blocks)]
-        if fast_arrays(block) is None:
+        if spec.grouped or fast_arrays(block) is None:
             for at in range(0, len(block), size):
-                batch_value(block.slice(at, at + size), pad)
+                batch_value(block.slice(at, at + size), spec.pad, spec.grouped)
         yield len(block)
 
     return work

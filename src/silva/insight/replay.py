@@ -15,7 +15,8 @@ import numpy as np
 
 from silva.columns import Block, Column
 from silva.insight.repeat import Work
-from silva.physical.batches import BatchStage, BatchValue
+from silva.physical.batch_value import BatchValue
+from silva.physical.batches import BatchStage
 from silva.physical.call import Worker
 from silva.physical.context import Context
 from silva.physical.places import ReadPlaces

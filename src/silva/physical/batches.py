@@ -1,4 +1,4 @@
-"""Batches as values, and the steps that come after `batch`, where the row *is* the batch."""
+"""The steps that come after `batch`, where the row *is* the batch."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from silva.columns import Array, Block, Column, Ragged, Values
+from silva.columns import Array, Block, Column, Values
+from silva.columns.grouped_batch import Grouped
 from silva.errors import ColumnError
 from silva.order.draws import Draw, stream_key
+from silva.physical.batch_value import BatchValue, nbytes_of
 from silva.physical.call import Worker, watched
 from silva.physical.context import Context, Failure, row_key
 from silva.physical.evaluate import evaluate
@@ -23,78 +25,6 @@ from silva.plan import node as logical
 from silva.plan.function import Function
 from silva.plan.show import show_node
 from silva.profile.costs import StepUse
-
-
-@dataclass(frozen=True, eq=False)
-class BatchValue:
-    """One batch: what the user will see, and the identity of its first row."""
-
-    values: dict[str, Any]
-    rows: int
-    id: int
-    place: int | None
-
-    @property
-    def nbytes(self) -> int:
-        return sum(map(_nbytes, self.values.values()))
-
-    def __len__(self) -> int:
-        return 1
-
-
-def _nbytes(value: Any) -> int:
-    return int(getattr(value, "nbytes", 64))
-
-
-def batch_value(block: Block, pad: Any) -> BatchValue:
-    """The batch of exactly these rows."""
-    values = {name: column_batch(name, column, pad) for name, column in block.columns.items()}
-    place = None if block.places is None or not len(block) else int(block.places[0])
-    return BatchValue(values, len(block), int(block.ids[0]) if len(block) else 0, place)
-
-
-def column_batch(name: str, column: Column, pad: Any) -> Any:
-    """One column of a batch: padded where asked, writable, never shared with a source."""
-    try:
-        value = _padded(name, column, pad)
-    except ColumnError as error:
-        raise ColumnError(f"column {name!r}: {error}") from None
-    if isinstance(value, np.ndarray):
-        return value if value.flags.writeable else value.copy()
-    if isinstance(value, Ragged):
-        inner = value.values
-        if isinstance(inner, np.ndarray) and not inner.flags.writeable:
-            return Ragged(inner.copy(), value.offsets)
-    return value
-
-
-def _padded(name: str, column: Column, pad: Any) -> Any:
-    if pad is None or (isinstance(pad, dict) and name not in pad):
-        return column.batch()
-    fill = pad[name] if isinstance(pad, dict) else pad
-    if isinstance(column, Values) and any(_dims(x) > 1 for x in column.items):
-        return _pad_arrays(column.items, fill)
-    value = column.batch()
-    if isinstance(value, Ragged) and isinstance(value.values, np.ndarray):
-        return value.padded(fill) if value.values.dtype != object else value
-    return value
-
-
-def _dims(item: Any) -> int:
-    return int(getattr(item, "ndim", 0))
-
-
-def _pad_arrays(items: list[np.ndarray], fill: Any) -> np.ndarray:
-    """Arrays of different shapes in one, each in the corner at the origin."""
-    ranks = {x.ndim for x in items}
-    if len(ranks) > 1:
-        raise ColumnError(f"rows of {sorted(ranks)} dimensions cannot be padded to one shape")
-    shape = np.max([x.shape for x in items], axis=0)
-    dtype = np.result_type(*sorted({x.dtype for x in items}, key=str))
-    out = np.full((len(items), *shape), fill, dtype=dtype)
-    for row, x in zip(out, items, strict=True):
-        row[tuple(slice(0, n) for n in x.shape)] = x
-    return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +59,7 @@ class BatchStage:
             spent, spent_cpu = time.perf_counter() - before, time.thread_time() - cpu_before
             made = {} if batch is None else batch.values
             into = getattr(node, "into", ())
-            written = tuple((name, _nbytes(made[name])) for name in into if name in made)
+            written = tuple((name, nbytes_of(made[name])) for name in into if name in made)
             uses.append(StepUse(spent, spent_cpu, 1, int(batch is not None), written))
             if batch is None:
                 break
@@ -254,6 +184,8 @@ def _evaluate_batch(term: expr.Term, batch: BatchValue, key: tuple[int | str, ..
     columns: dict[str, Column] = {}
     for name in expr.columns_read(term):
         value = batch.values[name]
+        if isinstance(value, Grouped):
+            value = value.expand()
         columns[name] = Array(value) if isinstance(value, np.ndarray) else Values(list(value))
     ids = np.arange(batch.rows, dtype=np.uint64) + np.uint64(batch.id)
     return evaluate(term, columns, ids, None, key).batch()

@@ -55,4 +55,6 @@ def _may_repeat(what: Step) -> bool:
 
 
 def _alike(a: Grouped, b: Grouped) -> bool:
+    if a.inverse is b.inverse:
+        return True
     return len(a.unique) == len(b.unique) and np.array_equal(a.inverse, b.inverse)

@@ -146,6 +146,8 @@ class Batch(Node):
     pad: Any = None
     """None, a value for every ragged column, or pairs (column, value)."""
     collate: Function | None = None
+    grouped: tuple[tuple[str, ...], ...] = ()
+    """Columns shown as distinct rows and an index; those of one tuple share the index."""
 
 
 @dataclass(frozen=True)

@@ -106,4 +106,5 @@ def _batch_details(node: Batch) -> str:
         parts.append(f"pad={node.pad!r}")
     if node.collate is not None:
         parts.append(f"collate={show_step(node.collate)}")
+    parts += [f"grouped {' with '.join(names)}" for names in node.grouped]
     return ", ".join(parts)

@@ -66,7 +66,8 @@ def _missing(node: Node) -> list[str]:
         case Bucket():
             wanted = (node.by,)
         case Batch():
-            wanted = (node.by,) if node.by else ()
+            names = [name for group in node.grouped for name in group]
+            wanted = (*names, node.by) if node.by else tuple(names)
         case _:
             wanted = ()
     return [n for n in wanted if n not in there]

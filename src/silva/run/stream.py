@@ -11,7 +11,7 @@ import numpy as np
 from silva.columns import Array, Block
 from silva.errors import PlanError, SilvaError, StateError
 from silva.physical import plan as physical
-from silva.physical.batches import BatchValue, batch_value
+from silva.physical.batch_value import BatchValue, batch_value
 from silva.physical.context import Context
 from silva.plan import node as logical
 from silva.run.executor import Executor
@@ -150,27 +150,27 @@ class Stream:
                     continue
                 self._trail, self._row = piece.trail, start - 1
                 self._done += 1
-                yield batch_value(Block.concat(held), spec.pad).values
+                yield batch_value(Block.concat(held), spec.pad, spec.grouped).values
                 held, count = [], 0
             whole = start + (len(block) - start) // size * size
             if whole > start:
-                yield from self._slices(block, piece.trail, start, whole, size, spec.pad)
+                yield from self._slices(block, piece.trail, start, whole, size, spec)
             if whole < len(block):
                 held, count = [block.slice(whole, len(block))], len(block) - whole
         if count and not spec.drop_last:
             self._trail, self._row = last.trail, len(last.block) - 1
             self._done += 1
-            yield batch_value(Block.concat(held), spec.pad).values
+            yield batch_value(Block.concat(held), spec.pad, spec.grouped).values
 
     def _slices(
-        self, block: Block, trail: Any, start: int, stop: int, size: int, pad: Any
+        self, block: Block, trail: Any, start: int, stop: int, size: int, spec: logical.Batch
     ) -> Iterator[dict[str, Any]]:
-        arrays = fast_arrays(block)
+        arrays = None if spec.grouped else fast_arrays(block)
         self._trail, self._row, self._run = trail, start - 1, (start, size)
         if arrays is None:
             for at in range(start, stop, size):
                 self._row = at + size - 1
-                yield batch_value(block.slice(at, at + size), pad).values
+                yield batch_value(block.slice(at, at + size), spec.pad, spec.grouped).values
         elif len(arrays) == 1:
             ((name, array),) = arrays.items()
             for at in range(start, stop, size):
@@ -225,7 +225,8 @@ class Stream:
             block = block.take(picked)
             mask = Array(np.arange(size) < real)
             block = block.with_columns({**block.columns, MASK: mask})
-        return batch_value(block, spec.pad)
+        grouped = spec.grouped if isinstance(spec, logical.Batch) else ()
+        return batch_value(block, spec.pad, grouped)
 
     def _blocks(self, plan: physical.Batch) -> Iterator[tuple[Block, Callable[[], States]]]:
         spec = plan.spec

@@ -70,7 +70,7 @@ class Task:
 
     def describe(self) -> str:
         """Which rows it stands for, for error messages."""
-        from silva.physical.batches import BatchValue
+        from silva.physical.batch_value import BatchValue
         from silva.physical.context import row_key
 
         if isinstance(self.payload, Places | UnitRows):

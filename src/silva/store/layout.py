@@ -5,7 +5,11 @@ All of it is plain data, written as JSON. Files are named by random numbers and 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import assert_never
+
 import msgspec
+from msgspec.structs import replace
 
 
 class File(msgspec.Struct, frozen=True):
@@ -64,3 +68,29 @@ class Part(msgspec.Struct, frozen=True):
     files: tuple[File, ...]
     columns: dict[str, Stored]
     groups: tuple[Group, ...] = ()
+
+
+def all_files(part: Part) -> Iterator[File]:
+    """Every file of a part, those of its groups' values among them."""
+    yield from part.files
+    for group in part.groups:
+        yield from all_files(group.values)
+
+
+def beside(part: Part, more: Part) -> Part:
+    """The columns of two parts that hold the same rows, as one part; `more` wins a name."""
+    files, groups = len(part.files), len(part.groups)
+    moved = {name: _moved(stored, files, groups) for name, stored in more.columns.items()}
+    theirs = tuple(replace(group, file=group.file + files) for group in more.groups)
+    return Part(part.rows, part.files + more.files, {**part.columns, **moved}, part.groups + theirs)
+
+
+def _moved(stored: Stored, files: int, groups: int) -> Stored:
+    match stored:
+        case Plain():
+            return replace(stored, file=stored.file + files)
+        case Slices():
+            return replace(stored, file=stored.file + files, items=stored.items + files)
+        case Grouped():
+            return replace(stored, group=stored.group + groups)
+    assert_never(stored)

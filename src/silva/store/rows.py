@@ -1,107 +1,146 @@
 """Rows in Lance files: written once, read by position.
 
 Columns of one value a row lie together in one file. A list column has a file of its own for all its
-items, end to end, and the rows say which slice is theirs: items compress better without the lists
-around them, are read without being taken apart, and can be shared between rows.
+items, and the rows say which slice is theirs: items compress better without the lists around them,
+are read without being taken apart, and can be shared between rows. Physical columns are numbered,
+because Lance allows no dots in names.
+
+Rows that repeat come back as grouped columns, and what they share is read once. Columns of one
+group come with one inverse, so that a step that reads several is run once for each distinct row.
 """
 
 from __future__ import annotations
 
 import functools
-import os
-import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
-from silva.columns import Column, Lists, table_columns
-from silva.columns.array import Array
-from silva.columns.arrow import from_arrow
-from silva.store.layout import File, Part, Plain, Slices, Stored
+from silva.columns import Array, Column, Grouped, from_arrow
+from silva.columns.codes import codes
+from silva.columns.runs import appearance
+from silva.errors import ColumnError
+from silva.store import layout
+from silva.store.dedup import Kind
+from silva.store.files import FileReader, write_file
+from silva.store.layout import File, Group, Part, Plain, Slices, Stored, beside
+from silva.store.slices import cut_slices, gather_slices, is_list
 
-_FORMAT = "2.2"
-_COMPRESSION = {"lance-encoding:compression": "zstd"}
 _ITEM = "item"
-_AT_ONCE = 1 << 20
-"""Rows that Lance decodes at a time."""
+"""The column of a file of items."""
 
 
-def write_part(folder: Path, table: Any) -> Part:
+def write_part(folder: Path, table: Any, kinds: Mapping[str, Kind] | None = None) -> Part:
     """Writes the rows of an Arrow table into new files of `folder`, all of which are on the disk
-    when this returns."""
-    import pyarrow as pa
-
-    fixed: dict[str, Any] = {}
-    stored: dict[str, Stored] = {}
-    files: list[File] = []
-    last = sum(map(_is_list, table.schema.types))
+    when this returns. Columns without a kind are plain."""
+    kinds = kinds or {}
+    _check(table, kinds)
+    writer = _Writer(folder, table.num_rows)
     for name in table.column_names:
-        column, place = table.column(name).combine_chunks(), f"c{len(fixed)}"
-        if _is_list(column.type):
-            start, length, items = _slices(column)
-            stored[name] = Slices(last, f"{place}_start", f"{place}_length", len(files))
-            files.append(write_file(folder, {_ITEM: items}))
-            fixed[f"{place}_start"], fixed[f"{place}_length"] = pa.array(start), pa.array(length)
-        else:
-            stored[name] = Plain(last, place)
-            fixed[place] = column
-    files.append(write_file(folder, fixed))
-    return Part(table.num_rows, tuple(files), stored)
+        if kinds.get(name) != "grouped":
+            writer.add(name, _whole(table.column(name)), kinds.get(name) == "slices")
+    for first, index, names in _groups(table, kinds):
+        writer.add_group(table.select(names).take(first), index)
+    return writer.written(table.column_names)
 
 
-def _is_list(kind: Any) -> bool:
+def write_values(folder: Path, part: Part, group: int, name: str, values: Any) -> Part:
+    """The part with one more column, under the index of one of its groups: `values` is an Arrow
+    array with one value for each distinct row."""
     import pyarrow as pa
 
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+    found = part.groups[group]
+    more = write_part(folder, pa.table({name: values}))
+    if more.rows != found.values.rows:
+        raise ColumnError(
+            f"column {name!r}: {more.rows} values for the {found.values.rows} distinct rows"
+        )
+    grown = replace(found, values=beside(found.values, more))
+    groups = (*part.groups[:group], grown, *part.groups[group + 1 :])
+    return replace(part, columns={**part.columns, name: layout.Grouped(group)}, groups=groups)
 
 
-def _slices(lists: Any) -> tuple[np.ndarray, np.ndarray, Any]:
-    """Where each row's items lie among all items, end to end."""
-    offsets = lists.offsets.to_numpy().astype(np.int64)
-    first, last = int(offsets[0]), int(offsets[-1])
-    length = np.diff(offsets).astype(np.int32)
-    if lists.null_count:
-        length[~from_arrow(lists.is_valid()).batch()] = -1
-    return offsets[:-1] - first, length, lists.values.slice(first, last - first)
+def _check(table: Any, kinds: Mapping[str, Kind]) -> None:
+    for name, kind in kinds.items():
+        if name not in table.column_names:
+            raise ColumnError(f"there is no column {name!r} that could be stored as {kind}")
+        if kind not in ("plain", "grouped", "slices"):
+            raise ColumnError(f"kinds are plain, grouped and slices, not {kind!r}")
+        if kind == "slices" and not is_list(table.schema.field(name).type):
+            raise ColumnError(
+                f"column {name!r} is {table.schema.field(name).type}: slices are for lists"
+            )
 
 
-def write_file(folder: Path, columns: dict[str, Any]) -> File:
-    """One Lance file of these Arrow arrays, all equally long."""
+def _groups(
+    table: Any, kinds: Mapping[str, Kind]
+) -> list[tuple[np.ndarray, np.ndarray, list[str]]]:
+    """First rows, index and names of the grouped columns; those that change together are one."""
+    found: dict[bytes, tuple[np.ndarray, np.ndarray, list[str]]] = {}
+    for name in table.column_names:
+        if kinds.get(name) == "grouped":
+            first, number = appearance(codes(from_arrow(table.column(name))))
+            index = number.astype(np.int32)
+            found.setdefault(index.tobytes(), (first, index, []))[2].append(name)
+    return list(found.values())
+
+
+def _whole(column: Any) -> Any:
+    """A column of a table as one Arrow array."""
     import pyarrow as pa
-    from lance.file import LanceFileWriter
 
-    fields = [_compressed(pa.field(name, column.type)) for name, column in columns.items()]
-    schema = pa.schema(fields)
-    table = pa.table(list(columns.values()), schema=schema)
-    name = f"{uuid.uuid4().hex}.lance"
-    path = folder / name
-    with LanceFileWriter(str(path), schema, version=_FORMAT) as writer:
-        for batch in table.to_batches():
-            writer.write_batch(batch)
-    _sync(path)
-    _sync(folder)
-    return File(name, path.stat().st_size)
+    whole = column.combine_chunks()
+    if isinstance(whole, pa.ExtensionArray):
+        whole = whole.storage
+    return whole.dictionary_decode() if pa.types.is_dictionary(whole.type) else whole
 
 
-def _compressed(field: Any) -> Any:
-    import pyarrow as pa
+class _Writer:
+    """The columns of a part while they are written; those of one value a row come last."""
 
-    kind = field.type
-    if pa.types.is_list(kind):
-        kind = pa.list_(_compressed(kind.value_field))
-    elif pa.types.is_large_list(kind):
-        kind = pa.large_list(_compressed(kind.value_field))
-    return pa.field(field.name, kind, field.nullable, _COMPRESSION)
+    def __init__(self, folder: Path, rows: int) -> None:
+        self._folder = folder
+        self._rows = rows
+        self._fixed: dict[str, Any] = {}
+        self._stored: dict[str, Plain | Slices | layout.Grouped] = {}
+        self._files: list[File] = []
+        self._groups: list[Group] = []
 
+    def add(self, name: str, column: Any, shares: bool) -> None:
+        import pyarrow as pa
 
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        place = f"c{len(self._stored)}"
+        if not is_list(column.type):
+            self._fixed[place] = column
+            self._stored[name] = Plain(-1, place)
+            return
+        start, length, items = cut_slices(column, shares)
+        bounds = f"{place}_start", f"{place}_length"
+        self._fixed |= zip(bounds, (pa.array(start), pa.array(length)), strict=True)
+        self._stored[name] = Slices(-1, *bounds, items=len(self._files))
+        self._files.append(write_file(self._folder, {_ITEM: items}))
+
+    def add_group(self, values: Any, index: np.ndarray) -> None:
+        import pyarrow as pa
+
+        place = f"g{len(self._groups)}"
+        self._fixed[place] = pa.array(index)
+        self._stored |= dict.fromkeys(values.column_names, layout.Grouped(len(self._groups)))
+        self._groups.append(Group(-1, place, write_part(self._folder, values)))
+
+    def written(self, names: list[str]) -> Part:
+        last = len(self._files)
+        if self._fixed:
+            self._files.append(write_file(self._folder, self._fixed))
+        stored: dict[str, Stored] = {}
+        for name in names:
+            how = self._stored[name]
+            stored[name] = how if isinstance(how, layout.Grouped) else replace(how, file=last)
+        groups = tuple(replace(group, file=last) for group in self._groups)
+        return Part(self._rows, tuple(self._files), stored, groups)
 
 
 class PartReader:
@@ -110,63 +149,74 @@ class PartReader:
     def __init__(self, folder: Path, part: Part) -> None:
         self._folder = folder
         self._part = part
+        self._values = [PartReader(folder, group.values) for group in part.groups]
         self._open = functools.lru_cache(maxsize=None)(self._opened)
 
-    def _opened(self, file: int, columns: tuple[str, ...]) -> Any:
-        from lance.file import LanceFileReader
-
-        path = self._folder / self._part.files[file].name
-        return LanceFileReader(str(path), columns=list(columns))
+    def _opened(self, file: int, columns: tuple[str, ...]) -> FileReader:
+        return FileReader(self._folder / self._part.files[file].name, columns)
 
     def read(self, rows: np.ndarray, columns: Sequence[str]) -> dict[str, Column]:
         """The rows at these positions, in this order."""
-        order: np.ndarray | None = None
-        if len(rows) > 1 and not (np.diff(rows) > 0).all():
-            rows, order = np.unique(rows, return_inverse=True)
-        found = self._sorted(rows, columns)
-        return found if order is None else {n: c.take(order) for n, c in found.items()}
+        fixed = self._fixed(rows, columns)
+        made: dict[str, Column] = {}
+        for group in range(len(self._part.groups)):
+            made |= self._grouped(group, fixed, columns)
+        for name in columns:
+            match self._part.columns[name]:
+                case Plain(file, column):
+                    made[name] = fixed[file, column]
+                case Slices() as how:
+                    made[name] = self._lists(how, fixed)
+        return {name: made[name] for name in columns}
 
-    def _sorted(self, rows: np.ndarray, names: Sequence[str]) -> dict[str, Column]:
-        wanted: dict[int, list[str]] = {}
+    def _fixed(self, rows: np.ndarray, names: Sequence[str]) -> dict[tuple[int, str], Column]:
+        """What is stored of each row itself, by file and column."""
+        wanted: dict[int, dict[str, None]] = {}
         for name in names:
             match self._part.columns[name]:
                 case Plain(file, column):
-                    wanted.setdefault(file, []).append(column)
+                    wanted.setdefault(file, {})[column] = None
                 case Slices(file, start, length, _):
-                    wanted.setdefault(file, []).extend((start, length))
-        fixed = {f: self._take(f, tuple(columns), rows) for f, columns in wanted.items()}
-        return {name: self._column(self._part.columns[name], fixed) for name in names}
+                    wanted.setdefault(file, {}).update({start: None, length: None})
+                case layout.Grouped(group):
+                    index = self._part.groups[group]
+                    wanted.setdefault(index.file, {})[index.index] = None
+        order: np.ndarray | None = None
+        if len(rows) > 1 and not (np.diff(rows) > 0).all():
+            rows, order = np.unique(rows, return_inverse=True)
+        found: dict[tuple[int, str], Column] = {}
+        for file, some in wanted.items():
+            for place, values in self._open(file, tuple(some)).take(rows).items():
+                found[file, place] = values if order is None else values.take(order)
+        return found
 
-    def _column(self, how: Stored, fixed: dict[int, dict[str, Column]]) -> Column:
-        match how:
-            case Plain(file, column):
-                return fixed[file][column]
-            case Slices(file, start, length, items):
-                return self._lists(items, fixed[file][start], fixed[file][length])
-        raise NotImplementedError(how)
+    def _grouped(
+        self, number: int, fixed: dict[tuple[int, str], Column], names: Sequence[str]
+    ) -> dict[str, Column]:
+        how = layout.Grouped(number)
+        wanted = [name for name in names if self._part.columns[name] == how]
+        if not wanted:
+            return {}
+        group = self._part.groups[number]
+        index = _numbers(fixed[group.file, group.index])
+        first, inverse = appearance(index)
+        values = self._values[number].read(index[first], wanted)
+        if len(first) == len(index):
+            return values
+        return {name: Grouped(_expanded(column), inverse) for name, column in values.items()}
 
-    def _lists(self, file: int, starts: Column, lengths: Column) -> Column:
-        assert isinstance(starts, Array)
-        assert isinstance(lengths, Array)
-        present = lengths.data >= 0
-        length = np.where(present, lengths.data, 0).astype(np.int64)
-        offsets = np.zeros(len(length) + 1, dtype=np.int64)
-        np.cumsum(length, out=offsets[1:])
-        wanted = np.arange(int(offsets[-1])) + np.repeat(starts.data - offsets[:-1], length)
-        items = self._items(file, wanted)
-        return Lists(items, offsets, None if present.all() else present)
+    def _lists(self, how: Slices, fixed: dict[tuple[int, str], Column]) -> Column:
+        def items(rows: np.ndarray) -> Column:
+            return self._open(how.items, (_ITEM,)).take(rows)[_ITEM]
 
-    def _items(self, file: int, wanted: np.ndarray) -> Column:
-        if len(wanted) > 1 and not (np.diff(wanted) > 0).all():
-            wanted, order = np.unique(wanted, return_inverse=True)
-            return self._take(file, (_ITEM,), wanted)[_ITEM].take(order)
-        return self._take(file, (_ITEM,), wanted)[_ITEM]
+        starts, lengths = fixed[how.file, how.start], fixed[how.file, how.length]
+        return gather_slices(items, _numbers(starts), _numbers(lengths))
 
-    def _take(self, file: int, columns: tuple[str, ...], rows: np.ndarray) -> dict[str, Column]:
-        """Rows at ascending positions; a run of them is read as one."""
-        reader = self._open(file, columns)
-        if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1:
-            results = reader.read_range(int(rows[0]), len(rows), batch_size=_AT_ONCE)
-        else:
-            results = reader.take_rows(rows.tolist(), batch_size=_AT_ONCE)
-        return table_columns(results.to_table())
+
+def _numbers(column: Column) -> np.ndarray:
+    assert isinstance(column, Array)
+    return column.data
+
+
+def _expanded(column: Column) -> Column:
+    return column.expand() if isinstance(column, Grouped) else column

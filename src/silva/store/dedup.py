@@ -1,0 +1,82 @@
+"""How each column of a part is stored, chosen by how much its rows repeat.
+
+*Plain* is one value a row. *Grouped* keeps each distinct value once, with an index from row to
+value. *Slices* keeps lists in one sequence, of which each row is a slice that it may share with
+others: the kind for histories that slide.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from silva.columns import Column, Grouped, Lists, from_arrow
+from silva.columns.array import Array
+from silva.columns.codes import codes, list_runs
+from silva.columns.runs import appearance
+from silva.store.sequence import shared
+
+Kind = Literal["plain", "grouped", "slices"]
+
+_LEAST_FACTOR = 1.5
+"""Bytes saved by less than this are not worth an index."""
+_CLEARLY = 1.25
+"""How many times smaller than grouped a column must be to be stored as slices."""
+_INDEX, _BOUNDS = 4, 12
+"""Bytes of an index, and of a slice's start and length."""
+_NUMBER = 8
+"""Values up to this many bytes are left to the file's own compression, which sees repeats of them
+as well as an index would."""
+
+
+def choose_kinds(sample: Any) -> dict[str, Kind]:
+    """The kind for each column of an Arrow table whose rows are in the order of the part."""
+    columns = {name: _column(sample.column(name)) for name in sample.column_names}
+    kinds: dict[str, Kind] = {name: _kind(column) for name, column in columns.items()}
+    taken = [_index(columns[name]) for name, kind in kinds.items() if kind == "grouped"]
+    for name, column in columns.items():
+        if kinds[name] == "plain" and _is_number(column) and taken:
+            own = _index(column)
+            if any(np.array_equal(own, index) for index in taken):
+                kinds[name] = "grouped"  # an index that is there anyhow
+    return kinds
+
+
+def _column(data: Any) -> Column:
+    column = from_arrow(data)
+    return column.expand() if isinstance(column, Grouped) else column
+
+
+def _index(column: Column) -> np.ndarray:
+    return appearance(codes(column))[1]
+
+
+def _is_number(column: Column) -> bool:
+    return isinstance(column, Array) and column.nbytes <= _NUMBER * len(column)
+
+
+def _kind(column: Column) -> Kind:
+    if isinstance(column, Lists):
+        return _list_kind(column)
+    if _is_number(column) or not len(column):
+        return "plain"
+    first, number = appearance(codes(column))
+    grouped = column.take(first).nbytes + _INDEX * len(number)
+    return "grouped" if column.nbytes >= _LEAST_FACTOR * grouped else "plain"
+
+
+def _list_kind(column: Lists) -> Kind:
+    runs = list_runs(column)
+    rows, total = len(runs), int(runs.lengths.sum())
+    if not total:
+        return "plain"
+    width = column.values.nbytes / max(len(column.values), 1)
+    numbers = runs.numbers()
+    first, _ = appearance(numbers)
+    plain = total * width + _BOUNDS * rows
+    grouped = int(runs.lengths[first].sum()) * width + _BOUNDS * len(first) + _INDEX * rows
+    slices = len(shared(runs, numbers).items) * width + _BOUNDS * rows
+    if plain >= _LEAST_FACTOR * slices and grouped >= _CLEARLY * slices:
+        return "slices"
+    return "grouped" if plain >= _LEAST_FACTOR * grouped else "plain"

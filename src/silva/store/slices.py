@@ -1,0 +1,97 @@
+"""A list column as slices of a sequence: cut when it is written, gathered when it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from silva.columns import Column, Grouped, Lists, from_arrow
+from silva.columns.codes import list_runs
+from silva.columns.runs import Runs, appearance, gathered
+from silva.store.sequence import end_to_end, shared
+
+_WORTHWHILE = 0.8
+"""Distinct slices among the rows: with more, rows are given one by one."""
+
+
+def is_list(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def cut_slices(lists: Any, shares: bool) -> tuple[np.ndarray, np.ndarray, Any]:
+    """Start and length of each row in a sequence, and the items of that sequence."""
+    offsets = lists.offsets.to_numpy().astype(np.int64)
+    items = lists.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
+    length = np.diff(offsets)
+    nulls = None
+    if lists.null_count:
+        nulls = ~from_arrow(lists.is_valid()).batch()
+        length[nulls] = 0
+    if shares:
+        column = from_arrow(lists)
+        assert isinstance(column, Lists)
+        runs = list_runs(column)
+        sequence = shared(runs, runs.numbers())
+    else:
+        sequence = end_to_end(Runs(items, offsets[:-1] - offsets[0], length))
+    if not np.array_equal(sequence.items, np.arange(len(items))):
+        items = items.take(sequence.items)
+    length = length.astype(np.int32)
+    if nulls is not None:
+        length[nulls] = -1
+    return sequence.starts, length, items
+
+
+def gather_slices(
+    take: Callable[[np.ndarray], Column], starts: np.ndarray, lengths: np.ndarray
+) -> Column:
+    """The rows' lists, grouped where slices repeat. `take` reads items at ascending positions; each
+    is read once, however many rows share it."""
+    first, inverse = appearance(_pairs(starts, lengths))
+    if len(first) > _WORTHWHILE * len(starts):
+        return _gathered(take, starts, lengths)
+    return Grouped(_gathered(take, starts[first], lengths[first]), inverse)
+
+
+def _gathered(
+    take: Callable[[np.ndarray], Column], starts: np.ndarray, lengths: np.ndarray
+) -> Lists:
+    present = lengths >= 0
+    length = np.where(present, lengths, 0).astype(np.int64)
+    places, spans, counts = _union(starts, length)
+    wanted, _ = gathered(spans, counts)
+    items = take(wanted)
+    picked, offsets = gathered(places, length)
+    if not np.array_equal(picked, np.arange(len(wanted))):
+        items = items.take(picked)
+    return Lists(items, offsets, None if present.all() else present)
+
+
+def _pairs(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """One number for each start and length; all empty lists are one, and all nulls."""
+    most = int(lengths.max(initial=0)) + 2
+    pairs: np.ndarray = np.where(lengths > 0, starts, 0) * most + lengths + 1
+    return pairs
+
+
+def _union(starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The runs of items that slices cover together, as starts and counts; and where among these
+    items each slice begins."""
+    places = np.zeros(len(starts), dtype=np.int64)
+    full = np.flatnonzero(lengths)
+    full = full[np.argsort(starts[full], kind="stable")]
+    begins = starts[full]
+    reach = np.maximum.accumulate(begins + lengths[full])
+    opens = np.ones(len(full), dtype=bool)
+    opens[1:] = begins[1:] > reach[:-1]
+    heads = np.flatnonzero(opens)
+    spans = begins[heads]
+    counts = reach[np.append(heads[1:], len(full)) - 1] - spans if len(full) else spans
+    before = np.cumsum(counts) - counts
+    run = np.cumsum(opens) - 1
+    places[full] = before[run] + begins - spans[run]
+    return places, spans, counts
