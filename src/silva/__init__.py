@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         SilvaError,
         SourceError,
         StateError,
+        TableError,
         WorkerError,
     )
     from silva.loader import Loader
@@ -67,6 +68,8 @@ if TYPE_CHECKING:
         read_parquet,
         read_tar,
     )
+    from silva.store.read import read_table
+    from silva.store.table import Table
 
 __version__ = "0.1.0"
 
@@ -83,6 +86,7 @@ _HOMES = {
         "SilvaError",
         "SourceError",
         "StateError",
+        "TableError",
         "WorkerError",
     ),
     "silva.loader": ("Loader",),
@@ -116,6 +120,8 @@ _HOMES = {
         "read_parquet",
         "read_tar",
     ),
+    "silva.store.read": ("read_table",),
+    "silva.store.table": ("Table",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -140,6 +146,8 @@ __all__ = [
     "SourceError",
     "StateError",
     "Substitute",
+    "Table",
+    "TableError",
     "WorkerError",
     "audio",
     "batched",
@@ -167,6 +175,7 @@ __all__ = [
     "read_lines",
     "read_npy",
     "read_parquet",
+    "read_table",
     "read_tar",
     "register_law",
     "register_operator",

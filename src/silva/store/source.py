@@ -1,0 +1,185 @@
+"""A version of a table as a source: any row at the same cost, whatever fragment it is in.
+
+Rows are numbered through all fragments, without those that are deleted. What is asked for is read
+fragment by fragment, each through a reader that stays open.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from silva.columns import Column, concat, from_arrow
+from silva.io.batches import short_type
+from silva.io.travel import Travels
+from silva.plan.conditions import Condition
+from silva.plan.fingerprint import digest
+from silva.store.folder import Folder
+from silva.store.keys import live_rows
+from silva.store.layout import Part
+from silva.store.manifest import Fragment, ListRef, Version
+from silva.store.normal import arrow_schema
+from silva.store.rows import PartReader
+
+_READERS = 256
+"""Parts that are held open."""
+_HOLES = 64
+"""Fragments with deleted rows of which it is kept where the others are."""
+
+
+@dataclass(frozen=True)
+class TableSource(Travels):
+    access: ClassVar[Literal["indexed"]] = "indexed"
+    path: str
+    branch: str
+    number: int
+    schema: str
+    lists: tuple[ListRef, ...]
+
+    @staticmethod
+    def of(folder: Folder, version: Version) -> TableSource:
+        source = TableSource(
+            str(folder.path), version.branch, version.number, version.schema, version.lists
+        )
+        source.starts  # noqa: B018  lists that are damaged or gone are no row's failure
+        return source
+
+    # What there is.
+
+    @functools.cached_property
+    def folder(self) -> Folder:
+        return Folder(self.path)
+
+    @functools.cached_property
+    def fragments(self) -> tuple[Fragment, ...]:
+        return tuple(f for ref in self.lists for f in self.folder.fragments(ref.name))
+
+    @functools.cached_property
+    def starts(self) -> np.ndarray:
+        """The number of the first row of each fragment, and of all rows at the end."""
+        counts = np.array([0, *(f.live for f in self.fragments)], dtype=np.int64)
+        return np.cumsum(counts)
+
+    @functools.cached_property
+    def _types(self) -> dict[str, Any]:
+        found = arrow_schema(self.folder.schema(self.schema))
+        return {field.name: field.type for field in found}
+
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self._types)
+
+    def types(self) -> dict[str, str]:
+        return {name: short_type(kind) for name, kind in self._types.items()}
+
+    def describe(self) -> str:
+        return f"table {self.path} ({self.branch} {self.number})"
+
+    def fingerprint(self) -> str:
+        return self._fingerprint
+
+    @functools.cached_property
+    def _fingerprint(self) -> str:
+        """Which rows there are: neither which branch has them nor what else is stored of them."""
+        rows = [(f.id, f.deleted.file.name if f.deleted else "") for f in self.fragments]
+        return f"table:{digest((self.schema, rows))}"
+
+    def length(self) -> int:
+        return sum(ref.rows for ref in self.lists)
+
+    # Rows.
+
+    def read(self, rows: np.ndarray, columns: tuple[str, ...]) -> dict[str, Column]:
+        if not columns:
+            return {}
+        if not len(rows):
+            return {name: from_arrow(_empty(self._types[name])) for name in columns}
+        places = self.places(rows)
+        first = int(places[0])
+        if (places == first).all():
+            return self._read(first, rows, columns)
+        order = None if (np.diff(places) >= 0).all() else np.argsort(places, kind="stable")
+        if order is not None:
+            rows, places = rows[order], places[order]
+        edges = [0, *(np.flatnonzero(np.diff(places)) + 1).tolist(), len(rows)]
+        parts = [self._read(int(places[a]), rows[a:b], columns) for a, b in pairwise(edges)]
+        found = {name: concat([part[name] for part in parts]) for name in columns}
+        if order is None:
+            return found
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return {name: column.take(back) for name, column in found.items()}
+
+    def places(self, rows: np.ndarray) -> np.ndarray:
+        """The number of the fragment of each row."""
+        found: np.ndarray = np.searchsorted(self.starts, rows, side="right") - 1
+        return found
+
+    def within(self, number: int, rows: np.ndarray) -> np.ndarray:
+        """Positions within the files of a fragment."""
+        local: np.ndarray = rows - self.starts[number]
+        return local if self.fragments[number].deleted is None else self._live(number)[local]
+
+    def _read(self, number: int, rows: np.ndarray, columns: tuple[str, ...]) -> dict[str, Column]:
+        fragment, positions = self.fragments[number], self.within(number, rows)
+        found = self.reader(fragment.parts[0]).read(positions, columns)
+        return {name: found[name] for name in columns}
+
+    @functools.cached_property
+    def reader(self) -> Callable[[Part], PartReader]:
+        """Readers of parts, opened once."""
+        folder = self.folder
+        opened: dict[str, Part] = {}
+
+        @functools.lru_cache(maxsize=_READERS)
+        def by_name(name: str) -> PartReader:
+            return PartReader(folder.data, opened[name])
+
+        def find(part: Part) -> PartReader:
+            name = part.files[-1].name
+            opened.setdefault(name, part)
+            return by_name(name)
+
+        return find
+
+    @functools.cached_property
+    def _live(self) -> Callable[[int], np.ndarray]:
+        return functools.lru_cache(maxsize=_HOLES)(
+            lambda number: live_rows(self.folder, self.fragments[number])
+        )
+
+    # Statistics.
+
+    def may_hold_rows(self, rows: np.ndarray, conditions: tuple[Condition, ...]) -> np.ndarray:
+        """For each row, whether its fragment can hold one that meets all conditions."""
+        found: np.ndarray = self._possible(conditions)[self.places(rows)]
+        return found
+
+    @functools.cached_property
+    def _possible(self) -> Callable[[tuple[Condition, ...]], np.ndarray]:
+        return functools.lru_cache(maxsize=8)(self._find_possible)
+
+    def _find_possible(self, conditions: tuple[Condition, ...]) -> np.ndarray:
+        numbers = {name for name, kind in self._types.items() if _is_number(kind)}
+        known = [c for c in conditions if c.column in numbers]
+        possible = [
+            all(c.may_hold(*f.statistics[c.column]) for c in known if c.column in f.statistics)
+            for f in self.fragments
+        ]
+        return np.array(possible, dtype=bool)
+
+
+def _is_number(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _empty(kind: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.array([], type=kind)
