@@ -14,20 +14,19 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from silva.columns import Column, concat, from_arrow
+from silva.columns import Column, concat, from_arrow, to_arrow
+from silva.errors import PlanError
 from silva.io.batches import short_type
 from silva.io.travel import Travels
+from silva.order.groups import Groups
 from silva.plan.conditions import Condition
 from silva.plan.fingerprint import digest
 from silva.store.folder import Folder
 from silva.store.keys import live_rows
-from silva.store.layout import Part
 from silva.store.manifest import Fragment, ListRef, Version
 from silva.store.normal import arrow_schema
-from silva.store.rows import PartReader
+from silva.store.readers import Readers
 
-_READERS = 256
-"""Parts that are held open."""
 _HOLES = 64
 """Fragments with deleted rows of which it is kept where the others are."""
 
@@ -126,25 +125,12 @@ class TableSource(Travels):
 
     def _read(self, number: int, rows: np.ndarray, columns: tuple[str, ...]) -> dict[str, Column]:
         fragment, positions = self.fragments[number], self.within(number, rows)
-        found = self.reader(fragment.parts[0]).read(positions, columns)
+        found = self.readers.read(fragment.parts[0], positions, columns)
         return {name: found[name] for name in columns}
 
     @functools.cached_property
-    def reader(self) -> Callable[[Part], PartReader]:
-        """Readers of parts, opened once."""
-        folder = self.folder
-        opened: dict[str, Part] = {}
-
-        @functools.lru_cache(maxsize=_READERS)
-        def by_name(name: str) -> PartReader:
-            return PartReader(folder.data, opened[name])
-
-        def find(part: Part) -> PartReader:
-            name = part.files[-1].name
-            opened.setdefault(name, part)
-            return by_name(name)
-
-        return find
+    def readers(self) -> Readers:
+        return Readers(self.folder.data)
 
     @functools.cached_property
     def _live(self) -> Callable[[int], np.ndarray]:
@@ -152,12 +138,36 @@ class TableSource(Travels):
             lambda number: live_rows(self.folder, self.fragments[number])
         )
 
+    # Groups.
+
+    @property
+    def group(self) -> str | None:
+        return self.folder.schema(self.schema).group
+
+    def groups(self) -> Groups:
+        """Rows of the same group, wherever they were appended; reads the column of the group."""
+        if self.group is None:
+            raise PlanError(
+                f"{self.describe()} has no group: sv.Table.create(path, data, group=…) gives it one"
+            )
+        return Groups(*_clustered([self._codes(i) for i in range(len(self.fragments))]))
+
+    def _codes(self, number: int) -> Any:
+        assert self.group is not None
+        rows = np.arange(self.starts[number], self.starts[number + 1])
+        return to_arrow(self._read(number, rows, (self.group,))[self.group])
+
     # Statistics.
 
     def may_hold_rows(self, rows: np.ndarray, conditions: tuple[Condition, ...]) -> np.ndarray:
         """For each row, whether its fragment can hold one that meets all conditions."""
         found: np.ndarray = self._possible(conditions)[self.places(rows)]
         return found
+
+    def passed_over(self, conditions: tuple[Condition, ...]) -> tuple[int, int]:
+        """How many fragments are not read, of how many."""
+        possible = self._possible(conditions)
+        return int((~possible).sum()), len(possible)
 
     @functools.cached_property
     def _possible(self) -> Callable[[tuple[Condition, ...]], np.ndarray]:
@@ -171,6 +181,20 @@ class TableSource(Travels):
             for f in self.fragments
         ]
         return np.array(possible, dtype=bool)
+
+
+def _clustered(parts: list[Any]) -> tuple[np.ndarray, np.ndarray | None]:
+    """Where groups begin, in the order in which they first come, and the rows in that order."""
+    import pyarrow as pa
+
+    if not parts:
+        return np.zeros(1, np.int64), None
+    chunks = pa.chunked_array(parts).dictionary_encode().combine_chunks()
+    codes = chunks.indices.to_numpy().astype(np.int64)
+    starts = np.append(0, np.cumsum(np.bincount(codes)))
+    if (np.diff(codes) >= 0).all():
+        return starts, None
+    return starts, np.argsort(codes, kind="stable")
 
 
 def _is_number(kind: Any) -> bool:
