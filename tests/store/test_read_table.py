@@ -42,7 +42,7 @@ def test_a_table_obeys_the_laws_of_sources(table: sv.Table, tmp_path: Path) -> N
     assert [r["id"] for r in rows] == [
         i for i in [*range(40), *range(100, 120)] if i not in (3, 25)
     ]
-    empty = sv.Table.create(tmp_path / "empty", events(0, 1).slice(0, 0))
+    empty = sv.Table.create(tmp_path / "empty", events(0, 5).slice(0, 0))
     assert check_indexed(empty.read().plan.source) == []
 
 
