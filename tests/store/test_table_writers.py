@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pyarrow as pa
@@ -33,8 +34,6 @@ print("done")
 
 def at_once(folder: Path, path: Path, work: str, writers: int = 4) -> None:
     """Starts writers, and lets them go when all are ready."""
-    import subprocess
-
     children = [
         start_script(folder, WRITER, str(path), work, str(i), stdin=subprocess.PIPE)
         for i in range(writers)
@@ -62,3 +61,16 @@ def test_twenty_appends_of_four_writers_all_succeed_while_gc_runs(tmp_path: Path
     assert_no_orphans(path)
     with pytest.raises(sv.TableError, match="id=303 is in the table already"):
         table.append(pa.table({"id": [303], "x": [0]}))
+
+
+def test_columns_added_by_four_writers_at_once_are_all_there(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    table = sv.Table.create(path, pa.table({"x": range(50)})).append(pa.table({"x": [50]}))
+    at_once(tmp_path, path, "column")
+    assert table.columns[0] == "x"
+    assert sorted(table.columns[1:]) == ["y0", "y1", "y2", "y3"]
+    explained = str(table.read().explain())
+    assert all(f"y{i} (stored)" in explained for i in range(4))
+    assert rows_of(table)[-1] == {name: 50 * int(name[1:] or 1) for name in table.columns}
+    table.gc()
+    assert_no_orphans(path)

@@ -247,6 +247,11 @@ def digest(value: Any) -> str:
     return hasher._digest.hexdigest()
 
 
+def column_fingerprint(step: Any, inputs: tuple[str, ...]) -> str:
+    """The identity of a derived column: what makes it, and the identities of what it reads."""
+    return digest((step, inputs))
+
+
 def _is_docstring(code: types.CodeType, constant: Any) -> bool:
     return isinstance(constant, str) and bool(code.co_consts) and constant is code.co_consts[0]
 

@@ -46,10 +46,6 @@ class Fragment(msgspec.Struct, frozen=True, omit_defaults=True):
         """Rows that are not deleted."""
         return self.rows - (self.deleted.count if self.deleted else 0)
 
-    def part_of(self, column: str) -> Part | None:
-        """The part that holds a column, by name or fingerprint."""
-        return next((part for part in self.parts if column in part.columns), None)
-
 
 class ListRef(msgspec.Struct, frozen=True):
     """A list of fragments, as a version names it."""

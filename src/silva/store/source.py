@@ -8,24 +8,27 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from silva.columns import Column, concat, from_arrow, to_arrow
+from silva.columns import Column, Values, concat, from_arrow, to_arrow
 from silva.errors import PlanError
 from silva.io.batches import short_type
 from silva.io.travel import Travels
 from silva.order.groups import Groups
 from silva.plan.conditions import Condition
 from silva.plan.fingerprint import digest
+from silva.plan.function import Function
+from silva.store.definitions import BASE, Recipe
+from silva.store.derived import DerivedReader
 from silva.store.folder import Folder
 from silva.store.keys import live_rows
 from silva.store.manifest import Fragment, ListRef, Version
 from silva.store.normal import arrow_schema
-from silva.store.readers import Readers
+from silva.store.stored import is_stored
 
 _HOLES = 64
 """Fragments with deleted rows of which it is kept where the others are."""
@@ -39,6 +42,10 @@ class TableSource(Travels):
     number: int
     schema: str
     lists: tuple[ListRef, ...]
+    recipes: tuple[Recipe, ...] = ()
+    """How derived columns are computed, where they are not stored."""
+    given: tuple[str, ...] = ()
+    """The derived columns that this source gives, stored or not."""
 
     @staticmethod
     def of(folder: Folder, version: Version) -> TableSource:
@@ -70,10 +77,21 @@ class TableSource(Travels):
         return {field.name: field.type for field in found}
 
     def columns(self) -> tuple[str, ...]:
-        return tuple(self._types)
+        return tuple(self.fingerprints())
 
     def types(self) -> dict[str, str]:
-        return {name: short_type(kind) for name, kind in self._types.items()}
+        own = {n: t for n, t in self._types.items() if n not in self.given}
+        return {name: short_type(kind) for name, kind in own.items()}
+
+    def fingerprints(self) -> dict[str, str]:
+        """The columns, and what each of them is known by."""
+        return self._fingerprints
+
+    @functools.cached_property
+    def _fingerprints(self) -> dict[str, str]:
+        derived = {recipe.name: recipe.fingerprint for recipe in self.recipes}
+        base = {name: BASE + name for name in self._types}
+        return base | {name: derived[name] for name in self.given}
 
     def describe(self) -> str:
         return f"table {self.path} ({self.branch} {self.number})"
@@ -85,7 +103,8 @@ class TableSource(Travels):
     def _fingerprint(self) -> str:
         """Which rows there are: neither which branch has them nor what else is stored of them."""
         rows = [(f.id, f.deleted.file.name if f.deleted else "") for f in self.fragments]
-        return f"table:{digest((self.schema, rows))}"
+        given = [(name, self._fingerprints[name]) for name in self.given]
+        return f"table:{digest((self.schema, rows, *given))}"
 
     def length(self) -> int:
         return sum(ref.rows for ref in self.lists)
@@ -96,7 +115,7 @@ class TableSource(Travels):
         if not columns:
             return {}
         if not len(rows):
-            return {name: from_arrow(_empty(self._types[name])) for name in columns}
+            return {name: self._empty(name) for name in columns}
         places = self.places(rows)
         first = int(places[0])
         if (places == first).all():
@@ -123,14 +142,21 @@ class TableSource(Travels):
         local: np.ndarray = rows - self.starts[number]
         return local if self.fragments[number].deleted is None else self._live(number)[local]
 
+    def _empty(self, name: str) -> Column:
+        import pyarrow as pa
+
+        own = self._types.get(name) if name not in self.given else None
+        return Values([]) if own is None else from_arrow(pa.array([], type=own))
+
     def _read(self, number: int, rows: np.ndarray, columns: tuple[str, ...]) -> dict[str, Column]:
         fragment, positions = self.fragments[number], self.within(number, rows)
-        found = self.readers.read(fragment.parts[0], positions, columns)
-        return {name: found[name] for name in columns}
+        wanted = {name: self._fingerprints[name] for name in columns}
+        found = self._derived.read(fragment, positions, tuple(wanted.values()))
+        return {name: found[fingerprint] for name, fingerprint in wanted.items()}
 
     @functools.cached_property
-    def readers(self) -> Readers:
-        return Readers(self.folder.data)
+    def _derived(self) -> DerivedReader:
+        return DerivedReader(self.folder.data, self.recipes)
 
     @functools.cached_property
     def _live(self) -> Callable[[int], np.ndarray]:
@@ -157,6 +183,31 @@ class TableSource(Travels):
         rows = np.arange(self.starts[number], self.starts[number + 1])
         return to_arrow(self._read(number, rows, (self.group,))[self.group])
 
+    # Derived columns.
+
+    def stored_in(self, fingerprint: str) -> str | None:
+        """Where a derived column is stored, in words; None if nowhere."""
+        count = sum(is_stored(fragment, fingerprint) for fragment in self.fragments)
+        if not count:
+            return None
+        every = count == len(self.fragments)
+        return "stored" if every else f"stored in {count} of {len(self.fragments)} fragments"
+
+    def giving(self, recipes: tuple[tuple[Any, ...], ...], names: tuple[str, ...]) -> TableSource:
+        """The source with derived columns of its own."""
+        made = tuple(Recipe(*recipe) for recipe in recipes)
+        return replace(self, recipes=self.recipes + made, given=self.given + names)
+
+    @property
+    def runs_user_code(self) -> bool:
+        """Whether functions are called for rows of which their columns are not stored."""
+        functions = [r for r in self.recipes if isinstance(r.step, Function)]
+        return not all(is_stored(f, r.fingerprint) for r in functions for f in self.fragments)
+
+    def draws_from(self) -> frozenset[str]:
+        """The global generators that its functions were found to use."""
+        return self._derived.drawn
+
     # Statistics.
 
     def may_hold_rows(self, rows: np.ndarray, conditions: tuple[Condition, ...]) -> np.ndarray:
@@ -174,10 +225,11 @@ class TableSource(Travels):
         return functools.lru_cache(maxsize=8)(self._find_possible)
 
     def _find_possible(self, conditions: tuple[Condition, ...]) -> np.ndarray:
-        numbers = {name for name, kind in self._types.items() if _is_number(kind)}
-        known = [c for c in conditions if c.column in numbers]
+        known = {n: n for n, kind in self._types.items() if _is_number(kind)}
+        known |= {name: self._fingerprints[name] for name in self.given}
+        asked = [(c, known[c.column]) for c in conditions if c.column in known]
         possible = [
-            all(c.may_hold(*f.statistics[c.column]) for c in known if c.column in f.statistics)
+            all(c.may_hold(*f.statistics[name]) for c, name in asked if name in f.statistics)
             for f in self.fragments
         ]
         return np.array(possible, dtype=bool)
@@ -201,9 +253,3 @@ def _is_number(kind: Any) -> bool:
     import pyarrow as pa
 
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
-
-
-def _empty(kind: Any) -> Any:
-    import pyarrow as pa
-
-    return pa.array([], type=kind)

@@ -5,23 +5,27 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from silva.errors import PlanError, TableError
 from silva.insight.words import plural
 from silva.pipeline import Pipeline
-from silva.plan.node import Source
+from silva.plan.node import Step
+from silva.plan.traits import step_reads
 from silva.profile.machine import parse_bytes
 from silva.store import commits
+from silva.store.definitions import current, recipes
 from silva.store.deletions import delete_rows
 from silva.store.folder import Folder, Paths, Tag, check_name, publish
 from silva.store.garbage import Removed, collect_garbage
 from silva.store.ingest import MEMORY, ingest
 from silva.store.keys import Keys
 from silva.store.locks import held
+from silva.store.logical import add_columns, as_steps, table_pipeline
 from silva.store.manifest import Collected, Fragment, Schema, Version, encode
+from silva.store.materialize import add_parts, check_storable, stored_parts
 from silva.store.normal import arrow_schema, check_same, incoming, new_schema
 from silva.store.source import TableSource
 from silva.store.writer import Writer
@@ -39,10 +43,18 @@ class Table:
     [{'user': 1, 'dwell': 5}, {'user': 2, 'dwell': 40}]
     """
 
-    def __init__(self, folder: Folder, branch: str, pinned: Version | None = None) -> None:
+    def __init__(
+        self,
+        folder: Folder,
+        branch: str,
+        pinned: Version | None = None,
+        steps: dict[str, Step] | None = None,
+    ) -> None:
         self._folder = folder
         self._branch = branch
         self._pinned = pinned
+        self._steps: dict[str, Step] = {} if steps is None else steps
+        """The functions of derived columns that this program has, by fingerprint."""
 
     # Making and opening.
 
@@ -102,7 +114,7 @@ class Table:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return TableSource.of(self._folder, self.version).columns()
+        return tuple(current(self._folder, self.version))
 
     def versions(self) -> list[Version]:
         """The versions that led here, the first one first, without those that were collected."""
@@ -130,7 +142,7 @@ class Table:
         return self._as_of(self._folder.version(self.version.branch, version))
 
     def _as_of(self, version: Version) -> Table:
-        return Table(self._folder, self._branch, version)
+        return Table(self._folder, self._branch, version, self._steps)
 
     def _version_at(self, time: float) -> Version:
         for entry in self._folder.history(self.version):
@@ -139,9 +151,8 @@ class Table:
         raise TableError(f"{self.path!r} has no version that is as old as that")
 
     def read(self, columns: Sequence[str] | None = None) -> Pipeline:
-        """The rows as a pipeline."""
-        pipeline = Pipeline(Source(TableSource.of(self._folder, self.version)))
-        return pipeline if columns is None else pipeline.select(*columns)
+        """The rows as a pipeline, with all columns or these."""
+        return table_pipeline(self._folder, self.version, columns, self._steps)
 
     # Changing rows.
 
@@ -179,7 +190,7 @@ class Table:
         """Removes the rows for which an expression or a function of columns is true. Only their
         positions are written; the rows stay in older versions."""
         head = self._writable()
-        found = delete_rows(self.read(), where)
+        found = delete_rows(self.read(self._read_by(where)), where)
         with Writer(self._folder) as writer:
             change = found.change(self._folder, writer)
             if self._commit(change) != head:
@@ -195,6 +206,53 @@ class Table:
             return msgspec.structs.replace(old, what=f"restore {old.branch} {old.number}")
 
         self._commit(change)
+        return self
+
+    def _read_by(self, step: Any) -> tuple[str, ...] | None:
+        """The columns that a condition reads, or at least one."""
+        names = step_reads(as_steps(self.columns, {"silva.condition": step})["silva.condition"])
+        return names or self.columns[:1]
+
+    # Derived columns.
+
+    def derive(self, **steps: Any) -> Table:
+        """Adds columns that are computed of others: definitions, no data.
+
+        A function itself is not kept: programs that read the column derive it again, which
+        changes nothing as long as the function is the same.
+
+        >>> import silva as sv, pyarrow as pa, tempfile
+        >>> t = sv.Table.create(tempfile.mkdtemp() + "/t", pa.table({"dwell": [40, 5]}))
+        >>> t.derive(clicked=lambda dwell: dwell > 30).read().head(1)
+        [{'dwell': 40, 'clicked': True}]
+        """
+        if not steps:
+            raise PlanError("derive needs at least one column: derive(y=lambda x: x + 1)")
+        self._writable()
+        as_steps(self.columns, steps)  # mistakes are told before anything is held
+        self._commit(add_columns(self._folder, steps, self._steps))
+        return self
+
+    def materialize(self, *names: str, on_error: Literal["raise", "skip"] = "raise") -> Table:
+        """Stores derived columns, so that reading them computes nothing; fragments that have them
+        already are left alone. Rows that are appended later are computed until this is done again.
+
+        A row on which a definition fails is an error; with `on_error="skip"`, its fragment stays
+        computed on read, where the loader's own policy decides.
+        """
+        for name in names:
+            head = self._writable()
+            fingerprint = dict(head.definitions).get(name)
+            if fingerprint is None:
+                raise PlanError(f"{name!r} is no derived column of {self.path!r}")
+            check_storable(self._folder, name, fingerprint)
+            found = recipes(self._folder, head, (name,), self._steps)
+            facts = tuple((r.name, r.fingerprint, r.step, r.reads, r.inputs) for r in found)
+            source = TableSource.of(self._folder, head).giving(facts, (name,))
+            with Writer(self._folder) as writer:
+                for new in stored_parts(writer, source, name, fingerprint, on_error):
+                    self._commit(add_parts(self._folder, new, name, fingerprint))
+                    writer.committed()
         return self
 
     def _writable(self) -> Version:
@@ -213,7 +271,7 @@ class Table:
     def branch(self, name: str) -> Table:
         """A branch that begins with what this is; or the branch of that name, if there is one."""
         commits.fork(self._folder, self.version, check_name("branch", name))
-        return Table(self._folder, name)
+        return Table(self._folder, name, steps=self._steps)
 
     def branches(self) -> tuple[str, ...]:
         return tuple(self._folder.branches())
