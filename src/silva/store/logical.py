@@ -26,7 +26,7 @@ from silva.store.definitions import (
     with_definition,
 )
 from silva.store.folder import Folder
-from silva.store.manifest import Version
+from silva.store.manifest import Version, Wish
 from silva.store.source import TableSource
 
 
@@ -112,5 +112,19 @@ def add_columns(folder: Folder, given: Mapping[str, Any], steps: dict[str, Step]
             return None
         what = f"derive {', '.join(new)}"
         return msgspec.structs.replace(head, definitions=definitions, what=what)
+
+    return change
+
+
+def add_wishes(wishes: Mapping[str, Mapping[str, Any]]) -> commits.Change:
+    """The commit that notes what people said about columns."""
+
+    def change(head: Version) -> Version | None:
+        made = dict(head.wishes)
+        for name, said in wishes.items():
+            made[name] = msgspec.structs.replace(made.get(name, Wish()), **said)
+        if made == head.wishes:
+            return None
+        return msgspec.structs.replace(head, wishes=made, what=f"plan {', '.join(wishes)}")
 
     return change

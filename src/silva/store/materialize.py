@@ -6,7 +6,7 @@ are appended meanwhile are computed when they are read, until they are stored to
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -15,8 +15,9 @@ import numpy as np
 from silva.columns import concat
 from silva.errors import SilvaError, TableError
 from silva.insight.words import plural
+from silva.plan.node import Step
 from silva.store import commits
-from silva.store.definitions import read_definition
+from silva.store.definitions import Recipe, read_definition, recipes
 from silva.store.folder import Folder
 from silva.store.layout import Part
 from silva.store.manifest import Bound, Fragment, Version
@@ -34,13 +35,35 @@ New = dict[str, tuple[Part, dict[str, tuple[Bound, Bound]]]]
 """By the id of a fragment: a new part of it, and its statistics."""
 
 
-def check_storable(folder: Folder, name: str, fingerprint: str) -> None:
+def store_column(
+    folder: Folder,
+    branch: str,
+    name: str,
+    steps: Mapping[str, Step],
+    on_error: Literal["raise", "skip"],
+) -> None:
+    """Stores what a branch defines a column to be now; `steps` are the functions of this
+    program."""
+    head = folder.head(branch)
+    fingerprint = dict(head.definitions)[name]
     why = read_definition(folder, fingerprint).unstorable
     if why is not None:
         raise TableError(f"{name!r} cannot be stored: {why}")
+    found = recipes(folder, head, (name,), steps)
+    source = giving(TableSource.of(folder, head), found, name)
+    with Writer(folder) as writer:
+        for new in _stored_parts(writer, source, name, fingerprint, on_error):
+            commits.commit(folder, branch, _with_parts(folder, new, name, fingerprint))
+            writer.committed()
 
 
-def stored_parts(
+def giving(source: TableSource, found: Sequence[Recipe], name: str) -> TableSource:
+    """The source with one derived column."""
+    facts = tuple((r.name, r.fingerprint, r.step, r.reads, r.inputs) for r in found)
+    return source.giving(facts, (name,))
+
+
+def _stored_parts(
     writer: Writer,
     source: TableSource,
     name: str,
@@ -107,7 +130,7 @@ def _part(
     return writer.part(table), known
 
 
-def add_parts(folder: Folder, new: New, name: str, fingerprint: str) -> commits.Change:
+def _with_parts(folder: Folder, new: New, name: str, fingerprint: str) -> commits.Change:
     """The commit that names new parts, on top of any version that still has their fragments."""
 
     def change(head: Version) -> Version | None:
@@ -129,10 +152,11 @@ def add_parts(folder: Folder, new: New, name: str, fingerprint: str) -> commits.
     return change
 
 
-def drop_parts(folder: Folder, name: str, fingerprint: str) -> commits.Change:
+def drop_parts(folder: Folder, name: str) -> commits.Change:
     """The commit after which a column is computed on read again; older versions keep it."""
 
     def change(head: Version) -> Version | None:
+        fingerprint = dict(head.definitions).get(name, "")
         changed: dict[str, Fragment | None] = {}
         for fragment in folder.all_fragments(head):
             if is_stored(fragment, fingerprint):

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from silva.pipeline import Pipeline
+from silva.store.find import Which
 from silva.store.folder import Paths
 from silva.store.table import Table
 
 
 def read_table(
     table: Paths | Table,
-    version: int | str | datetime | None = None,
+    version: Which | None = None,
     branch: str = "main",
     columns: Sequence[str] | None = None,
 ) -> Pipeline:

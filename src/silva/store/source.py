@@ -7,6 +7,8 @@ fragment by fragment, each through a reader that stays open.
 from __future__ import annotations
 
 import functools
+import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -22,6 +24,7 @@ from silva.order.groups import Groups
 from silva.plan.conditions import Condition
 from silva.plan.fingerprint import digest
 from silva.plan.function import Function
+from silva.store.audit import Read, job_name, note
 from silva.store.definitions import BASE, Recipe
 from silva.store.derived import DerivedReader
 from silva.store.folder import Folder
@@ -164,6 +167,13 @@ class TableSource(Travels):
             lambda number: live_rows(self.folder, self.fragments[number])
         )
 
+    # Who reads.
+
+    def note_read(self, columns: tuple[str, ...], epoch: int) -> None:
+        """Notes that somebody begins an epoch over these columns."""
+        read = Read(time.time(), job_name(), os.getpid(), self.branch, self.number, epoch, columns)
+        note(self.folder, read)
+
     # Groups.
 
     @property
@@ -203,6 +213,17 @@ class TableSource(Travels):
         """Whether functions are called for rows of which their columns are not stored."""
         functions = [r for r in self.recipes if isinstance(r.step, Function)]
         return not all(is_stored(f, r.fingerprint) for r in functions for f in self.fragments)
+
+    def inputs_of(self, rows: np.ndarray, recipe: Recipe) -> dict[str, Column]:
+        """The columns that a derived column of this source is computed of."""
+        found: dict[str, list[Column]] = {name: [] for name in recipe.reads}
+        places = self.places(rows)
+        for number in np.unique(places).tolist():
+            positions = self.within(number, rows[places == number])
+            read = self._derived.read(self.fragments[number], positions, recipe.inputs)
+            for name, fingerprint in zip(recipe.reads, recipe.inputs, strict=True):
+                found[name].append(read[fingerprint])
+        return {name: concat(columns) for name, columns in found.items()}
 
     def draws_from(self) -> frozenset[str]:
         """The global generators that its functions were found to use."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -16,18 +14,18 @@ from silva.plan.node import Step
 from silva.plan.traits import step_reads
 from silva.profile.machine import parse_bytes
 from silva.store import commits
-from silva.store.definitions import current, recipes
+from silva.store.append import append_rows, create_table
+from silva.store.definitions import current
 from silva.store.deletions import delete_rows
+from silva.store.explain import TableExplanation, advise, explain_table
+from silva.store.find import Which, find_version
 from silva.store.folder import Folder, Paths, Tag, check_name, publish
 from silva.store.garbage import Removed, collect_garbage
-from silva.store.ingest import MEMORY, ingest
-from silva.store.keys import Keys
+from silva.store.ingest import MEMORY
 from silva.store.locks import held
-from silva.store.logical import add_columns, as_steps, table_pipeline
-from silva.store.manifest import Collected, Fragment, Schema, Version, encode
-from silva.store.materialize import add_parts, check_storable, stored_parts
-from silva.store.normal import arrow_schema, check_same, incoming, new_schema
-from silva.store.source import TableSource
+from silva.store.logical import add_columns, add_wishes, as_steps, table_pipeline
+from silva.store.manifest import Version, encode
+from silva.store.materialize import drop_parts, store_column
 from silva.store.writer import Writer
 
 
@@ -74,19 +72,7 @@ class Table:
         no two rows have the same values. At most about `memory` bytes of rows are sorted at a time.
         """
         folder = Folder(path)
-        if folder.is_table:
-            raise commits.exists(folder)
-        rows = incoming(data)
-        keys = (key,) if isinstance(key, str) else tuple(key)
-        with contextlib.ExitStack() as stack:
-            stack.callback(rows.close)
-            schema = new_schema(rows.schema, keys, group, time)
-            folder.path.mkdir(parents=True, exist_ok=True)
-            writer = stack.enter_context(Writer(folder))
-            fragments, _ = _written(folder, writer, rows.batches, schema, memory)
-            count = plural(sum(f.rows for f in fragments), "row")
-            commits.create(folder, schema, fragments, f"create with {count}")
-            writer.committed()
+        create_table(folder, data, key, group, time, memory)
         return Table(folder, commits.MAIN)
 
     @staticmethod
@@ -121,34 +107,11 @@ class Table:
         entries = self._folder.history(self.version)
         return [entry for entry in entries if isinstance(entry, Version)][::-1]
 
-    def at(self, version: int | str | datetime) -> Table:
+    def at(self, version: Which) -> Table:
         """The table as it was: by number, by tag, or at a time. It cannot be changed, but be
         branched off or restored."""
-        if isinstance(version, str):
-            tag = self._folder.tag(version)
-            if tag is None:
-                names = ", ".join(map(repr, self._folder.all_tags())) or "(none)"
-                raise TableError(f"{self.path!r} has no tag {version!r}; its tags are {names}")
-            return self._as_of(self._folder.version(tag.branch, tag.number))
-        if isinstance(version, datetime):
-            return self._as_of(self._version_at(version.timestamp()))
-        if isinstance(version, bool) or not isinstance(version, int):
-            raise PlanError(f"at takes a number, a tag or a datetime, not {version!r}")
-        for entry in self._folder.history(self.version):
-            if entry.number == version:
-                if isinstance(entry, Collected):
-                    break
-                return self._as_of(entry)
-        return self._as_of(self._folder.version(self.version.branch, version))
-
-    def _as_of(self, version: Version) -> Table:
-        return Table(self._folder, self._branch, version, self._steps)
-
-    def _version_at(self, time: float) -> Version:
-        for entry in self._folder.history(self.version):
-            if isinstance(entry, Version) and entry.time <= time:
-                return entry
-        raise TableError(f"{self.path!r} has no version that is as old as that")
+        found = find_version(self._folder, self.version, version)
+        return Table(self._folder, self._branch, found, self._steps)
 
     def read(self, columns: Sequence[str] | None = None) -> Pipeline:
         """The rows as a pipeline, with all columns or these."""
@@ -161,29 +124,8 @@ class Table:
 
         Any number of processes may append at the same time.
         """
-        schema = self._folder.schema(self._writable().schema)
-        own = arrow_schema(schema)
-        rows = incoming(data, own)
-        with contextlib.ExitStack() as stack:
-            stack.callback(rows.close)
-            check_same(rows.schema, own, self.path)
-            writer = stack.enter_context(Writer(self._folder))
-            ordered = (batch.select(own.names) for batch in rows.batches)
-            fragments, keys = _written(self._folder, writer, ordered, schema, memory)
-            count = plural(sum(f.rows for f in fragments), "row")
-
-            def change(head: Version) -> Version | None:
-                if head.schema != self._folder.add(self._folder.schemas, schema):
-                    raise TableError(f"the schema of {self.path!r} changed in the meantime")
-                keys.check_against(self._folder.all_fragments(head))
-                if not fragments:
-                    return None
-                lists = commits.new_lists(self._folder, head.lists, fragments)
-                return msgspec.structs.replace(head, lists=lists, what=f"append {count}")
-
-            self._commit(change)
-            if fragments:
-                writer.committed()
+        self._writable()
+        append_rows(self._folder, self._branch, data, memory)
         return self
 
     def delete(self, where: Any) -> Table:
@@ -197,7 +139,7 @@ class Table:
                 writer.committed()
         return self
 
-    def restore(self, version: int | str | datetime) -> Table:
+    def restore(self, version: Which) -> Table:
         """Makes the branch what it was at a version, in a new version."""
         self._writable()
         old = self.at(version).version
@@ -208,7 +150,7 @@ class Table:
         self._commit(change)
         return self
 
-    def _read_by(self, step: Any) -> tuple[str, ...] | None:
+    def _read_by(self, step: Any) -> tuple[str, ...]:
         """The columns that a condition reads, or at least one."""
         names = step_reads(as_steps(self.columns, {"silva.condition": step})["silva.condition"])
         return names or self.columns[:1]
@@ -241,19 +183,58 @@ class Table:
         computed on read, where the loader's own policy decides.
         """
         for name in names:
-            head = self._writable()
-            fingerprint = dict(head.definitions).get(name)
-            if fingerprint is None:
-                raise PlanError(f"{name!r} is no derived column of {self.path!r}")
-            check_storable(self._folder, name, fingerprint)
-            found = recipes(self._folder, head, (name,), self._steps)
-            facts = tuple((r.name, r.fingerprint, r.step, r.reads, r.inputs) for r in found)
-            source = TableSource.of(self._folder, head).giving(facts, (name,))
-            with Writer(self._folder) as writer:
-                for new in stored_parts(writer, source, name, fingerprint, on_error):
-                    self._commit(add_parts(self._folder, new, name, fingerprint))
-                    writer.committed()
+            self._check_derived(name)
+            store_column(self._folder, self._branch, name, self._steps, on_error)
         return self
+
+    def unstore(self, *names: str) -> Table:
+        """Derived columns are computed on read again; older versions keep what they have."""
+        for name in names:
+            self._check_derived(name)
+            self._commit(drop_parts(self._folder, name))
+        return self
+
+    def _check_derived(self, name: str) -> None:
+        if name not in dict(self._writable().definitions):
+            raise PlanError(f"{name!r} is no derived column of {self.path!r}")
+
+    def expect(self, **reads: float) -> Table:
+        """Says how often columns will be read, from the first row to the last: `expect(clicked=20)`
+        for twenty epochs. Reads that were seen count as well, and less as time goes by."""
+        for name, count in reads.items():
+            if isinstance(count, bool) or not isinstance(count, int | float) or count < 0:
+                raise PlanError(f"expect({name}=…) is a number of reads, not {count!r}")
+        self._wish({name: {"reads": float(count)} for name, count in reads.items()})
+        return self
+
+    def pin(self, **pins: Literal["always", "never"] | None) -> Table:
+        """Columns that `optimize` shall store `"always"` or `"never"`; None lets it choose."""
+        for name, pin in pins.items():
+            if pin not in ("always", "never", None):
+                raise PlanError(f"pin({name}=…) is 'always', 'never' or None, not {pin!r}")
+        self._wish({name: {"pin": pin} for name, pin in pins.items()})
+        return self
+
+    def _wish(self, wishes: dict[str, dict[str, Any]]) -> None:
+        for name in wishes:
+            self._check_derived(name)
+        self._commit(add_wishes(wishes))
+
+    def optimize(self, budget: int | str | None = None) -> Table:
+        """Stores the derived columns that are worth it and gives up those that are not, by what
+        some rows of them cost and how often they are read; all that are stored take at most
+        `budget` bytes. `explain` tells beforehand what it would do, and why."""
+        room = None if budget is None else parse_bytes(budget)
+        for advice in advise(self._folder, self._writable(), self._steps, room):
+            if advice.decision.store:
+                self.materialize(advice.candidate.name)
+            elif advice.candidate.stored:
+                self.unstore(advice.candidate.name)
+        return self
+
+    def explain(self) -> TableExplanation:
+        """For each column: stored or computed on read, its bytes, why, and what it is of."""
+        return explain_table(self._folder, self.version, self._steps)
 
     def _writable(self) -> Version:
         if self._pinned is not None:
@@ -299,16 +280,3 @@ class Table:
     def __repr__(self) -> str:
         version = self.version
         return f"table {self.path} ({version}; {plural(version.rows, 'row')})"
-
-
-def _written(
-    folder: Folder, writer: Writer, batches: Iterator[Any], schema: Schema, memory: int | str
-) -> tuple[list[Fragment], Keys]:
-    """Rows in files, with keys that differ from each other."""
-    keys = Keys(folder, schema.key)
-    fragments: list[Fragment] = []
-    for table, fragment in ingest(writer, batches, schema, parse_bytes(memory)):
-        keys.add(table, fragment)
-        fragments.append(fragment)
-    keys.check_within()
-    return fragments, keys
