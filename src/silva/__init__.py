@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         SilvaError,
         SourceError,
         StateError,
+        TableError,
         WorkerError,
     )
     from silva.feed.per_group import per_group
@@ -69,6 +70,8 @@ if TYPE_CHECKING:
         read_parquet,
         read_tar,
     )
+    from silva.store.read import read_table
+    from silva.store.table import Table
 
 __version__ = "0.1.0"
 
@@ -86,6 +89,7 @@ _HOMES = {
         "SilvaError",
         "SourceError",
         "StateError",
+        "TableError",
         "WorkerError",
     ),
     "silva.feed.per_group": ("per_group",),
@@ -120,6 +124,8 @@ _HOMES = {
         "read_parquet",
         "read_tar",
     ),
+    "silva.store.read": ("read_table",),
+    "silva.store.table": ("Table",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -145,6 +151,8 @@ __all__ = [
     "SourceError",
     "StateError",
     "Substitute",
+    "Table",
+    "TableError",
     "WorkerError",
     "audio",
     "batched",
@@ -173,6 +181,7 @@ __all__ = [
     "read_lines",
     "read_npy",
     "read_parquet",
+    "read_table",
     "read_tar",
     "register_law",
     "register_operator",

@@ -50,3 +50,8 @@ class PicklingError(SilvaError, TypeError):
 
 class LoaderError(SilvaError, RuntimeError):
     """A loader is used in a way that it does not support, e.g. two live iterators."""
+
+
+class TableError(SilvaError, ValueError):
+    """A table cannot be read or changed as asked: another schema, a duplicate key, a version that
+    was collected."""

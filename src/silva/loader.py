@@ -154,6 +154,7 @@ class Loader:
             ahead, self._ahead = self._ahead, None
             self._planner.start(self._epoch, whole=not self._start)
             stream = self._stream = ahead.stream if ahead else self._open(self._epoch, self._start)
+            tell_sources(self._planner.physical(), self._epoch)
             batches = self._planned(ahead.batches() if ahead else iter(stream))
             if self._may_overlap():
                 batches = self._overlapped(batches)
@@ -497,6 +498,18 @@ def without_shuffles(plan: logical.Node) -> logical.Node:
         return node.input if isinstance(node, logical.Shuffle | logical.Sample) else node
 
     return logical.transform(plan, change)
+
+
+def tell_sources(plan: Any, epoch: int, derived: tuple[str, ...] = ()) -> None:
+    """Tells sources that keep account of it which columns are read of them, and made of those."""
+    steps = plan.stage.steps if isinstance(plan, physical.Segment) else ()
+    derived += tuple(name for step in steps for name in getattr(step, "into", ()))
+    if isinstance(plan, physical.IndexedFeed | physical.ChunkedFeed):
+        if (note := getattr(plan.read.source, "note_read", None)) is not None:
+            note(tuple(dict.fromkeys((*plan.read.columns, *derived))), epoch)
+        return
+    for child in physical.inputs(plan):
+        tell_sources(child, epoch, derived)
 
 
 def _count_segments(plan: Any) -> int:

@@ -183,11 +183,16 @@ class Pipeline:
         *,
         kind: Literal["global", "two-level", "window"] | None = None,
         window: int = _WINDOW,
+        by: str | None = None,
+        max_per_group: int | None = None,
     ) -> Pipeline:
         """Rows in a random order, another one every epoch.
 
-        Global where reading any row costs the same (files, arrays); for chunked formats the chunks
-        are permuted and then rows within windows; for streams, windows only.
+        Global where reading any row costs the same (files, arrays, tables); for chunked formats the
+        chunks are permuted and then rows within windows; for streams, windows only.
+
+        `by="group"` keeps the rows of each group of a table together, at most `max_per_group` at a
+        time: they share what they have in common, and batches are mixed less well.
 
         >>> import silva as sv
         >>> rows = sv.from_columns({"x": range(5)}).shuffle(seed=1)
@@ -197,7 +202,13 @@ class Pipeline:
         if kind not in (None, "global", "two-level", "window"):
             raise PlanError(f"shuffle kinds are 'global', 'two-level' and 'window', not {kind!r}")
         _natural("shuffle(window=…)", window, least=1)
-        return self._add(logical.Shuffle(self.plan, int(seed), kind, window))
+        if by is None and max_per_group is not None:
+            raise PlanError("shuffle(max_per_group=…) needs by='group'")
+        if by is not None and kind is not None:
+            raise PlanError("shuffle(by=…) has no kinds: whole groups are permuted globally")
+        if max_per_group is not None:
+            _natural("shuffle(max_per_group=…)", max_per_group, least=1)
+        return self._add(logical.Shuffle(self.plan, int(seed), kind, window, by, max_per_group))
 
     def sample(
         self,

@@ -92,7 +92,7 @@ def _read(feed: Any, number: int, context: Context, key: str) -> Rows:
             raise PlanError(f"there is no row {key!r}: the source has {size} rows")
         # Draws with replacement are known by their place in the order, others by their own row.
         order = read.maps if read.identity_by_place else ()
-        return replace(read, maps=order).rows(
+        return replace(read, maps=order, conditions=()).rows(
             Places(number, number + 1), context, Worker(shares_generators=False)
         )
     unit, row = number >> UNIT_SHIFT, number & ((1 << UNIT_SHIFT) - 1)

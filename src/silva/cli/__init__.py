@@ -1,4 +1,4 @@
-"""The command line: `silva demo | run | explain | cache | version`.
+"""The command line: `silva demo | run | explain | cache | table | version`.
 
 A user's mistake (a file that is not there, a wrong name, a plan that cannot be built) is one line
 on stderr and exit code 2; a row that fails is exit code 1, with the user's own traceback.
@@ -17,7 +17,7 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 import silva
-from silva.cli import cache
+from silva.cli import cache, table
 from silva.errors import FailureBudgetExceeded, PlanError, RowError, SilvaError
 from silva.insight.progress import rows_of
 from silva.physical.rows import user_traceback
@@ -31,6 +31,7 @@ app = App(
     result_action="return_value",
 )
 app.command(cache.app)
+app.command(table.app)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from silva.insight.words import plural, size
 from silva.io.source import may_hold
+from silva.order.groups import PermuteGroups
 from silva.order.positions import DrawRows, Map, Permute, PermuteWindows, Range
 from silva.physical import plan as physical
 from silva.plan import node as logical
@@ -46,7 +47,11 @@ def _cache(spec: logical.Cache) -> str:
 
 def _indexed(feed: physical.IndexedFeed) -> str:
     order = ", ".join(_map(step) for step in feed.read.maps) or "in order"
-    return f"feed {_counted(feed.read.source)}{order}"
+    skipped = ""
+    if feed.read.conditions:
+        count, of = feed.read.source.passed_over(feed.read.conditions)
+        skipped = f", {count} of {plural(of, 'fragment')} skipped by their statistics"
+    return f"feed {_counted(feed.read.source)}{order}{skipped}"
 
 
 def _counted(source: Any) -> str:
@@ -62,12 +67,23 @@ def _map(step: Map) -> str:
             return f"global shuffle (seed {step.seed})"
         case PermuteWindows():
             return f"shuffle within windows of {step.width:,} rows (seed {step.seed})"
+        case PermuteGroups():
+            return _groups(step)
         case DrawRows():
             return f"{plural(step.count, 'weighted draw')} (seed {step.seed})"
         case Range(start=0):
             return f"the first {plural(step.stop or 0, 'row')}"
         case Range():
             return f"without the first {plural(step.start, 'row')}"
+
+
+def _groups(step: PermuteGroups) -> str:
+    count = len(step.groups().starts) - 1
+    mean = int(step.groups().starts[-1]) / max(count, 1)
+    return (
+        f"{plural(count, 'group')} of {mean:.1f} rows permuted (seed {step.seed}); rows of a group "
+        f"follow each other, so n rows in a row mix about n / {mean:.1f} groups"
+    )
 
 
 def _chunked(feed: physical.ChunkedFeed) -> str:

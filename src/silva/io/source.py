@@ -47,6 +47,10 @@ class Indexed(Source, Protocol):
         May raise for the whole call if any one row is bad: the engine then asks row by row. Where
         some columns cost much more than others, `costly` names them: they are read after filters.
         Where the bytes of a row are known beforehand, `row_bytes()` tells them, by column.
+
+        A source with statistics may have `may_hold_rows(rows, conditions)`, which tells for each
+        row whether it can meet all conditions, and `passed_over(conditions)`, for `explain`. One
+        whose rows come in groups has `groups()` and `group`, by which `shuffle(by=…)` goes.
         """
 
 

@@ -17,6 +17,7 @@ from silva.optimize.rules import (
     filter_early,
     fold_constants,
     merge_derives,
+    read_stored,
     recognise,
     share,
     shuffle_early,
@@ -41,6 +42,7 @@ SUBSTITUTES = "bad rows are substituted, and what is put in their place flows on
 
 _BUILT_IN = {
     "columns": (
+        Rule(read_stored.NAME, read_stored.apply, "what a table has stored need not be computed"),
         Rule(fold_constants.NAME, fold_constants.apply, "it is known beforehand", numeric=True),
         Rule(drop_unread.NAME, drop_unread.apply, "nobody reads what these steps write"),
         Rule(

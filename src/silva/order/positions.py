@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from silva.order.draws import Draw, stream_key
+from silva.order.groups import PermuteGroups
 from silva.order.permutation import permute
 
 
@@ -84,7 +85,7 @@ class DrawRows:
         return found
 
 
-Map = Range | Permute | PermuteWindows | DrawRows
+Map = Range | Permute | PermuteWindows | PermuteGroups | DrawRows
 
 
 def order_size(maps: tuple[Map, ...], n: int) -> int:

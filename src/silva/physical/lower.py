@@ -14,6 +14,7 @@ import numpy as np
 
 from silva.errors import PlanError
 from silva.io.source import can_be_anywhere
+from silva.order.groups import PermuteGroups
 from silva.order.positions import DrawRows, Map, Permute, PermuteWindows, Range, order_size
 from silva.physical import plan as physical
 from silva.physical.batches import BatchStage, CollateStage
@@ -195,10 +196,12 @@ class Lowering:
         if node.kind == "two-level" and not (movable and chunked):
             raise PlanError("shuffle(kind='two-level') needs a chunked source (Parquet, tar, text)")
         if movable and isinstance(feed, physical.IndexedFeed):
+            if node.by is not None:
+                return self._shuffle_groups(node, chain)
             if node.kind == "window":
                 return self._reorder(chain, PermuteWindows(node.seed, node.window))
             return self._reorder(chain, Permute(node.seed))
-        if node.kind == "global":
+        if node.kind == "global" or node.by is not None:
             raise PlanError(
                 "shuffle(kind='global') needs an indexed source (files, arrays, tables) with only "
                 "steps of one row to one row between; here rows can be shuffled in windows"
@@ -209,6 +212,20 @@ class Lowering:
             chain.input = _over(chain.input, windows)
             return chain
         return _Chain(physical.Windows(self._segment(chain), node.window, node.seed))
+
+    def _shuffle_groups(self, node: logical.Shuffle, chain: _Chain) -> _Chain:
+        read = _feed(chain.input).read
+        if not hasattr(read.source, "groups") or read.maps:
+            raise PlanError(
+                f"shuffle(by={node.by!r}) keeps groups of a table together: it needs "
+                "sv.read_table(…), and comes before take, skip and other shuffles"
+            )
+        if node.by not in ("group", read.source.group):
+            raise PlanError(
+                f"shuffle(by={node.by!r}): the rows of {read.source.describe()} are grouped by "
+                f"{read.source.group!r}"
+            )
+        return self._reorder(chain, PermuteGroups(read.source, node.seed, node.most))
 
     def _reorder(self, chain: _Chain, step: Map, by_place: bool = False) -> _Chain:
         feed = _feed(chain.input)
@@ -295,11 +312,10 @@ class Lowering:
             return chain.input
         self._segments += 1
         steps = _forget(chain.steps)
-        stage = Stage(steps, _read_by_worker(chain.input), lazy=self._frugal)
         below = chain.input
-        if skips and self._frugal and isinstance(below, physical.ChunkedFeed):
-            known = hasattr(below.read.source, "may_hold")
-            below = replace(below, conditions=_conditions(steps) if known else ())
+        if skips and self._frugal:
+            below = _sparing(below, steps)
+        stage = Stage(steps, _read_by_worker(below), lazy=self._frugal)
         return physical.Segment(below, stage, f"stage {self._segments}", may_cut=self._may_cut)
 
     # Batches.
@@ -392,6 +408,16 @@ def _gives(node: Any) -> tuple[str, ...] | None:
         case physical.Windows() | physical.Take() | physical.Skip() | physical.CacheRows():
             return _gives(node.input)
     return None
+
+
+def _sparing(feed: Any, steps: tuple[Step, ...]) -> Any:
+    """A feed that does not read what the steps would drop, where its source can tell."""
+    match feed:
+        case physical.ChunkedFeed() if hasattr(feed.read.source, "may_hold"):
+            return replace(feed, conditions=_conditions(steps))
+        case physical.IndexedFeed() if hasattr(feed.read.source, "may_hold_rows"):
+            return replace(feed, read=replace(feed.read, conditions=_conditions(steps)))
+    return feed
 
 
 def _conditions(steps: tuple[Step, ...]) -> tuple[Condition, ...]:

@@ -16,6 +16,7 @@ from silva.physical.call import Worker, watched
 from silva.physical.context import TAG_SHIFT, Context
 from silva.physical.globals import seeding
 from silva.physical.rows import Rows
+from silva.plan.conditions import Condition
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +55,9 @@ class ReadPlaces:
     tag: int
     identity_by_place: bool
     """Rows drawn more than once are told apart by their place in the order."""
+    conditions: tuple[Condition, ...] = ()
+    """What the stage above asks of every row: where the source can tell by its statistics that a
+    row does not meet it, the row is not read."""
 
     @property
     def label(self) -> str:
@@ -82,12 +86,17 @@ class ReadPlaces:
         """The rows at these places, without the columns in `late`, which `fetch` reads. A source
         may call code that draws from global generators (a dataset with random transforms): it is
         then read row by row, seeded."""
-        index = self.index(places, context)
-        ids = self.ids(places, index)
+        all_index = self.index(places, context)
+        all_ids = self.ids(places, all_index)
+        possible = self._possible(all_index)
+        index = all_index if possible is None else all_index[possible]
         names = tuple(n for n in self.columns if n not in late)
 
         def attempt(seeded: frozenset[str]) -> Rows:
-            rows = Rows(context, {}, ids, None, len(places), index=index if late else None)
+            rows = Rows(context, {}, all_ids, None, len(places), index=all_index if late else None)
+            if possible is not None:
+                rows.keep(possible)
+            ids = rows.ids
             seeds: Iterator[None] | None = None
             if seeded:
                 key = stream_key(context.seed, context.epoch, self.label)
@@ -95,7 +104,8 @@ class ReadPlaces:
                 rows.columns = self._read_one_by_one(rows, index, names, None, seeds)
                 return rows
             try:
-                rows.columns = self._read(places, index, names)
+                run = places if possible is None else None
+                rows.columns = self._read(run, index, names)
             except Exception as error:  # noqa: BLE001  any error is the row's failure
                 rows.columns = self._read_one_by_one(rows, index, names, error, None)
             return rows
@@ -116,9 +126,18 @@ class ReadPlaces:
         first = {n: found[n] if n in late else rows.columns[n] for n in self.columns}
         rows.columns, rows.index = {**first, **own}, None
 
-    def _read(self, places: Places, index: np.ndarray, names: tuple[str, ...]) -> dict[str, Column]:
+    def _possible(self, index: np.ndarray) -> np.ndarray | None:
+        """Which rows can meet the conditions; None where all can."""
+        if not self.conditions:
+            return None
+        possible: np.ndarray = self.source.may_hold_rows(index, self.conditions)
+        return None if possible.all() else possible
+
+    def _read(
+        self, places: Places | None, index: np.ndarray, names: tuple[str, ...]
+    ) -> dict[str, Column]:
         run = getattr(self.source, "read_run", None)  # quicker, where rows are in memory in order
-        if run is not None and not self.maps and places.picked is None:
+        if run is not None and not self.maps and places is not None and places.picked is None:
             return dict(run(places.start, places.stop, names))
         return dict(self.source.read(index, names))
 

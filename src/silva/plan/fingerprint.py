@@ -22,7 +22,7 @@ import numpy as np
 
 from silva.plan.expr import Call, Expr
 from silva.plan.function import Function, Stateful
-from silva.plan.node import Cache, Node, Options, Source
+from silva.plan.node import Cache, Node, Options, Shuffle, Source
 
 
 def fingerprint(node: Node) -> str:
@@ -70,6 +70,8 @@ class _Hasher:
                 continue
             if isinstance(node, Cache) or (isinstance(node, Source) and field.name == "columns"):
                 continue  # where rows are kept and which columns are read is how, not what
+            if isinstance(node, Shuffle) and field.name in ("by", "most") and value is None:
+                continue  # states and caches from before there were groups stay valid
             if isinstance(node, Options):
                 value = tuple(pair for pair in value if _means(*pair))
             self._write("field", field.name.encode())
@@ -243,6 +245,11 @@ def digest(value: Any) -> str:
     hasher = _Hasher()
     hasher.add(value, "")
     return hasher._digest.hexdigest()
+
+
+def column_fingerprint(step: Any, inputs: tuple[str, ...]) -> str:
+    """The identity of a derived column: what makes it, and the identities of what it reads."""
+    return digest((step, inputs))
 
 
 def _is_docstring(code: types.CodeType, constant: Any) -> bool:

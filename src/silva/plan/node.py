@@ -103,6 +103,10 @@ class Shuffle(Node):
     kind: str | None
     """`global`, `two-level` or `window`; None for the best that the source can do."""
     window: int
+    by: str | None = None
+    """Rows with equal values of this column stay together: `group`, or the name that it has."""
+    most: int | None = None
+    """How many of them at most."""
 
 
 @dataclass(frozen=True)

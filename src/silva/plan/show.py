@@ -68,6 +68,9 @@ def _details(node: Node) -> str:
         case Explode():
             return node.column
         case Shuffle():
+            if node.by is not None:
+                most = "" if node.most is None else f", max_per_group={node.most}"
+                return f"seed={node.seed}, by={node.by}{most}"
             window = f", window={node.window}" if node.kind != "global" else ""
             return f"seed={node.seed}, kind={node.kind or 'auto'}{window}"
         case Sample():

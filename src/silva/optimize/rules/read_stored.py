@@ -1,0 +1,83 @@
+"""Reads derived columns that a table has stored, instead of computing them.
+
+Motive: a table's derived columns are definitions. Where the values of one are stored, for all rows
+or for some, reading them is what they were stored for. The plan as written does not know: states
+and caches are the same whether a column is stored or not.
+
+    derive clicked = f(dwell)
+    source table t                      →    source table t, with clicked as it is stored
+
+Must not fire: for a column whose fingerprint (the function, and what it reads) is not the one that
+is stored; for one that takes the place of a column which an earlier step still reads; anywhere but
+right above the table.
+
+Law: a stored column has the fingerprint of the step, so it holds what the step would return; the
+table computes the rows that were appended since.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from silva.optimize.rewrite import Rewrite
+from silva.plan.fingerprint import column_fingerprint
+from silva.plan.node import Derive, Node, Select, Source
+from silva.plan.schema import columns
+from silva.plan.traits import step_reads
+
+NAME = "read_stored"
+
+
+def apply(plan: Node) -> Rewrite:
+    """The plan with derived columns read where they are stored."""
+    notes: list[str] = []
+    return Rewrite(_rewritten(plan, notes), tuple(notes))
+
+
+def _rewritten(node: Node, notes: list[str]) -> Node:
+    chain, bottom = _chain(node)
+    if chain and isinstance(bottom, Source) and hasattr(bottom.source, "giving"):
+        return _over_table(node, chain, bottom, notes)
+    inputs = tuple(_rewritten(child, notes) for child in node.inputs)
+    if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
+        return node
+    return node.with_inputs(inputs)
+
+
+def _chain(node: Node) -> tuple[list[Derive], Node]:
+    """The derives from `node` down, the lowest first, and what they stand on."""
+    found: list[Derive] = []
+    while isinstance(node, Derive):
+        found.append(node)
+        node = node.input
+    return found[::-1], node
+
+
+def _over_table(node: Node, chain: list[Derive], bottom: Source, notes: list[str]) -> Node:
+    source = bottom.source
+    known = dict(source.fingerprints())
+    recipes, given, kept = [], [], []
+    for derive in chain:
+        reads = step_reads(derive.step)
+        if len(derive.into) > 1 or any(known.get(n) is None for n in reads):
+            known.update(dict.fromkeys(derive.into))
+            kept.append(derive)
+            continue
+        (name,) = derive.into
+        inputs = tuple(known[n] for n in reads)
+        fingerprint = column_fingerprint(derive.step, inputs)
+        recipes.append((name, fingerprint, derive.step, reads, inputs))
+        used = {n for d in kept for n in (*step_reads(d.step), *d.into)}
+        if name not in used and (note := source.stored_in(fingerprint)):
+            given.append(name)
+            notes.append(f"{name} ({note})")
+        else:
+            kept.append(derive)
+        known[name] = fingerprint
+    if not given:
+        return node
+    made: Node = replace(bottom, source=source.giving(tuple(recipes), tuple(given)))
+    for derive in kept:
+        made = replace(derive, input=made)
+    names = columns(node)
+    return made if columns(made) == names else Select(made, names)

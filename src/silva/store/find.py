@@ -1,0 +1,46 @@
+"""Which version people mean: a number, a tag, or a time."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from silva.errors import PlanError, TableError
+from silva.store.folder import Folder
+from silva.store.manifest import Version
+
+Which = int | str | datetime
+
+
+def find_version(folder: Folder, head: Version, which: Which) -> Version:
+    """The version that is meant, seen from `head`: one that led to it, or any by its tag."""
+    if isinstance(which, str):
+        return _tagged(folder, which)
+    if isinstance(which, datetime):
+        return _as_old_as(folder, head, which)
+    if isinstance(which, bool) or not isinstance(which, int):
+        raise PlanError(f"a version is a number, a tag or a datetime, not {which!r}")
+    branch = head.branch
+    for entry in folder.history(head):
+        if isinstance(entry, Version):
+            branch = entry.branch
+            if entry.number == which:
+                return entry
+        elif entry.number == which:
+            break
+    return folder.version(branch, which)
+
+
+def _tagged(folder: Folder, name: str) -> Version:
+    tag = folder.tag(name)
+    if tag is None:
+        names = ", ".join(map(repr, folder.all_tags())) or "(none)"
+        raise TableError(f"{str(folder)!r} has no tag {name!r}; its tags are {names}")
+    return folder.version(tag.branch, tag.number)
+
+
+def _as_old_as(folder: Folder, head: Version, when: datetime) -> Version:
+    time = when.timestamp()
+    for entry in folder.history(head):
+        if isinstance(entry, Version) and entry.time <= time:
+            return entry
+    raise TableError(f"{str(folder)!r} has no version that is as old as {when}")

@@ -1,0 +1,187 @@
+"""The form in which rows are appended: plain Arrow types, one column a field, none twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from silva.errors import PlanError, TableError
+from silva.io.batches import leaf_types
+from silva.pipeline import Pipeline
+from silva.plan.verify import is_batched
+from silva.store.manifest import Schema
+
+_BATCH = 4096
+"""Rows of a pipeline that are taken at a time."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows on their way into a table."""
+
+    schema: Any
+    """Arrow's schema, in normal form."""
+    batches: Iterator[Any]
+    """Tables of that schema."""
+    close: Callable[[], None]
+    """Lets go of where they come from, where they are not read to the end."""
+
+
+def incoming(data: Any, own: Any = None) -> Rows:
+    """The rows of a pipeline, or of anything that speaks Arrow; columns without a single value
+    take the types that the table has for them, in the schema `own`."""
+    if isinstance(data, Pipeline):
+        batched = data if is_batched(data.plan) else data.batch(_BATCH)
+        loader = batched.loader()
+        try:
+            return _rows(loader.to_arrow(), own, loader.close)
+        except BaseException:
+            loader.close()
+            raise
+    return _rows(_reader(data), own, lambda: None)
+
+
+def _rows(reader: Any, own: Any, close: Callable[[], None]) -> Rows:
+    normal = _normal_schema(reader.schema, own)
+
+    def batches() -> Iterator[Any]:
+        try:
+            for batch in reader:
+                yield _normal(batch, normal)
+        finally:
+            close()
+
+    return Rows(normal, batches(), close)
+
+
+def _reader(data: Any) -> Any:
+    import pyarrow as pa
+
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(data)
+    if hasattr(data, "__arrow_c_array__"):
+        batch = pa.record_batch(data)
+        return pa.RecordBatchReader.from_batches(batch.schema, [batch])
+    raise PlanError(
+        f"a table takes a pipeline, or rows that speak Arrow (a pyarrow, polars or DuckDB table), "
+        f"not {type(data).__name__}"
+    )
+
+
+def _normal_schema(schema: Any, own: Any) -> Any:
+    import pyarrow as pa
+
+    fields = {name: normal_type(kind) for name, kind in leaf_types(schema).items()}
+    for name, kind in fields.items():
+        if not name:
+            raise TableError("a column of a table has a name; one here has none")
+        if not _is_untyped(kind):
+            continue
+        if own is not None and name in own.names and _is_untyped(kind, own.field(name).type):
+            fields[name] = own.field(name).type
+        else:
+            raise TableError(
+                f"column {name!r} has no type, for it has no value so far: give it one, e.g. with "
+                f"pa.table(…).cast(…), or derive({name}=sv.col({name!r}).cast('float32'))"
+            )
+    if not fields:
+        raise TableError("a table has at least one column; there are none here")
+    return pa.schema(list(fields.items()))
+
+
+def _is_untyped(kind: Any, like: Any = None) -> bool:
+    """Whether a column has no value to tell a type by; of lists, no item. With `like`, whether it
+    may be of that type."""
+    import pyarrow as pa
+
+    if pa.types.is_list(kind):
+        inner = None if like is None else getattr(like, "value_type", pa.null())
+        return _is_untyped(kind.value_type, inner) and (like is None or pa.types.is_list(like))
+    return bool(pa.types.is_null(kind))
+
+
+def normal_type(kind: Any) -> Any:
+    """One type for what is the same to people: offsets of 32 bits, no dictionaries.
+
+    >>> import pyarrow as pa
+    >>> print(normal_type(pa.large_list(pa.dictionary(pa.int8(), pa.large_string()))))
+    list<item: string>
+    """
+    import pyarrow as pa
+
+    types = pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        return normal_type(kind.storage_type)
+    if types.is_dictionary(kind):
+        return normal_type(kind.value_type)
+    if types.is_large_string(kind) or types.is_string_view(kind):
+        return pa.string()
+    if types.is_large_binary(kind) or types.is_binary_view(kind):
+        return pa.binary()
+    if types.is_list(kind) or types.is_large_list(kind):
+        return pa.list_(normal_type(kind.value_type))
+    if types.is_fixed_size_list(kind):
+        return pa.list_(normal_type(kind.value_type), kind.list_size)
+    return kind
+
+
+def _normal(batch: Any, schema: Any) -> Any:
+    import pyarrow as pa
+
+    table = pa.Table.from_batches([batch])
+    while any(pa.types.is_struct(field.type) for field in table.schema):
+        table = table.flatten()
+    columns = [_cast(table.column(field.name), field.type) for field in schema]
+    return pa.table(columns, schema=schema)
+
+
+def _cast(column: Any, kind: Any) -> Any:
+    import pyarrow as pa
+
+    if isinstance(column.type, pa.BaseExtensionType):
+        chunks = [chunk.storage for chunk in column.chunks]
+        column = pa.chunked_array(chunks, type=column.type.storage_type)
+    return column if column.type == kind else column.cast(kind)
+
+
+def arrow_schema(schema: Schema) -> Any:
+    """Names and types of the columns that are appended."""
+    import pyarrow as pa
+
+    return pa.ipc.read_schema(pa.py_buffer(schema.arrow))
+
+
+def new_schema(arrow: Any, key: tuple[str, ...], group: str | None, time: str | None) -> Schema:
+    """The schema of a new table, if its columns can be what they are meant to be."""
+    import pyarrow as pa
+
+    named = [*(("key", k) for k in key), ("group", group), ("time", time)]
+    for role, name in named:
+        if name is None:
+            continue
+        if name not in arrow.names:
+            raise TableError(
+                f"{role}={name!r}: there is no such column; the columns are "
+                f"{', '.join(map(repr, arrow.names))}"
+            )
+        kind = arrow.field(name).type
+        if pa.types.is_nested(kind):
+            raise TableError(f"{role}={name!r} is a column of {kind}; lists have no order")
+    return Schema(arrow.serialize().to_pybytes(), key, group, time)
+
+
+def check_same(given: Any, own: Any, path: str) -> None:
+    """Raises for rows with other columns than the table's, and says which."""
+    wrong = [f"{n!r} is missing" for n in own.names if n not in given.names]
+    wrong += [f"{n!r} ({given.field(n).type}) is new" for n in given.names if n not in own.names]
+    wrong += [
+        f"{n!r} is {given.field(n).type} instead of {own.field(n).type}"
+        for n in own.names
+        if n in given.names and given.field(n).type != own.field(n).type
+    ]
+    if wrong:
+        raise TableError(
+            f"the rows do not fit {path!r}: {'; '.join(wrong)}. Nothing was appended. Columns that "
+            "are computed of others are added with Table.derive, not appended"
+        )

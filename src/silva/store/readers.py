@@ -1,0 +1,49 @@
+"""Readers of parts that stay open, for the next rows of the same fragment.
+
+A reader of Lance serves one thread at a time, so each is lent to who reads and taken back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from silva.columns import Column
+from silva.store.layout import Part
+from silva.store.rows import PartReader
+
+_HELD = 256
+"""Parts whose readers are kept."""
+
+
+class Readers:
+    """Reads rows of parts. Safe to use from several threads."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._idle: OrderedDict[str, list[PartReader]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def read(self, part: Part, rows: np.ndarray, columns: Sequence[str]) -> dict[str, Column]:
+        """The rows of a part at these positions, in this order."""
+        name = part.files[-1].name
+        reader = self._lend(name) or PartReader(self._folder, part)
+        found = reader.read(rows, columns)
+        self._take_back(name, reader)
+        return found
+
+    def _lend(self, name: str) -> PartReader | None:
+        with self._lock:
+            idle = self._idle.get(name)
+            return idle.pop() if idle else None
+
+    def _take_back(self, name: str, reader: PartReader) -> None:
+        with self._lock:
+            self._idle.setdefault(name, []).append(reader)
+            self._idle.move_to_end(name)
+            if len(self._idle) > _HELD:
+                self._idle.popitem(last=False)

@@ -1,0 +1,99 @@
+"""Derived columns in files, such that nobody can tell them from those that are computed.
+
+A value that was stored comes back as the same Python object or array: what follows in a pipeline
+must not depend on what is stored. Columns for which that cannot be had are refused, with the
+reason.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from silva.columns import Array, Column, Grouped, Lists, Strings, Values, to_arrow
+from silva.errors import TableError
+from silva.store.layout import Part
+from silva.store.manifest import Fragment
+
+_LISTS = ":list"
+"""After the fingerprint of a column whose rows were Python lists, and shall be again."""
+
+
+def stored_name(part: Part, fingerprint: str) -> str | None:
+    """The name in a part's files of a derived column."""
+    for name in (fingerprint, fingerprint + _LISTS):
+        if name in part.columns:
+            return name
+    return None
+
+
+def is_stored(fragment: Fragment, fingerprint: str) -> bool:
+    return any(stored_name(part, fingerprint) for part in fragment.parts)
+
+
+def encoded(name: str, fingerprint: str, column: Column) -> dict[str, Any]:
+    """The column as an Arrow array, under the name that it has in files."""
+    if isinstance(column, Values):
+        column = column.settled()
+    if isinstance(column, Grouped):
+        column = column.expand()
+    if isinstance(column, Array):
+        if column.data.ndim > 1 and column.valid is not None:
+            raise _refused(name, "has nulls among its arrays")
+        return {fingerprint: to_arrow(column)}
+    if isinstance(column, Lists | Strings):
+        return {fingerprint: to_arrow(column)}
+    assert isinstance(column, Values)
+    return _values(name, fingerprint, column)
+
+
+def decoded(name: str, column: Column) -> Column:
+    """What was encoded."""
+    if not name.endswith(_LISTS):
+        return column
+    return Values([row if row is None else _as_list(row) for row in column.rows()])
+
+
+def _as_list(row: Any) -> list[Any]:
+    return row.tolist() if isinstance(row, np.ndarray) else list(row)
+
+
+def _values(name: str, fingerprint: str, column: Values) -> dict[str, Any]:
+    import pyarrow as pa
+
+    kinds = {type(item) for item in column.items} - {type(None)}
+    if kinds <= {list}:
+        inner = {type(x) for item in column.items if item is not None for x in item}
+        if len(inner) <= 1 and inner <= {int, float, bool, str, bytes}:
+            return {fingerprint + _LISTS: _arrow(name, column)}
+        raise _refused(name, f"has lists of {_listed(inner)}")
+    if len(kinds) == 1 and kinds <= {int, float, bool, str, bytes}:
+        return {fingerprint: _arrow(name, column)}
+    if kinds == {np.ndarray}:
+        raise _refused(name, "has arrays of different shapes: return lists, or arrays of one shape")
+    if not kinds:
+        return {fingerprint: pa.nulls(len(column.items), pa.float64())}
+    raise _refused(name, f"has rows of {_listed(kinds)}")
+
+
+def _arrow(name: str, column: Values) -> Any:
+    import pyarrow as pa
+
+    try:
+        made = pa.array(column.items)
+    except (pa.ArrowException, OverflowError) as error:
+        raise _refused(name, f"has rows that Arrow cannot hold ({error})") from error
+    if pa.types.is_list(made.type) and pa.types.is_null(made.type.value_type):
+        return made.cast(pa.list_(pa.int64()))
+    return made
+
+
+def _listed(kinds: set[type]) -> str:
+    return " and ".join(sorted(kind.__name__ for kind in kinds))
+
+
+def _refused(name: str, why: str) -> TableError:
+    return TableError(
+        f"{name!r} {why}, which would not come back as it was: it is computed whenever it is read"
+    )

@@ -1,0 +1,282 @@
+"""Tables: rows that are appended, versions of them, and columns that are derived."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from silva.errors import PlanError, TableError
+from silva.insight.words import plural
+from silva.pipeline import Pipeline
+from silva.plan.node import Step
+from silva.plan.traits import step_reads
+from silva.profile.machine import parse_bytes
+from silva.store import commits
+from silva.store.append import append_rows, create_table
+from silva.store.definitions import current
+from silva.store.deletions import delete_rows
+from silva.store.explain import TableExplanation, advise, explain_table
+from silva.store.find import Which, find_version
+from silva.store.folder import Folder, Paths, Tag, check_name, publish
+from silva.store.garbage import Removed, collect_garbage
+from silva.store.ingest import MEMORY
+from silva.store.locks import held
+from silva.store.logical import add_columns, add_wishes, as_steps, table_pipeline
+from silva.store.manifest import Version, encode
+from silva.store.materialize import drop_parts, store_column
+from silva.store.writer import Writer
+
+
+class Table:
+    """A branch of a table, as it is now; or one version of it, by `at`.
+
+    >>> import silva as sv, pyarrow as pa, tempfile
+    >>> path = tempfile.mkdtemp() + "/clicks"
+    >>> t = sv.Table.create(path, pa.table({"user": [2, 1], "dwell": [40, 5]}), group="user")
+    >>> t.append(pa.table({"user": [1], "dwell": [60]})).rows
+    3
+    >>> t.read().head(2)
+    [{'user': 1, 'dwell': 5}, {'user': 2, 'dwell': 40}]
+    """
+
+    def __init__(
+        self,
+        folder: Folder,
+        branch: str,
+        pinned: Version | None = None,
+        steps: dict[str, Step] | None = None,
+    ) -> None:
+        self._folder = folder
+        self._branch = branch
+        self._pinned = pinned
+        self._steps: dict[str, Step] = {} if steps is None else steps
+        """The functions of derived columns that this program has, by fingerprint."""
+
+    # Making and opening.
+
+    @staticmethod
+    def create(
+        path: Paths,
+        data: Any,
+        *,
+        key: str | Sequence[str] = (),
+        group: str | None = None,
+        time: str | None = None,
+        memory: int | str = MEMORY,
+    ) -> Table:
+        """A new table with the rows of a pipeline, or of anything that speaks Arrow.
+
+        Rows of one `group` are kept together, in the order of `time`. `key` names columns of which
+        no two rows have the same values. At most about `memory` bytes of rows are sorted at a time.
+        """
+        folder = Folder(path)
+        create_table(folder, data, key, group, time, memory)
+        return Table(folder, commits.MAIN)
+
+    @staticmethod
+    def open(path: Paths, branch: str = commits.MAIN) -> Table:
+        """A table that exists."""
+        folder = Folder(path)
+        folder.check()
+        folder.head(branch)
+        return Table(folder, branch)
+
+    # Looking.
+
+    @property
+    def version(self) -> Version:
+        """The version that this is: of a branch, the last one."""
+        return self._pinned or self._folder.head(self._branch)
+
+    @property
+    def path(self) -> str:
+        return str(self._folder.path)
+
+    @property
+    def rows(self) -> int:
+        return self.version.rows
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(current(self._folder, self.version))
+
+    def versions(self) -> list[Version]:
+        """The versions that led here, the first one first, without those that were collected."""
+        entries = self._folder.history(self.version)
+        return [entry for entry in entries if isinstance(entry, Version)][::-1]
+
+    def at(self, version: Which) -> Table:
+        """The table as it was: by number, by tag, or at a time. It cannot be changed, but be
+        branched off or restored."""
+        found = find_version(self._folder, self.version, version)
+        return Table(self._folder, self._branch, found, self._steps)
+
+    def read(self, columns: Sequence[str] | None = None) -> Pipeline:
+        """The rows as a pipeline, with all columns or these."""
+        return table_pipeline(self._folder, self.version, columns, self._steps)
+
+    # Changing rows.
+
+    def append(self, data: Any, *, memory: int | str = MEMORY) -> Table:
+        """Adds the rows of a pipeline, or of anything that speaks Arrow, all or none.
+
+        Any number of processes may append at the same time.
+        """
+        self._writable()
+        append_rows(self._folder, self._branch, data, memory)
+        return self
+
+    def delete(self, where: Any) -> Table:
+        """Removes the rows for which an expression or a function of columns is true. Only their
+        positions are written; the rows stay in older versions."""
+        head = self._writable()
+        found = delete_rows(self.read(self._read_by(where)), where)
+        with Writer(self._folder) as writer:
+            change = found.change(self._folder, writer)
+            if self._commit(change) != head:
+                writer.committed()
+        return self
+
+    def restore(self, version: Which) -> Table:
+        """Makes the branch what it was at a version, in a new version."""
+        self._writable()
+        old = self.at(version).version
+
+        def change(head: Version) -> Version:
+            return msgspec.structs.replace(old, what=f"restore {old.branch} {old.number}")
+
+        self._commit(change)
+        return self
+
+    def _read_by(self, step: Any) -> tuple[str, ...]:
+        """The columns that a condition reads, or at least one."""
+        names = step_reads(as_steps(self.columns, {"silva.condition": step})["silva.condition"])
+        return names or self.columns[:1]
+
+    # Derived columns.
+
+    def derive(self, **steps: Any) -> Table:
+        """Adds columns that are computed of others: definitions, no data.
+
+        A function itself is not kept: programs that read the column derive it again, which
+        changes nothing as long as the function is the same.
+
+        >>> import silva as sv, pyarrow as pa, tempfile
+        >>> t = sv.Table.create(tempfile.mkdtemp() + "/t", pa.table({"dwell": [40, 5]}))
+        >>> t.derive(clicked=lambda dwell: dwell > 30).read().head(1)
+        [{'dwell': 40, 'clicked': True}]
+        """
+        if not steps:
+            raise PlanError("derive needs at least one column: derive(y=lambda x: x + 1)")
+        self._writable()
+        as_steps(self.columns, steps)  # mistakes are told before anything is held
+        self._commit(add_columns(self._folder, steps, self._steps))
+        return self
+
+    def materialize(self, *names: str, on_error: Literal["raise", "skip"] = "raise") -> Table:
+        """Stores derived columns, so that reading them computes nothing; fragments that have them
+        already are left alone. Rows that are appended later are computed until this is done again.
+
+        A row on which a definition fails is an error; with `on_error="skip"`, its fragment stays
+        computed on read, where the loader's own policy decides.
+        """
+        for name in names:
+            self._check_derived(name)
+            store_column(self._folder, self._branch, name, self._steps, on_error)
+        return self
+
+    def unstore(self, *names: str) -> Table:
+        """Derived columns are computed on read again; older versions keep what they have."""
+        for name in names:
+            self._check_derived(name)
+            self._commit(drop_parts(self._folder, name))
+        return self
+
+    def _check_derived(self, name: str) -> None:
+        if name not in dict(self._writable().definitions):
+            raise PlanError(f"{name!r} is no derived column of {self.path!r}")
+
+    def expect(self, **reads: float) -> Table:
+        """Says how often columns will be read, from the first row to the last: `expect(clicked=20)`
+        for twenty epochs. Reads that were seen count as well, and less as time goes by."""
+        for name, count in reads.items():
+            if isinstance(count, bool) or not isinstance(count, int | float) or count < 0:
+                raise PlanError(f"expect({name}=…) is a number of reads, not {count!r}")
+        self._wish({name: {"reads": float(count)} for name, count in reads.items()})
+        return self
+
+    def pin(self, **pins: Literal["always", "never"] | None) -> Table:
+        """Columns that `optimize` shall store `"always"` or `"never"`; None lets it choose."""
+        for name, pin in pins.items():
+            if pin not in ("always", "never", None):
+                raise PlanError(f"pin({name}=…) is 'always', 'never' or None, not {pin!r}")
+        self._wish({name: {"pin": pin} for name, pin in pins.items()})
+        return self
+
+    def _wish(self, wishes: dict[str, dict[str, Any]]) -> None:
+        for name in wishes:
+            self._check_derived(name)
+        self._commit(add_wishes(wishes))
+
+    def optimize(self, budget: int | str | None = None) -> Table:
+        """Stores the derived columns that are worth it and gives up those that are not, by what
+        some rows of them cost and how often they are read; all that are stored take at most
+        `budget` bytes. `explain` tells beforehand what it would do, and why."""
+        room = None if budget is None else parse_bytes(budget)
+        for advice in advise(self._folder, self._writable(), self._steps, room):
+            if advice.decision.store:
+                self.materialize(advice.candidate.name)
+            elif advice.candidate.stored:
+                self.unstore(advice.candidate.name)
+        return self
+
+    def explain(self) -> TableExplanation:
+        """For each column: stored or computed on read, its bytes, why, and what it is of."""
+        return explain_table(self._folder, self.version, self._steps)
+
+    def _writable(self) -> Version:
+        if self._pinned is not None:
+            raise TableError(
+                f"version {self._pinned.number} of {self.path!r} stays as it is: "
+                f"restore({self._pinned.number}) makes it the newest, branch(name) a branch"
+            )
+        return self._folder.head(self._branch)
+
+    def _commit(self, change: commits.Change) -> Version:
+        return commits.commit(self._folder, self._branch, change)
+
+    # Names for versions.
+
+    def branch(self, name: str) -> Table:
+        """A branch that begins with what this is; or the branch of that name, if there is one."""
+        commits.fork(self._folder, self.version, check_name("branch", name))
+        return Table(self._folder, name, steps=self._steps)
+
+    def branches(self) -> tuple[str, ...]:
+        return tuple(self._folder.branches())
+
+    def tag(self, name: str) -> Table:
+        """A name for this version, for `at`; versions with one are not collected."""
+        version = self.version
+        tag = Tag(version.branch, version.number)
+        path = self._folder.tags / f"{check_name('tag', name)}.json"
+        with held(self._folder.path, alone=False):
+            self._folder.version(tag.branch, tag.number)
+            new = publish(path, encode(tag))
+        if not new and (other := self._folder.tag(name)) != tag:
+            raise TableError(f"the tag {name!r} names {other.branch} {other.number} already")  # type: ignore[union-attr]
+        return self
+
+    def gc(self, versions: int | None = None) -> Removed:
+        """Removes files that no version names, as killed writers leave them. With `versions`, all
+        but so many of each branch are given up first, unless they have a tag.
+
+        Files of writers that are at work, in whatever process, stay.
+        """
+        return collect_garbage(self._folder, versions)
+
+    def __repr__(self) -> str:
+        version = self.version
+        return f"table {self.path} ({version}; {plural(version.rows, 'row')})"

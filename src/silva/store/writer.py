@@ -1,0 +1,80 @@
+"""One piece of work on a table: files are written, and then a version names them."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import uuid
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from silva.store.folder import Folder, sync
+from silva.store.layout import File, Part
+from silva.store.locks import take
+from silva.store.manifest import Deleted, Fragment, relocated
+from silva.store.rows import write_part
+from silva.store.statistics import statistics
+
+
+class Writer:
+    """A folder of data of its own, held while the work lasts.
+
+    What is not committed when the work ends is removed, and if there is nobody left to remove it,
+    by the next `gc`.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._committed = False
+
+    def __enter__(self) -> Writer:
+        self._folder.data.mkdir(parents=True, exist_ok=True)
+        handle = None
+        while handle is None:  # gc may come between the two
+            self.name = uuid.uuid4().hex
+            self.path = self._folder.data / self.name
+            self.path.mkdir()
+            handle = take(self.path)
+        self._handle = handle
+        sync(self._folder.data)
+        return self
+
+    def committed(self) -> None:
+        """What was written is part of a version now."""
+        self._committed = True
+
+    def __exit__(self, *details: object) -> None:
+        if not self._committed:
+            shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._handle)
+
+    def part(self, table: Any) -> Part:
+        """The rows of an Arrow table in files."""
+        found: Part = relocated(write_part(self.path, table), self.name)
+        return found
+
+    def fragment(self, table: Any) -> Fragment:
+        return Fragment(uuid.uuid4().hex, table.num_rows, (self.part(table),), statistics(table))
+
+    def deleted(self, positions: np.ndarray) -> Deleted:
+        """Positions of deleted rows, ascending, in a file."""
+        name = f"{uuid.uuid4().hex}.npy"
+        path = self.path / name
+        with open(path, "xb") as file:
+            np.save(file, positions.astype(np.uint32), allow_pickle=False)
+            file.flush()
+            os.fsync(file.fileno())
+        sync(self.path)
+        return Deleted(File(f"{self.name}/{name}", path.stat().st_size), len(positions))
+
+
+def read_deleted(data: Path, deleted: Deleted | None) -> np.ndarray:
+    """Positions of deleted rows, ascending."""
+    if deleted is None:
+        return np.empty(0, np.int64)
+    contents = (data / deleted.file.name).read_bytes()
+    found: np.ndarray = np.load(io.BytesIO(contents), allow_pickle=False)
+    return found.astype(np.int64)

@@ -1,0 +1,101 @@
+"""kill -9 at any moment leaves the old version or the new one, and `gc` leaves nothing else.
+
+A child kills itself at its n-th call within silva's store, for n drawn at random from all of them:
+every moment between two calls is as likely as any other, however fast the machine is.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from failure_tools import run_script, start_script
+from store_tools import assert_no_orphans, rows_of
+
+import silva as sv
+
+CHILD = """
+import os, signal, sys
+import pyarrow as pa
+import silva as sv
+
+path, work, moment = sys.argv[1], sys.argv[2], int(sys.argv[3])
+t = sv.Table.open(path)
+calls = 0
+
+
+def count(frame, event, argument):
+    global calls
+    if "silva/store" in frame.f_code.co_filename:
+        calls += 1
+        if calls == moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+sys.setprofile(count)
+if work == "append":
+    t.append(pa.table({"g": [7, 6, 7], "x": [100, 101, 102], "h": [[1], [2], [3]]}))
+elif work == "delete":
+    t.delete(sv.col("x") < 3)
+elif work == "gc":
+    t.gc(versions=1)
+else:
+    t.derive(y=sv.col("x") * 2).materialize("y")
+sys.setprofile(None)
+print(calls)
+"""
+
+NEW = [{"g": 6, "x": 101, "h": [2]}, {"g": 7, "x": 100, "h": [1]}, {"g": 7, "x": 102, "h": [3]}]
+OLD = [{"g": i // 2, "x": i, "h": [i]} for i in range(8)]
+STEPS = ["append", "delete", "gc", "column"]
+AFTER = {
+    "append": OLD + NEW,
+    "delete": OLD[3:],
+    "gc": OLD,
+    "column": [{**row, "y": row["x"] * 2} for row in OLD],
+}
+
+
+def make(path: Path) -> sv.Table:
+    rows = pa.Table.from_pylist(OLD)
+    table = sv.Table.create(path, rows.slice(0, 4), group="g").append(rows.slice(4))
+    return table.branch("work").delete(sv.col("x") >= 0).branch("main")
+
+
+def killed_at_random(folder: Path, work: str, times: int, seed: int) -> None:
+    make(folder / "whole")
+    calls = int(run_script(folder, CHILD, str(folder / "whole"), work, "-1"))
+    assert calls > 10
+    rng = random.Random(seed)
+    for turn in range(times):
+        path = folder / f"{work}-{turn}"
+        make(path)
+        moment = rng.randint(1, calls) if turn else calls
+        child = start_script(folder, CHILD, str(path), work, str(moment))
+        _, err = child.communicate(timeout=60)
+        assert child.returncode == -signal.SIGKILL, err
+        table = sv.Table.open(path)
+        found = rows_of(table)
+        assert found in (OLD, AFTER[work])
+        table.gc(versions=1 if work == "gc" else None)
+        assert_no_orphans(path)
+        assert rows_of(table) == found
+        table.append(pa.table({"g": [9], "x": [9], "h": [[9]]}))
+        new = {"g": 9, "x": 9, "h": [9]} | ({"y": 18} if "y" in table.columns else {})
+        assert rows_of(table) == [*found, new]
+
+
+@pytest.mark.parametrize("work", STEPS)
+def test_a_killed_writer_leaves_the_old_version_or_the_new(tmp_path: Path, work: str) -> None:
+    killed_at_random(tmp_path, work, 2, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("work", STEPS)
+def test_a_writer_killed_at_many_moments_leaves_the_old_version_or_the_new(
+    tmp_path: Path, work: str
+) -> None:
+    killed_at_random(tmp_path, work, 12, seed=2)
