@@ -32,6 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("insight",),
     ("loader",),
     ("rerun",),
+    ("joins",),
     ("pipeline",),
     ("sources",),
     ("store",),

@@ -147,6 +147,57 @@ class Pipeline:
         names = _names_of_first(self, function) if into is None else tuple(into)
         return Pipeline(logical.MapRows(self.plan, step, names, _step_id(self.plan, "map_rows")))
 
+    def join(
+        self,
+        other: Any,
+        on: str | Sequence[str] | Mapping[str, str],
+        *,
+        how: Literal["left", "inner"] = "left",
+        columns: str | Sequence[str] | None = None,
+    ) -> Pipeline:
+        """Columns of another pipeline, Arrow table or dict of columns, by equal keys.
+
+        The other side is held in memory; no two of its rows may have the same key. Without a match
+        the new columns are null, or with `how="inner"` the row goes. `on` names the key columns, or
+        maps those here to those there; `columns` are the ones to add, all by default.
+
+        >>> import silva as sv
+        >>> prices = {"item": ["tea", "jam"], "price": [3.5, 2.0]}
+        >>> sv.from_columns({"item": ["jam", "oil"]}).join(prices, on="item").head(2)
+        [{'item': 'jam', 'price': 2.0}, {'item': 'oil', 'price': None}]
+        """
+        from silva.joins.build import join
+
+        return Pipeline(join(self.plan, other, on, how, columns))
+
+    def asof_join(
+        self,
+        features: Any,
+        *,
+        by: str | Sequence[str] | Mapping[str, str],
+        on: str | Mapping[str, str],
+        ttl: Any = None,
+        lag: Any = None,
+        available: str | None = None,
+        columns: str | Sequence[str] | None = None,
+    ) -> Pipeline:
+        """Columns of the latest row of `features` that was known by the time of each row here.
+
+        `by` are the key columns and `on` the column of times (or maps from ours to theirs). A row
+        counts from its time plus `lag` on, and from the time in its column `available`; and until
+        its time plus `ttl`. Of equal times the last row counts. No row sees the future.
+
+        >>> import silva as sv
+        >>> clicks = sv.from_columns({"user": [1, 1, 2], "ts": [10, 30, 30]})
+        >>> counts = {"user": [1, 1], "ts": [5, 20], "seen": [1, 2]}
+        >>> [row["seen"] for row in clicks.asof_join(counts, by="user", on="ts")]
+        [1, 2, None]
+        """
+        from silva.joins.build import asof_join
+
+        limits = {"ttl": ttl, "lag": lag, "available": available}
+        return Pipeline(asof_join(self.plan, features, by, on, wanted=columns, **limits))
+
     # Rows.
 
     def filter(self, condition: Any, *, reads: str | Sequence[str] | None = None) -> Pipeline:

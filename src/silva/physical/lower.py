@@ -18,6 +18,7 @@ from silva.order.positions import DrawRows, Map, Permute, PermuteWindows, Range,
 from silva.physical import plan as physical
 from silva.physical.batches import BatchStage, CollateStage
 from silva.physical.places import ReadPlaces
+from silva.physical.right_sides import RightSides
 from silva.physical.stage import Stage
 from silva.physical.steps import (
     Call,
@@ -30,10 +31,12 @@ from silva.physical.steps import (
     Step,
 )
 from silva.physical.units import ReadUnits
+from silva.plan import expr
 from silva.plan import node as logical
 from silva.plan.conditions import Condition, conditions
 from silva.plan.fingerprint import fingerprint
 from silva.plan.function import Function
+from silva.plan.right_side import narrowed
 from silva.plan.schema import columns
 from silva.plan.traits import step_is_random, step_reads
 from silva.plan.verify import is_batched
@@ -64,10 +67,18 @@ class _Chain:
 class Lowering:
     """Lowers one plan; holds the numbering of its sources and stages."""
 
-    def __init__(self, weights_of: WeightsOf, *, frugal: bool = True, variant: str = "") -> None:
+    def __init__(
+        self,
+        weights_of: WeightsOf,
+        rights: RightSides,
+        *,
+        frugal: bool = True,
+        variant: str = "",
+    ) -> None:
         """`frugal`: what filters drop is not read where that can be told or put off. `variant` is
         part of the keys of caches: rows that are only close to what was written are kept apart."""
         self._weights_of = weights_of
+        self._rights = rights
         self._variant = variant
         self._frugal = frugal
         self._sources = 0
@@ -92,7 +103,7 @@ class Lowering:
                 return self._derive(node, wanted)
             case logical.Filter():
                 chain = self._rows(node.input, wanted | set(step_reads(node.step)))
-                return self._with(chain, Keep(node.step, node.id), node.step)
+                return self._with(chain, Keep(self._bound(node.step), node.id), node.step)
             case logical.Select():
                 chain = self._rows(node.input, wanted)
                 return chain
@@ -148,8 +159,14 @@ class Lowering:
         if isinstance(node.step, Function):
             kind = CallColumns if node.step.marks.batched else Call
             return self._with(chain, kind(node.step, node.into, node.id), node.step)
-        chain.steps.append(Evaluate(node.step, node.into, node.id))
+        step, into = node.step, node.into
+        if isinstance(step, expr.Call) and step.op == "join.take":
+            step, into = narrowed(step, into, wanted)
+        chain.steps.append(Evaluate(self._rights.bound(step), into, node.id))
         return chain
+
+    def _bound(self, step: logical.Step) -> logical.Step:
+        return step if isinstance(step, Function) else self._rights.bound(step)
 
     def _with(self, chain: _Chain, step: Step, function: Any) -> _Chain:
         """The chain with a step more; a function of fixed chunks starts a stage of its own."""

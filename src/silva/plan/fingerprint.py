@@ -115,6 +115,8 @@ class _Hasher:
             self._add_code(value, name)
         elif isinstance(value, types.ModuleType):
             self._write("modl", _library(value.__name__).encode())
+        elif isinstance(value, Node):
+            self._write("plan", fingerprint(value).encode())
         elif isinstance(value, Function):
             self.add((value.reads, value.keywords, value.takes_rng), name)
             self.add((value.marks.batched, value.marks.batch_size), name)
