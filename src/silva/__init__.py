@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         StateError,
         WorkerError,
     )
+    from silva.joins.latest import Latest
     from silva.loader import Loader
     from silva.operators.audio_expr import audio
     from silva.operators.batch_mixing import cutmix, mixup
@@ -85,6 +86,7 @@ _HOMES = {
         "StateError",
         "WorkerError",
     ),
+    "silva.joins.latest": ("Latest",),
     "silva.loader": ("Loader",),
     "silva.operators.audio_expr": ("audio",),
     "silva.operators.batch_mixing": ("cutmix", "mixup"),
@@ -124,6 +126,7 @@ __all__ = [
     "DeadlineError",
     "Expr",
     "FailureBudgetExceeded",
+    "Latest",
     "Law",
     "Loader",
     "LoaderError",

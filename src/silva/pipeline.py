@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from silva.insight.headroom import Headroom
     from silva.insight.what_if import WhatIf
     from silva.insight.why import Why
+    from silva.joins.leaks import Leaks
     from silva.loader import Loader
 
 _WINDOW = 4096
@@ -498,6 +499,29 @@ class Pipeline:
         from silva.plan.fingerprint import fingerprint
 
         return fingerprint(self.plan)
+
+    def check_leaks(
+        self, time: str, *, known: str | Sequence[str] = (), times: int = 32, seed: int = 0
+    ) -> Leaks:
+        """Looks for columns that depend on rows of joined tables from after the row's own time.
+
+        For some of the times in the column `time`, the rows of that time are run again with all
+        that was not known by then removed from every joined table. `known` names the columns of
+        tables that say when a row was known; by default that of an as-of join is its own, and that
+        of any other the column called `time`. See `docs/joins.md` for what this proves.
+
+        >>> import silva as sv
+        >>> clicks = sv.from_columns({"user": [1, 2], "ts": [10, 10]})
+        >>> totals = {"user": [1, 2], "ts": [9, 99], "total": [3, 8]}
+        >>> leaks = clicks.join(totals, on="user", columns="total").check_leaks("ts")
+        >>> print(leaks.found[0])
+        total at 10: 8, but None was known
+        >>> bool(clicks.asof_join(totals, by="user", on="ts").check_leaks("ts"))
+        False
+        """
+        from silva.joins.leaks import check_leaks
+
+        return check_leaks(self.plan, time, known, times, seed)
 
     def explain(
         self, analyze: bool = False, *, seconds: float = _ANALYZED, **arguments: Any

@@ -117,7 +117,10 @@ def test_arrow_timestamps_and_python_datetimes_are_dates():
 def test_whole_times_and_floats_are_compared_exactly():
     features = {"user": [1, 1], "ts": [2**53, 2**53 + 1], "v": [0, 1]}
     assert joined({"user": [1, 1], "ts": [2**53, 2**53 + 1]}, features) == [0, 1]
-    assert joined({"user": [1, 1], "ts": [2.5, np.inf]}, {"user": [1], "ts": [2], "v": [5]}) == [5, 5]
+    assert joined({"user": [1, 1], "ts": [2.5, np.inf]}, {"user": [1], "ts": [2], "v": [5]}) == [
+        5,
+        5,
+    ]
 
 
 def test_several_keys_and_other_names():
@@ -177,7 +180,9 @@ def test_fifty_thousand_rows_by_twenty_thousand_equal_the_definition():
     (batch,) = list(rows.batch(n).loader(workers=0))
     found = np.ma.filled(batch["v"], -1)
 
-    by_user: dict[int, np.ndarray] = {u: np.flatnonzero(features["user"] == u) for u in range(users)}
+    by_user: dict[int, np.ndarray] = {
+        u: np.flatnonzero(features["user"] == u) for u in range(users)
+    }
     expected = np.full(n, -1)
     for i in range(n):  # the definition, one row of the spine at a time
         own = by_user[int(spine["user"][i])]
@@ -224,12 +229,17 @@ def test_an_as_of_join_is_what_the_definition_says(spine, features, ttl, lag, la
         ttl, lag = None if ttl is None else turn(ttl), turn(lag)
     else:
         ours["ts"] = _dates(ours["ts"], units[0])
-        theirs["ts"], theirs["known"] = _dates(theirs["ts"], units[1]), _dates(theirs["known"], "us")
+        theirs["ts"], theirs["known"] = (
+            _dates(theirs["ts"], units[1]),
+            _dates(theirs["known"], "us"),
+        )
         ttl = None if ttl is None else np.timedelta64(ttl, "s")
         lag = datetime.timedelta(seconds=lag)
     assert joined(ours, theirs, ttl=ttl, lag=lag, available=known) == expected
 
 
 def _dates(seconds: list[int | None], unit: str) -> np.ndarray:
-    whole = np.array([np.datetime64("NaT") if t is None else np.datetime64(t, "s") for t in seconds])
+    whole = np.array(
+        [np.datetime64("NaT") if t is None else np.datetime64(t, "s") for t in seconds]
+    )
     return whole.astype(f"M8[{unit}]")

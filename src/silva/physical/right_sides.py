@@ -37,10 +37,14 @@ class RightSides:
             return part
         assert isinstance(part, expr.Call)
         names = () if isinstance(side, ByKey | ByTime) else taken(part)
-        key = (fingerprint(side.plan), {**vars(side), "plan": type(side).__name__}, names)
-        if repr(key) not in self._made:
-            self._made[repr(key)] = Held(self._make(side, names), repr(side))
-        return with_right_side(part, self._made[repr(key)])
+        return with_right_side(part, self.held(side, names))
+
+    def held(self, side: RightSide, names: tuple[str, ...] = ()) -> Held:
+        """What rows are found in; or, of a plain side, the columns of these names."""
+        key = repr((fingerprint(side.plan), {**vars(side), "plan": type(side).__name__}, names))
+        if key not in self._made:
+            self._made[key] = Held(self._make(side, names), repr(side))
+        return self._made[key]
 
     def _make(self, side: RightSide, names: tuple[str, ...]) -> Any:
         if isinstance(side, ByKey):

@@ -89,18 +89,16 @@ class TimeTable:
     def of(
         names: tuple[str, ...],
         keys: Sequence[Column],
-        time: tuple[str, Column],
-        available: tuple[str, Column] | None,
+        time: Named,
+        available: Named | None,
         lag: Any,
         ttl: Any,
     ) -> TimeTable:
         """`lag` and `ttl` as the user gave them."""
         known, codes = Keys.of(names, keys)
-        event, seen, late, lasts = _one_unit(time, available, lag, ttl)
-        there = (codes >= 0) & event.valid & seen.valid
-        rows = np.flatnonzero(there)
-        code, at = codes[rows], event.data[rows]
-        visible = np.maximum(_plus(at, late), seen.data[rows])
+        event, seen, lasts = _one_unit(time, available, lag, ttl)
+        rows = np.flatnonzero((codes >= 0) & seen.valid)
+        code, at, visible = codes[rows], event.data[rows], seen.data[rows]
         by_time = np.lexsort((at, code))  # stable: of equal times the last stays last
         rank = np.empty(len(rows), dtype=np.int64)
         rank[by_time] = np.arange(len(rows))
@@ -125,7 +123,8 @@ class TimeTable:
         """The row for each row of the keys and the time; -1 where there is none."""
         *keys, time = columns
         times = Times.of(self.time, time)
-        if len(times.data) and (times.tick is None) != (self.tick is None) and times.valid.any():
+        unlike = (times.tick is None) != (self.tick is None)
+        if unlike and len(self.best) and times.valid.any():
             raise ColumnError(
                 f"asof_join: {self.time!r} holds dates on one side and numbers on the other"
             )
@@ -153,27 +152,36 @@ class TimeTable:
         return _at(self.best, np.where(has, ends - 1, -1))
 
 
+Named = tuple[str, Column]
+
+
+def visible_from(time: Named, available: Named | None, lag: Any) -> Times:
+    """When each row begins to count: its time and the lag, or when it was available if later."""
+    return _one_unit(time, available, lag, None)[1]
+
+
 def _one_unit(
-    time: tuple[str, Column], available: tuple[str, Column] | None, lag: Any, ttl: Any
-) -> tuple[Times, Times, int | float | None, int | float | None]:
-    """Times, when rows were known, lag and ttl, all in the finest of their units."""
+    time: Named, available: Named | None, lag: Any, ttl: Any
+) -> tuple[Times, Times, int | float | None]:
+    """Times, when rows begin to count, and ttl, all in the finest of their units."""
     event = Times.of(*time)
-    seen = event if available is None else Times.of(*available)
-    if (event.tick is None) != (seen.tick is None) and seen.valid.any():
-        raise ColumnError(f"asof_join: of {time[0]!r} and {available[0]!r} one holds dates")  # type: ignore[index]
+    known = event if available is None else Times.of(*available)
+    if not (event.valid & known.valid).any():  # nothing tells whether these would be dates
+        nothing = Times(np.zeros(len(event.data), np.int64), None, event.valid & known.valid)
+        return nothing, nothing, None
+    if available is not None and (event.tick is None) != (known.tick is None):
+        raise ColumnError(f"asof_join: of {time[0]!r} and {available[0]!r} one holds dates")
     dates = event.tick is not None
     late, lasts = span("lag", lag, dates), span("ttl", ttl, dates)
-    if not dates:
-        spans = [x for x in (late, lasts) if x is not None]
-        whole = all(isinstance(x, int) for x in spans) and event.data.dtype == seen.data.dtype
-        if not whole or event.data.dtype != np.int64:
-            event, seen = (Times(t.data.astype(np.float64), None, t.valid) for t in (event, seen))
-        return event, seen, late, lasts
-    sizes = [t for t in (event.tick, seen.tick) if t is not None]
-    tick = math.gcd(*sizes, *(int(x) for x in (late, lasts) if x))
-    event, seen = _in(tick, time[0], event), _in(tick, (available or time)[0], seen)
-    late, lasts = (None if x is None else int(x) // tick for x in (late, lasts))
-    return event, seen, late, lasts
+    spans = [x for x in (late, lasts) if x is not None]
+    if event.tick is not None and known.tick is not None:
+        tick = math.gcd(event.tick, known.tick, *map(int, spans))
+        event, known = _in(tick, time[0], event), _in(tick, (available or time)[0], known)
+        late, lasts = (None if x is None else int(x) // tick for x in (late, lasts))
+    elif not all(np.asarray(x).dtype == np.int64 for x in (event.data, known.data, *spans)):
+        event, known = (Times(t.data.astype(np.float64), None, t.valid) for t in (event, known))
+    visible = np.maximum(_plus(event.data, late), known.data)
+    return event, Times(visible, event.tick, event.valid & known.valid), lasts
 
 
 def _in(tick: int, name: str, times: Times) -> Times:
