@@ -33,6 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("loader",),
     ("rerun",),
     ("joins",),
+    ("looking",),
     ("pipeline",),
     ("sources",),
     ("store",),
