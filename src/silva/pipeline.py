@@ -21,6 +21,7 @@ from silva.plan.schema import columns
 from silva.plan.traits import step_reads
 from silva.plan.verify import is_batched, verify
 from silva.profile.machine import parse_bytes
+from silva.writing import Writing
 
 _WINDOW = 4096
 _PACK_WINDOW = 1024
@@ -41,7 +42,7 @@ class Weights:
         return f"{len(self.values)} numbers"
 
 
-class Pipeline(Looking):
+class Pipeline(Looking, Writing):
     """Rows with named columns, and the steps that derive them.
 
     >>> import silva as sv
