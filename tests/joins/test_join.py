@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import silva as sv
+from silva.run.pickling import pickle_stage
 from silva.testing import assert_same_stream
 
 ORDERS = {"item": [3, 1, 9, 3], "n": [1, 2, 3, 4]}
@@ -249,3 +250,32 @@ def test_a_join_is_what_a_dict_would_give(left, right, how):
         expected = [pair for pair in expected if pair[1] is not None]
     found = ours.join(theirs, on=("a", "b"), how=how).head(99)
     assert [(row["n"], row["v"]) for row in found] == expected
+
+
+def test_rows_kept_on_disk_belong_to_what_was_joined(tmp_path):
+    def prices(values: list[float]) -> sv.Pipeline:
+        file = tmp_path / "prices.parquet"
+        pq.write_table(pa.table({"item": [1, 2, 3], "price": values}), file, compression="none")
+        cached = orders().join(sv.read_parquet(file), on="item").cache(tmp_path / "cache")
+        return [row["price"] for row in cached.loader(workers=0)]
+
+    assert prices([1.5, 2.5, 3.5]) == [3.5, 1.5, None, 3.5]
+    size = (tmp_path / "prices.parquet").stat().st_size
+    assert prices([7.0, 8.0, 9.0]) == [9.0, 7.0, None, 9.0]
+    assert (tmp_path / "prices.parquet").stat().st_size == size
+
+
+def test_a_joined_column_can_be_what_rows_are_drawn_by():
+    weights = {"item": [1, 3, 9], "weight": [0.0, 1.0, 0.0]}
+    drawn = orders().join(weights, on="item").sample(weights="weight", size=20)
+    assert {row["item"] for row in drawn} == {3}
+
+
+def test_a_table_goes_to_a_worker_once_with_its_stage():
+    big = {"k": np.arange(100_000), "v": np.arange(100_000)}
+    rows = sv.from_columns({"k": np.arange(50_000)}).join(big, on="k")
+    with rows.batch(100).loader(backend="processes", workers=2) as loader:
+        assert sum(int(batch["v"].sum()) for batch in loader) == 49_999 * 25_000
+        stage = loader._lowered().input.stage
+    numbers = 2 * 100_000 + 100_000 + 50_000  # keys and their rows, the values, the left side
+    assert len(pickle_stage(stage)) < 8 * numbers + 20_000

@@ -80,7 +80,7 @@ class Latest:
 
     @functools.cached_property
     def _table(self) -> TimeTable:
-        made: TimeTable = self._read.held(self._side).inside
+        made: TimeTable = self._read.held(self._side).table
         return made
 
     @functools.cached_property

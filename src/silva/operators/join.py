@@ -16,7 +16,7 @@ from silva.plan.right_side import TABLE
 
 
 def _find(columns: list[Column], params: dict[str, Any], draw: Draw) -> Column:
-    rows = params[TABLE].inside.find(columns)
+    rows = params[TABLE].table.find(columns)
     found = rows >= 0
     return Array(rows, None if found.all() else found)
 
@@ -24,7 +24,7 @@ def _find(columns: list[Column], params: dict[str, Any], draw: Draw) -> Column:
 def _take(columns: list[Column], params: dict[str, Any], draw: Draw) -> Column:
     (place,) = columns
     assert isinstance(place, Array)
-    held, names = params[TABLE].inside, (params["column"], *params["carries"])
+    held, names = params[TABLE].table, (params["column"], *params["carries"])
     made = [take(held[name], place.data) for name in names]
     return made[0] if len(made) == 1 else Parts(tuple(made))
 

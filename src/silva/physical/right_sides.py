@@ -13,7 +13,7 @@ from typing import Any
 from silva.columns import Column
 from silva.operators._join.tables import Held, KeyTable, TimeTable
 from silva.plan import expr
-from silva.plan.fingerprint import fingerprint
+from silva.plan.fingerprint import fingerprint, opaque_parts
 from silva.plan.node import Node
 from silva.plan.right_side import ByKey, ByTime, RightSide, right_side, taken, with_right_side
 
@@ -43,7 +43,8 @@ class RightSides:
         """What rows are found in; or, of a plain side, the columns of these names."""
         key = repr((fingerprint(side.plan), {**vars(side), "plan": type(side).__name__}, names))
         if key not in self._made:
-            self._made[key] = Held(self._make(side, names), repr(side))
+            opaque = tuple(opaque_parts(side))
+            self._made[key] = Held.of(self._make(side, names), key, repr(side), opaque)
         return self._made[key]
 
     def _make(self, side: RightSide, names: tuple[str, ...]) -> Any:

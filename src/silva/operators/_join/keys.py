@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -87,7 +88,8 @@ class Codes:
             return _bisect(self.values, low, plain.valid & (low == high))
         if self.kind in _BY_BISECTION:
             return _bisect(self.values, plain.data, plain.valid)
-        return np.fromiter((self.values.get(x, -1) for x in plain.data), np.int64, len(column))
+        codes = map(self.values.get, plain.data, repeat(-1))
+        return np.fromiter(codes, np.int64, len(column))
 
 
 @dataclass(frozen=True, eq=False)

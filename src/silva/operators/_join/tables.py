@@ -13,17 +13,46 @@ from silva.columns import Array, Column, Grouped, Lists, Strings, Values
 from silva.errors import ColumnError, PlanError
 from silva.operators._join.keys import Keys
 from silva.operators._join.times import MOST, Times, span
+from silva.plan.expr import Call, walk
+from silva.plan.fingerprint import digest
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, repr=False)
 class Held:
-    """What a join looks into, as the parameter of its operator: shown as it was in the plan."""
+    """What a join looks into, as the parameter of its operator: compared and fingerprinted by what
+    it was made of, and shown as it was in the plan."""
 
-    inside: Any
+    made_of: str
     shown: str
+    opaque: tuple[str, ...]
+    """What in its plan has no stable fingerprint."""
 
-    def __repr__(self) -> str:
-        return self.shown
+    @staticmethod
+    def of(inside: Any, made_of: str, shown: str, opaque: tuple[str, ...]) -> Held:
+        held = Held(made_of, shown, opaque)
+        held.__dict__["inside"] = inside  # no field: it would be hashed, and compared
+        return held
+
+    @property
+    def table(self) -> Any:
+        """A `KeyTable`, a `TimeTable`, or a dict of columns."""
+        return self.__dict__["inside"]
+
+    def contents(self) -> str:
+        """A hash of all that is in it."""
+        if not isinstance(self.table, dict):
+            return digest(self.table)
+        plain = {n: c.data if isinstance(c, Array) else c.rows() for n, c in self.table.items()}
+        valid = [c.valid for c in self.table.values() if isinstance(c, Array)]
+        return digest((plain, valid))
+
+
+def held_in(term: Any) -> list[Held]:
+    """The tables that a term looks into, once it is lowered."""
+    if not isinstance(term, Call):
+        return []
+    calls = [part for part in walk(term) if isinstance(part, Call)]
+    return [value for call in calls for _, value in call.params if isinstance(value, Held)]
 
 
 @dataclass(frozen=True, eq=False)
