@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         WorkerError,
     )
     from silva.feed.per_group import per_group
+    from silva.joins.latest import Latest
     from silva.loader import Loader
     from silva.operators.audio_expr import audio
     from silva.operators.batch_mixing import cutmix, mixup
@@ -63,8 +64,11 @@ if TYPE_CHECKING:
         from_torch,
         read_arrow,
         read_csv,
+        read_delta,
         read_files,
+        read_iceberg,
         read_json,
+        read_lance,
         read_lines,
         read_npy,
         read_parquet,
@@ -93,6 +97,7 @@ _HOMES = {
         "WorkerError",
     ),
     "silva.feed.per_group": ("per_group",),
+    "silva.joins.latest": ("Latest",),
     "silva.loader": ("Loader",),
     "silva.operators.audio_expr": ("audio",),
     "silva.operators.batch_mixing": ("cutmix", "mixup"),
@@ -117,8 +122,11 @@ _HOMES = {
         "from_torch",
         "read_arrow",
         "read_csv",
+        "read_delta",
         "read_files",
+        "read_iceberg",
         "read_json",
+        "read_lance",
         "read_lines",
         "read_npy",
         "read_parquet",
@@ -135,6 +143,7 @@ __all__ = [
     "Expr",
     "FailureBudgetExceeded",
     "Grouped",
+    "Latest",
     "Law",
     "Loader",
     "LoaderError",
@@ -176,8 +185,11 @@ __all__ = [
     "per_group",
     "read_arrow",
     "read_csv",
+    "read_delta",
     "read_files",
+    "read_iceberg",
     "read_json",
+    "read_lance",
     "read_lines",
     "read_npy",
     "read_parquet",

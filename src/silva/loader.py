@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from silva.columns import Block, Column, Grouped, Values
 from silva.errors import LoaderError, PlanError, SilvaError, StateError
 from silva.insight.watch import Watch
 from silva.optimize.model import Backend
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 _DEADLINE = 600.0
 _DEFAULT_MEMORY = 4 << 30
+_READ_ROWS = 4096
 
 
 class Loader:
@@ -101,6 +103,7 @@ class Loader:
         self._planner = Planner(
             self._logical,
             weights_of=functools.partial(_column_values, self._seed, {}),
+            read_columns=functools.partial(read_columns, self._seed),
             lanes=self._executor.lanes,
             epochs=epochs,
             workers=self._executor.workers,
@@ -122,12 +125,23 @@ class Loader:
         """(epoch, cursors, step) where the last loop ended."""
         self._first = True
         self._watch = Watch()
+        self._as_blocks = False
 
     # Iterating.
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         self._check_free()
         return self._iterate()
+
+    def blocks(self) -> Iterator[Block]:
+        """One epoch, each batch as the columns that it is made of: nothing is turned into numpy
+        arrays on the way. For pipelines that end with `batch(size)`."""
+        self._check_free()
+        self._as_blocks = True
+        try:
+            yield from self._iterate()  # type: ignore[misc]
+        finally:
+            self._as_blocks = False
 
     def _check_free(self) -> None:
         if self._live:
@@ -278,6 +292,7 @@ class Loader:
             ),
             self._failures,
             states,
+            as_blocks=self._as_blocks,
         )
 
     def _context(self, epoch: int) -> Context:
@@ -551,6 +566,18 @@ def _read_column(seed: int, plan: logical.Node, name: str) -> np.ndarray:
     loader = Loader(picked, backend="inline", seed=seed)
     parts = [batch[name] for batch in loader]
     return np.concatenate(parts) if parts else np.empty(0)
+
+
+def read_columns(seed: int, plan: logical.Node, names: tuple[str, ...]) -> dict[str, Column]:
+    """Whole columns of a plan, read here and now, in its own order."""
+    picked = logical.Batch(logical.Select(without_shuffles(plan), names), _READ_ROWS)
+    with Loader(picked, backend="inline", seed=seed) as loader:
+        blocks = list(loader.blocks())
+    if not blocks:
+        return {name: Values([]) for name in names}
+    whole = Block.concat(blocks).columns
+    plain = {n: c.expand() if isinstance(c, Grouped) else c for n, c in whole.items()}
+    return {name: column.settled() for name, column in plain.items()}
 
 
 def _disk(cache: int | str) -> int | None:

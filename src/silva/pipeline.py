@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from silva.errors import PlanError
+from silva.looking import Looking
 from silva.operators.from_text import as_function
 from silva.order.length import plan_rows
 from silva.order.mixing import check_schedule
@@ -16,23 +17,14 @@ from silva.plan import node as logical
 from silva.plan.expr import Call, Col, Expr, RowId, width
 from silva.plan.expr import Literal as Constant
 from silva.plan.function import Function, Marks, Stateful, describe, locate, read_function
-from silva.plan.schema import columns, types
-from silva.plan.show import show_plan
+from silva.plan.schema import columns
 from silva.plan.traits import step_reads
 from silva.plan.verify import is_batched, verify
 from silva.profile.machine import parse_bytes
-
-if TYPE_CHECKING:
-    from silva.insight.explanation import Explanation
-    from silva.insight.headroom import Headroom
-    from silva.insight.what_if import WhatIf
-    from silva.insight.why import Why
-    from silva.loader import Loader
+from silva.writing import Writing
 
 _WINDOW = 4096
 _PACK_WINDOW = 1024
-_ANALYZED = 5.0
-"""Seconds that a pipeline is run for to be measured."""
 _OPTIONS = ("optimize", "disable", "shards", "seed", "fidelity")
 
 
@@ -50,7 +42,7 @@ class Weights:
         return f"{len(self.values)} numbers"
 
 
-class Pipeline:
+class Pipeline(Looking, Writing):
     """Rows with named columns, and the steps that derive them.
 
     >>> import silva as sv
@@ -146,6 +138,57 @@ class Pipeline:
             raise PlanError(f"map_rows takes a function of a row, not {function!r}")
         names = _names_of_first(self, function) if into is None else tuple(into)
         return Pipeline(logical.MapRows(self.plan, step, names, _step_id(self.plan, "map_rows")))
+
+    def join(
+        self,
+        other: Any,
+        on: str | Sequence[str] | Mapping[str, str],
+        *,
+        how: Literal["left", "inner"] = "left",
+        columns: str | Sequence[str] | None = None,
+    ) -> Pipeline:
+        """Columns of another pipeline, Arrow table or dict of columns, by equal keys.
+
+        The other side is held in memory; no two of its rows may have the same key. Without a match
+        the new columns are null, or with `how="inner"` the row goes. `on` names the key columns, or
+        maps those here to those there; `columns` are the ones to add, all by default.
+
+        >>> import silva as sv
+        >>> prices = {"item": ["tea", "jam"], "price": [3.5, 2.0]}
+        >>> sv.from_columns({"item": ["jam", "oil"]}).join(prices, on="item").head(2)
+        [{'item': 'jam', 'price': 2.0}, {'item': 'oil', 'price': None}]
+        """
+        from silva.joins.build import join
+
+        return Pipeline(join(self.plan, other, on, how, columns))
+
+    def asof_join(
+        self,
+        features: Any,
+        *,
+        by: str | Sequence[str] | Mapping[str, str],
+        on: str | Mapping[str, str],
+        ttl: Any = None,
+        lag: Any = None,
+        available: str | None = None,
+        columns: str | Sequence[str] | None = None,
+    ) -> Pipeline:
+        """Columns of the latest row of `features` that was known by the time of each row here.
+
+        `by` are the key columns and `on` the column of times (or maps from ours to theirs). A row
+        counts from its time plus `lag` on, and from the time in its column `available`; and until
+        its time plus `ttl`. Of equal times the last row counts. No row sees the future.
+
+        >>> import silva as sv
+        >>> clicks = sv.from_columns({"user": [1, 1, 2], "ts": [10, 30, 30]})
+        >>> counts = {"user": [1, 1], "ts": [5, 20], "seen": [1, 2]}
+        >>> [row["seen"] for row in clicks.asof_join(counts, by="user", on="ts")]
+        [1, 2, None]
+        """
+        from silva.joins.build import asof_join
+
+        limits = {"ttl": ttl, "lag": lag, "available": available}
+        return Pipeline(asof_join(self.plan, features, by, on, wanted=columns, **limits))
 
     # Rows.
 
@@ -403,19 +446,6 @@ class Pipeline:
 
     # Running.
 
-    def loader(self, **arguments: Any) -> Loader:
-        """Reads the pipeline; see `Loader` for the arguments.
-
-        >>> import silva as sv
-        >>> loader = sv.from_columns({"x": range(4)}).batch(2).loader(workers=0)
-        >>> sum(int(batch["x"].sum()) for batch in loader)
-        6
-        """
-        from silva.loader import Loader  # the engine: not needed to write a pipeline
-
-        verify(self.plan)
-        return Loader(self.plan, **arguments)
-
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """One epoch, with everything chosen for you."""
         return iter(self.loader())
@@ -449,81 +479,6 @@ class Pipeline:
         from silva.rerun import rerun
 
         return rerun(self.plan, key, epoch=epoch)
-
-    # Looking.
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The names of the columns."""
-        return columns(self.plan)
-
-    @property
-    def schema(self) -> dict[str, str | None]:
-        """Column names and their types; None where only running would tell."""
-        return types(self.plan)
-
-    @property
-    def fingerprint(self) -> str:
-        """Identifies what the pipeline gives, across processes."""
-        from silva.plan.fingerprint import fingerprint
-
-        return fingerprint(self.plan)
-
-    def explain(
-        self, analyze: bool = False, *, seconds: float = _ANALYZED, **arguments: Any
-    ) -> Explanation:
-        """The plan as written and the plan as run, with a reason for every difference. With
-        `analyze` the pipeline is run, for one epoch or so many seconds, and measured; `arguments`
-        are those of the loader.
-
-        >>> import silva as sv
-        >>> numbers = sv.from_columns({"x": [1]}).derive(y=lambda x: -x).select("x")
-        >>> "nobody reads what these steps write" in numbers.explain()
-        True
-        """
-        from silva.insight.trial import trial
-
-        with self.loader(**arguments) as loader:
-            if analyze:
-                trial(loader, seconds)
-            return loader.explain(analyze)
-
-    def why(self, name: str) -> Why:
-        """Every rule, choice, stage and reason that concerns a column, a step or an operator.
-
-        >>> import silva as sv
-        >>> print(sv.from_columns({"x": range(4), "unused": range(4)}).select("x").why("unused"))
-        `unused` is a column of source columns of 4 rows.
-        It is not read: nothing needs it.
-        """
-        with self.loader() as loader:
-            return loader.why(name)
-
-    def what_if(self, *, seconds: float = _ANALYZED, **asked: Any) -> WhatIf:
-        """How fast the pipeline would be if something were otherwise, predicted after it was run
-        and measured: for one epoch, or so many seconds. See `Loader.what_if`."""
-        from silva.insight.trial import trial
-
-        with self.loader() as loader:
-            trial(loader, seconds)
-            return loader.what_if(**asked)
-
-    def headroom(self, *, seconds: float = 2 * _ANALYZED, **arguments: Any) -> Headroom:
-        """How fast the pipeline would be if every step but one were free, for each step: measured
-        by running it, and then each step alone on blocks that came to it. `arguments` are those of
-        the loader."""
-        from silva.insight.headroom import headroom
-
-        with self.loader(**arguments) as loader:
-            return headroom(loader, seconds)
-
-    def __repr__(self) -> str:
-        return show_plan(self.plan)
-
-    def _repr_html_(self) -> str:
-        from silva.insight.html import pipeline_html
-
-        return pipeline_html(self.plan)
 
     def _check(self, names: tuple[str, ...]) -> None:
         there = columns(self.plan)

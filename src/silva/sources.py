@@ -114,6 +114,43 @@ def read_tar(paths: Paths, *, columns: Sequence[str] | None = None) -> Pipeline:
     return Pipeline(Source(source(paths, columns=columns)))
 
 
+def read_delta(
+    path: str | PathLike[str], version: Any = None, *, columns: Sequence[str] | None = None
+) -> Pipeline:
+    """Rows of a Delta Lake table, as of a version (a number or a time), by default the newest.
+
+    `sv.read_delta("events", version=12)`
+    """
+    from silva.io.delta import read_delta as source
+
+    return Pipeline(Source(source(path, version, columns)))
+
+
+def read_iceberg(
+    table: Any, snapshot: int | None = None, *, columns: Sequence[str] | None = None
+) -> Pipeline:
+    """Rows of an Iceberg table, as of a snapshot, by default the current one. The table is given as
+    the path of its metadata file, as (catalog, name), or as pyiceberg's own.
+
+    `sv.read_iceberg(("local", "shop.events"))`
+    """
+    from silva.io.iceberg import read_iceberg as source
+
+    return Pipeline(Source(source(table, snapshot, columns)))
+
+
+def read_lance(
+    path: str | PathLike[str], version: int | None = None, *, columns: Sequence[str] | None = None
+) -> Pipeline:
+    """Rows of a Lance dataset, as of a version, by default the newest; any row at the same cost.
+
+    `sv.read_lance("photos.lance")`
+    """
+    from silva.io.lance import read_lance as source
+
+    return Pipeline(Source(source(path, version, columns)))
+
+
 def from_items(items: Sequence[Mapping[str, Any]]) -> Pipeline:
     """Rows given as dicts.
 

@@ -282,6 +282,20 @@ def run_in_fresh_process(
     return found
 
 
+def assert_no_leaks(pipeline: Pipeline, time: str, **arguments: Any) -> None:
+    """Raises AssertionError if a column depends on what was not known at the row's own time, or if
+    there is a joined table of which nobody can say when its rows were known.
+
+    >>> import silva as sv
+    >>> clicks = sv.from_columns({"user": [1, 2], "ts": [10, 10]})
+    >>> counts = {"user": [1, 1, 2], "ts": [3, 12, 8], "n": [1, 2, 3]}
+    >>> assert_no_leaks(clicks.asof_join(counts, by="user", on="ts"), time="ts")
+    """
+    leaks = pipeline.check_leaks(time, **arguments)
+    if leaks or leaks.unchecked:
+        raise AssertionError(str(leaks))
+
+
 def batches_of(loader: Loader, count: int) -> Iterator[Any]:
     """The first `count` batches; the loop is then left as by `break`."""
     for i, batch in enumerate(loader):

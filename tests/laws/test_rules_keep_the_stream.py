@@ -99,6 +99,12 @@ STEPS: dict[str, list[tuple[str, Any]]] = {
         ("num", lambda x: sv.Expr(x.term) * sv.Expr(x.term)),
     ],
 }
+OTHERS = ["filter", "select", "shuffle", "function", "join"]
+PRICES = {
+    "k": np.arange(0, 24, 2),
+    "price": np.linspace(0, 3, 12, dtype=np.float32),
+    "label": [f"Item {i}" for i in range(12)],
+}
 START = {"int": sv.num, "image": sv.image, "text": sv.text, "list": sv.list, "num": sv.num}
 
 
@@ -119,7 +125,7 @@ def pipelines(draw) -> sv.Pipeline:
     p, kinds = sv.from_columns(COLUMNS), dict(KINDS)
     for _ in range(draw(st.integers(1, 6))):
         name = draw(st.sampled_from(sorted(kinds)))
-        match draw(st.sampled_from(["derive"] * 5 + ["filter", "select", "shuffle", "function"])):
+        match draw(st.sampled_from(["derive"] * 5 + OTHERS)):
             case "derive":
                 into = draw(st.sampled_from(["a", "b", name]))
                 kinds[into], value = draw(chain(name, kinds[name]))
@@ -130,6 +136,10 @@ def pipelines(draw) -> sv.Pipeline:
             case "select":
                 keep = draw(st.lists(st.sampled_from(sorted(kinds)), min_size=1, unique=True))
                 p, kinds = p.select(*keep), {name: kinds[name] for name in keep}
+            case "join" if kinds[name] in ("int", "num") and "price" not in kinds:
+                how = draw(st.sampled_from(["left", "inner"]))
+                p = p.join(PRICES, on={name: "k"}, how=how)
+                kinds |= {"price": "num", "label": "text"}
             case "shuffle":
                 p = p.shuffle(seed=draw(st.integers(0, 9)))
             case "function":

@@ -51,6 +51,22 @@ def centred(x):
     return x - x.mean()
 
 
+PRICES = sv.from_columns(
+    {
+        "k": np.arange(0, 30, 3),
+        "price": np.linspace(0, 1, 10, dtype=np.float32),
+        "tags": [[i] * (i % 3) for i in range(10)],
+        "name": [f"item {i}" for i in range(10)],
+    }
+).filter(sv.col("k") != 9)
+HISTORY = {
+    "s": [f"s{i % 12}" for i in range(60)],
+    "at": np.random.default_rng(5).random(60).astype(np.float32),
+    "seen": np.random.default_rng(6).random(60) * 1.3,
+    "score": [None if i % 7 == 0 else i for i in range(60)],
+}
+
+
 def row_step(name: str):
     def apply(p: sv.Pipeline) -> sv.Pipeline:
         match name:
@@ -92,6 +108,17 @@ def row_step(name: str):
                 return p.map_rows(lambda row: {**row, "x": row["x"] + 1})
             case "select":
                 return p.select("x", "w", "s")
+            case "join":
+                return p.join(PRICES, on={"x": "k"}) if "price" not in p.columns else p
+            case "join_inner":
+                names = {"price": "p2", "tags": "t2", "name": "n2"}
+                other = PRICES.rename(names).select("k", "p2")
+                return p.join(other, on={"x": "k"}, how="inner") if "p2" not in p.columns else p
+            case "asof":
+                if "score" in p.columns:
+                    return p
+                on = {"w": "at"}
+                return p.asof_join(HISTORY, by="s", on=on, ttl=0.6, lag=0.01, available="seen")
             case "split":
                 return p.split(a=0.8, by="x")[0]
         raise AssertionError(name)
@@ -102,7 +129,7 @@ def row_step(name: str):
 STEPS = [
     "mixed", "list", "array", "none", "rng", "expr", "batched", "chunks", "filter", "filter_expr",
     "filter_random", "explode", "rename", "shuffle", "window", "take", "skip", "map_rows",
-    "select", "split",
+    "select", "split", "join", "join_inner", "asof",
 ]  # fmt: skip
 
 steps = st.lists(st.sampled_from(STEPS), max_size=5)

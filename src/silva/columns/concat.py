@@ -11,6 +11,7 @@ from silva.columns.bed import joined
 from silva.columns.column import Column
 from silva.columns.grouped import Grouped
 from silva.columns.lists import Lists
+from silva.columns.parts import Parts
 from silva.columns.recycle import empty
 from silva.columns.strings import Strings
 from silva.columns.values import Values
@@ -30,6 +31,9 @@ def concat(columns: Sequence[Column]) -> Column:
             return joined
     if all(isinstance(c, Lists) for c in columns):
         return _concat_lists([c for c in columns if isinstance(c, Lists)])
+    if all(isinstance(c, Parts) for c in columns):
+        parts = zip(*(c.columns for c in columns if isinstance(c, Parts)), strict=True)
+        return Parts(tuple(concat(part) for part in parts))
     if all(isinstance(c, Grouped) for c in columns):
         return _concat_grouped([c for c in columns if isinstance(c, Grouped)])
     if any(isinstance(c, Grouped) for c in columns):

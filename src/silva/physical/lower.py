@@ -19,6 +19,7 @@ from silva.order.positions import DrawRows, Map, Permute, PermuteWindows, Range,
 from silva.physical import plan as physical
 from silva.physical.batches import BatchStage, CollateStage
 from silva.physical.places import ReadPlaces
+from silva.physical.right_sides import RightSides
 from silva.physical.stage import Stage
 from silva.physical.steps import (
     Call,
@@ -31,10 +32,12 @@ from silva.physical.steps import (
     Step,
 )
 from silva.physical.units import ReadUnits
+from silva.plan import expr
 from silva.plan import node as logical
 from silva.plan.conditions import Condition, conditions
 from silva.plan.fingerprint import fingerprint
 from silva.plan.function import Function
+from silva.plan.right_side import narrowed
 from silva.plan.schema import columns
 from silva.plan.traits import step_is_random, step_reads
 from silva.plan.verify import is_batched
@@ -68,6 +71,7 @@ class Lowering:
     def __init__(
         self,
         weights_of: WeightsOf,
+        rights: RightSides,
         *,
         frugal: bool = True,
         variant: str = "",
@@ -78,6 +82,7 @@ class Lowering:
         `may_cut`: stages may run as two, one after the other."""
         self._may_cut = may_cut
         self._weights_of = weights_of
+        self._rights = rights
         self._variant = variant
         self._frugal = frugal
         self._sources = 0
@@ -102,7 +107,7 @@ class Lowering:
                 return self._derive(node, wanted)
             case logical.Filter():
                 chain = self._rows(node.input, wanted | set(step_reads(node.step)))
-                return self._with(chain, Keep(node.step, node.id), node.step)
+                return self._with(chain, Keep(self._bound(node.step), node.id), node.step)
             case logical.Select():
                 chain = self._rows(node.input, wanted)
                 return chain
@@ -158,8 +163,14 @@ class Lowering:
         if isinstance(node.step, Function):
             kind = CallColumns if node.step.marks.batched else Call
             return self._with(chain, kind(node.step, node.into, node.id), node.step)
-        chain.steps.append(Evaluate(node.step, node.into, node.id))
+        step, into = node.step, node.into
+        if isinstance(step, expr.Call) and step.op == "join.take":
+            step, into = narrowed(step, into, wanted)
+        chain.steps.append(Evaluate(self._rights.bound(step), into, node.id))
         return chain
+
+    def _bound(self, step: logical.Step) -> logical.Step:
+        return step if isinstance(step, Function) else self._rights.bound(step)
 
     def _with(self, chain: _Chain, step: Step, function: Any) -> _Chain:
         """The chain with a step more; a function of fixed chunks starts a stage of its own."""

@@ -22,7 +22,7 @@ import numpy as np
 
 from silva.plan.expr import Call, Expr
 from silva.plan.function import Function, Stateful
-from silva.plan.node import Cache, Node, Options, Shuffle, Source
+from silva.plan.node import Cache, Node, Options, Shuffle, Source, walk
 
 
 def fingerprint(node: Node) -> str:
@@ -117,6 +117,10 @@ class _Hasher:
             self._add_code(value, name)
         elif isinstance(value, types.ModuleType):
             self._write("modl", _library(value.__name__).encode())
+        elif isinstance(value, Node):
+            self._write("plan", fingerprint(value).encode())
+            for node in walk(value):
+                self.opaque += opaque_parts(getattr(node, "step", None))
         elif isinstance(value, Function):
             self.add((value.reads, value.keywords, value.takes_rng), name)
             self.add((value.marks.batched, value.marks.batch_size), name)

@@ -18,6 +18,7 @@ from silva.plan.node import (
     Source,
     Zip,
 )
+from silva.plan.right_side import right_side, taken
 
 SEGMENTS = "segment_ids"
 POSITIONS = "positions"
@@ -63,7 +64,9 @@ def types(node: Node) -> dict[str, str | None]:
         case Derive():
             found = types(node.input)
             made: dict[str, str | None] = dict.fromkeys(node.into)
-            if isinstance(node.step, expr.Col | expr.Literal | expr.Call | expr.RowId):
+            if isinstance(node.step, expr.Call) and node.step.op == "join.take":
+                made = _joined_types(node.step, node.into)
+            elif isinstance(node.step, expr.Col | expr.Literal | expr.Call | expr.RowId):
                 made[node.into[0]] = _term_type(node.step, found)
             return {**found, **made}
         case MapRows():
@@ -86,6 +89,13 @@ def types(node: Node) -> dict[str, str | None]:
             return {n: t for child in node.many for n, t in types(child).items()}
         case _:
             return types(node.inputs[0])
+
+
+def _joined_types(call: expr.Call, into: tuple[str, ...]) -> dict[str, str | None]:
+    side = right_side(call)
+    assert side is not None
+    known = types(side.plan)
+    return {new: known.get(name) for new, name in zip(into, taken(call), strict=True)}
 
 
 def _term_type(term: expr.Term, known: dict[str, str | None]) -> str | None:

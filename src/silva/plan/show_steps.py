@@ -44,6 +44,9 @@ def _show_call(call: expr.Call) -> str:
     if call.op in _PREFIX:
         return f"{_PREFIX[call.op]}{args[0]}"
     name = call.op.rpartition(".")[2]
+    if call.op == "join.take":  # of which table is told by what found the row
+        names = (dict(call.params)["column"], *dict(call.params)["carries"])
+        return f"{args[0]}.{name}({', '.join(names)})"
     shown = [*args[1:], *(_show_param(k, v) for k, v in call.params if v is not None)]
     return f"{args[0]}.{name}({', '.join(shown)})"
 

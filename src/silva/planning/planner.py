@@ -17,6 +17,7 @@ from silva.optimize.runner import Outcome, optimize
 from silva.optimize.runs import Run, runs
 from silva.physical.context import Context
 from silva.physical.lower import Lowering, WeightsOf
+from silva.physical.right_sides import ReadColumns, RightSides
 from silva.physical.stage import Result
 from silva.physical.twins import with_written
 from silva.plan.fingerprint import digest, fingerprint
@@ -63,6 +64,7 @@ class Planner:
         written: Node,
         *,
         weights_of: WeightsOf,
+        read_columns: ReadColumns,
         lanes: Mapping[str, Lane],
         epochs: int | None,
         workers: int,
@@ -74,6 +76,7 @@ class Planner:
         run."""
         self._written = transform(written, _keyed)
         self._weights_of = weights_of
+        self._rights = RightSides(read_columns)
         self._lanes = lanes
         self._epochs = epochs
         self._workers = workers
@@ -170,6 +173,7 @@ class Planner:
         variant = f"-{digest(self.close)[:8]}" if self.close else ""
         return Lowering(
             self._weights_of,
+            self._rights,
             frugal=self._optimizes,
             variant=variant,
             may_cut=self._optimizes and "cut" not in self._disabled,

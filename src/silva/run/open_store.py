@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from silva.operators._join.tables import Held, held_in
 from silva.physical import plan as physical
 from silva.plan.fingerprint import opaque_parts
 from silva.run.about import about_rows
@@ -30,7 +31,7 @@ def open_store(node: physical.CacheRows, room: Room) -> RowStore:
         )
         return MemoryStore(room)
     about = about_rows(node, source.describe())
-    fingerprint = node.fingerprint + _modified(source)
+    fingerprint = node.fingerprint + _modified(source) + _joined(node)
     return DiskStore(Path(folder).absolute(), fingerprint, about, room, node.spec.limit)
 
 
@@ -47,9 +48,24 @@ def _unstable(node: physical.CacheRows, source: Any) -> str | None:
     opaque = opaque_parts(node.input.stage.steps)
     if opaque:
         return f"a step below it uses {opaque[0]!r}, which has no stable fingerprint"
+    for held in _tables(node):
+        if held.opaque:
+            return f"a table that it joins uses {held.opaque[0]!r}, which has no stable fingerprint"
     if type(source).__module__ == "silva.io.torch":
         return f"the {source.describe()} is known by its type and length only"
     return None
+
+
+def _tables(node: physical.CacheRows) -> list[Held]:
+    """What the steps below a cache look into."""
+    terms = [getattr(s, "term", getattr(s, "step", None)) for s in node.input.stage.steps]
+    return [held for term in terms for held in held_in(term)]
+
+
+def _joined(node: physical.CacheRows) -> str:
+    """The contents of joined tables: their files may have changed without changing size."""
+    contents = "".join(held.contents() for held in _tables(node))
+    return f"-{hashlib.blake2b(contents.encode(), digest_size=8).hexdigest()}" if contents else ""
 
 
 def _modified(source: Any) -> str:

@@ -51,8 +51,12 @@ class Stream:
         part: Part,
         failures: Failures,
         states: States,
+        *,
+        as_blocks: bool = False,
     ) -> None:
+        """`as_blocks`: batches are given as the blocks that they are made of."""
         self._plan = plan
+        self._as_blocks = as_blocks
         self._executor = executor
         self._context = context
         self._part = part
@@ -82,6 +86,10 @@ class Stream:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         plan = self._plan
+        if self._as_blocks and not (
+            isinstance(plan, physical.Batch) and self._is_simple(plan.spec)
+        ):
+            raise PlanError("blocks are given of rows in batches of one size, on one rank")
         if isinstance(plan, physical.Batch) and self._is_simple(plan.spec):
             return self._plain_batches(plan)
         return self._batch_values(plan) if _is_batched(plan) else self._rows(plan)
@@ -150,7 +158,7 @@ class Stream:
                     continue
                 self._trail, self._row = piece.trail, start - 1
                 self._done += 1
-                yield batch_value(Block.concat(held), spec.pad, spec.grouped).values
+                yield self._shown(Block.concat(held), spec)
                 held, count = [], 0
             whole = start + (len(block) - start) // size * size
             if whole > start:
@@ -160,17 +168,20 @@ class Stream:
         if count and not spec.drop_last:
             self._trail, self._row = last.trail, len(last.block) - 1
             self._done += 1
-            yield batch_value(Block.concat(held), spec.pad, spec.grouped).values
+            yield self._shown(Block.concat(held), spec)
+
+    def _shown(self, block: Block, spec: logical.Batch) -> Any:
+        return block if self._as_blocks else batch_value(block, spec.pad, spec.grouped).values
 
     def _slices(
         self, block: Block, trail: Any, start: int, stop: int, size: int, spec: logical.Batch
     ) -> Iterator[dict[str, Any]]:
-        arrays = None if spec.grouped else fast_arrays(block)
+        arrays = None if self._as_blocks or spec.grouped else fast_arrays(block)
         self._trail, self._row, self._run = trail, start - 1, (start, size)
         if arrays is None:
             for at in range(start, stop, size):
                 self._row = at + size - 1
-                yield batch_value(block.slice(at, at + size), spec.pad, spec.grouped).values
+                yield self._shown(block.slice(at, at + size), spec)
         elif len(arrays) == 1:
             ((name, array),) = arrays.items()
             for at in range(start, stop, size):

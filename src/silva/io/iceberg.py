@@ -1,0 +1,98 @@
+"""Apache Iceberg: the files of a snapshot by `pyiceberg`, their rows by silva.
+
+Columns are found by their number in the file, so renaming one does not lose it. Rows deleted by
+position are left out; other kinds of deletes are refused.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from silva.errors import PlanError, SourceError
+from silva.io.lake import Lake, LakeFile, in_order, local_path
+from silva.io.names import chosen
+
+
+def read_iceberg(
+    table: Any, snapshot: int | None = None, columns: Sequence[str] | None = None
+) -> Lake:
+    try:
+        import pyiceberg.io.pyarrow
+        from pyiceberg.exceptions import NoSuchTableError
+    except ImportError:
+        raise PlanError("read_iceberg needs pyiceberg: pip install 'silva[iceberg]'") from None
+    try:
+        opened = _opened(table)
+    except (OSError, NoSuchTableError) as error:
+        raise SourceError(f"{table!r} cannot be read as an Iceberg table: {error}") from error
+    current = opened.current_snapshot()
+    if snapshot is not None and opened.snapshot_by_id(snapshot) is None:
+        raise SourceError(f"the Iceberg table has no snapshot {snapshot} (any more)")
+    wanted = snapshot if snapshot is not None or current is None else current.snapshot_id
+    scan = opened.scan(snapshot_id=wanted)
+    schema = pyiceberg.io.pyarrow.schema_to_pyarrow(scan.projection())
+    ids = {field.field_id: field.name for field in scan.projection().fields}
+    base = local_path(opened.location())
+    files = [] if wanted is None else [_file(opened, task, base) for task in scan.plan_files()]
+    title = f"iceberg {base}, snapshot {wanted}"
+    return Lake(title, schema, in_order(files), ids, chosen(columns))
+
+
+def _opened(table: Any) -> Any:
+    from pyiceberg.catalog import load_catalog
+    from pyiceberg.table import StaticTable
+
+    if isinstance(table, str | os.PathLike):
+        return StaticTable.from_metadata(os.path.expanduser(os.fspath(table)))
+    if isinstance(table, tuple) and len(table) == 2:
+        catalog, name = table
+        return (load_catalog(catalog) if isinstance(catalog, str) else catalog).load_table(name)
+    if hasattr(table, "scan") and hasattr(table, "current_snapshot"):
+        return table
+    raise PlanError(
+        "read_iceberg takes the path of a metadata file, (catalog, name) or a pyiceberg table, not "
+        f"{table!r:.80}"
+    )
+
+
+def _file(table: Any, task: Any, base: str) -> LakeFile:
+    path = local_path(task.file.file_path)
+    if "://" in path:
+        raise PlanError("read_iceberg reads local tables; copy or mount the table")
+    if task.file.file_format.name != "PARQUET":
+        raise SourceError(f"{path} is {task.file.file_format.name}; silva reads Parquet files only")
+    name = os.path.relpath(path, base)
+    return LakeFile(path, name, _left_out(table, task.file), _deleted(task, path))
+
+
+def _left_out(table: Any, file: Any) -> dict[str, Any]:
+    """Values of columns that files may leave out: those that the table is partitioned by as they
+    are, and those with a default that came later."""
+    spec = table.specs()[file.spec_id]
+    schema = table.schema()
+    found = {f.name: f.initial_default for f in schema.fields if f.initial_default is not None}
+    for place, field in enumerate(spec.fields):
+        if str(field.transform) == "identity" and schema.find_column_name(field.source_id):
+            found[schema.find_column_name(field.source_id)] = file.partition[place]
+    return found
+
+
+def _deleted(task: Any, path: str) -> np.ndarray | None:
+    import pyarrow.parquet as pq
+
+    parts = []
+    for file in task.delete_files:
+        if file.content.name != "POSITION_DELETES" or file.file_format.name != "PARQUET":
+            kind = f"{file.content.name.lower()} in {file.file_format.name}"
+            raise SourceError(
+                f"rows of {path} are deleted by {kind}, which silva does not read: compact the "
+                "table, so that deleted rows are gone from its files"
+            )
+        deletes = pq.read_table(local_path(file.file_path), columns=["file_path", "pos"])
+        own = np.array([local_path(p) == path for p in deletes.column("file_path").to_pylist()])
+        parts.append(deletes.column("pos").to_numpy()[own])
+    return np.unique(np.concatenate(parts)) if parts else None

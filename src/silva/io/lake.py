@@ -1,0 +1,231 @@
+"""Lakehouse tables: which Parquet files a version has is told by its log, and silva reads them.
+
+A table has one schema, and files that are older than it: a column that a file lacks is null, or the
+value of its partition; a type that was widened is cast. Rows that were deleted but are still in
+their file are left out, and rows are counted without them.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from silva.columns import Column, from_arrow
+from silva.errors import SourceError
+from silva.io.batches import empty_runs, leaf_types, short_type
+from silva.io.parquet import FOOTER_THREADS, Parquet
+from silva.io.paths import local_files
+from silva.io.travel import Travels
+from silva.plan.conditions import Condition
+
+
+@dataclass(frozen=True, eq=False)
+class LakeFile:
+    """One Parquet file of a version."""
+
+    path: str
+    name: str
+    """Within the table: what stays the same when the table is moved."""
+    constants: dict[str, Any]
+    """Values of columns that stand in the log instead of the file."""
+    deleted: np.ndarray | None = None
+    """Rows that are not part of the version, ascending."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """A file with what its footer tells."""
+
+    parquet: Parquet
+    names: dict[str, str]
+    """The file's name of each column that it holds."""
+    kept: tuple[np.ndarray | None, ...]
+    """For each row group its rows that count; None for all."""
+
+    @property
+    def rows(self) -> list[int]:
+        counts = self.parquet.unit_rows().tolist()
+        return [n if k is None else len(k) for n, k in zip(counts, self.kept, strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class Lake(Travels):
+    access: ClassVar[Literal["chunked"]] = "chunked"
+    replays: ClassVar[bool] = False
+    carried: ClassVar[tuple[str, ...]] = ("_parts",)
+    title: str
+    """Kind of table, where it is, and its version."""
+    schema: Any
+    """Arrow's, of the version."""
+    files: tuple[LakeFile, ...]
+    ids: dict[int, str]
+    """Top-level columns by their number, where files are older than the columns' names."""
+    given: tuple[str, ...] | None
+
+    @functools.cached_property
+    def _types(self) -> dict[str, Any]:
+        types = leaf_types(self.schema)
+        if self.given is None:
+            return types
+        for name in self.given:
+            if name not in types:
+                raise SourceError(f"{self.title} has no column {name!r}; it has {', '.join(types)}")
+        return {name: types[name] for name in self.given}
+
+    @functools.cached_property
+    def _parts(self) -> tuple[_Part, ...]:
+        if not self.files:
+            return ()
+        with ThreadPoolExecutor(min(FOOTER_THREADS, len(self.files)), "silva-footers") as pool:
+            return tuple(pool.map(self._part, self.files))
+
+    def _part(self, file: LakeFile) -> _Part:
+        parquet = Parquet(local_files([file.path], (".parquet",)), None)
+        names = self._names_in(parquet)
+        layout = parquet._layout
+        types = {own: self._types[name] for name, own in names.items()}
+        kept = _kept(layout.rows, file.deleted)
+        parquet.__dict__["_layout"] = replace(layout, types={**layout.types, **types})
+        return _Part(parquet, names, kept)
+
+    def _names_in(self, parquet: Parquet) -> dict[str, str]:
+        """The file's name of each column that it holds."""
+        there = parquet._layout.types
+        old = {}
+        for field in parquet._footer(0).schema.to_arrow_schema() if self.ids else ():
+            number = (field.metadata or {}).get(b"PARQUET:field_id")
+            if number is not None and int(number) in self.ids:
+                old[self.ids[int(number)]] = field.name
+        found = {}
+        for name in self._types:
+            top, dot, rest = name.partition(".")
+            own = old.get(top, None if old else top)
+            if own is not None and own + dot + rest in there:
+                found[name] = own + dot + rest
+        return found
+
+    @functools.cached_property
+    def _units(self) -> list[tuple[int, int]]:
+        """Of each unit the file, and the row group in it."""
+        return [(i, g) for i, part in enumerate(self._parts) for g in range(part.parquet.units())]
+
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self._types)
+
+    def types(self) -> dict[str, str]:
+        return {name: short_type(kind) for name, kind in self._types.items()}
+
+    def describe(self) -> str:
+        return self.title
+
+    def fingerprint(self) -> str:
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update(self.schema.to_string(show_schema_metadata=False).encode())
+        for file in self.files:
+            digest.update(f"\0{file.name}\0{sorted(file.constants.items())!r}".encode())
+            digest.update(b"" if file.deleted is None else file.deleted.tobytes())
+        return f"lake:{digest.hexdigest()}"
+
+    def length(self) -> int:
+        return int(self.unit_rows().sum())
+
+    def units(self) -> int:
+        return len(self._units)
+
+    def unit_rows(self) -> np.ndarray:
+        return np.array([n for part in self._parts for n in part.rows], dtype=np.int64)
+
+    def may_hold(self, unit: int, conditions: tuple[Condition, ...]) -> bool:
+        """Whether a row group can hold a row that meets all conditions: by its file's partition and
+        its own statistics."""
+        number, group = self._units[unit]
+        part, constants = self._parts[number], self.files[number].constants
+        inside: list[Condition] = []
+        for condition in conditions:
+            if condition.column in part.names:
+                inside.append(replace(condition, column=part.names[condition.column]))
+                continue
+            value = constants.get(condition.column)
+            if value is not None and not condition.may_hold(value, value):
+                return False
+        return part.parquet.may_hold(group, tuple(inside))
+
+    def open(self, unit: int, start: int, columns: tuple[str, ...]) -> Iterator[dict[str, Column]]:
+        number, group = self._units[unit]
+        part, kept = self._parts[number], self._parts[number].kept[group]
+        count = part.rows[group]
+        if not columns:
+            yield from empty_runs(count - start)
+            return
+        if start >= count:
+            return
+        own = {name: part.names[name] for name in columns if name in part.names}
+        at = start if kept is None else int(kept[start])
+        for run in part.parquet.open(group, at, tuple(dict.fromkeys(own.values()))):
+            size = len(next(iter(run.values())))
+            picked = None
+            if kept is not None:
+                first, last = np.searchsorted(kept, (at, at + size))
+                picked = kept[first:last] - at
+            at += size
+            if picked is None or len(picked):
+                yield self._filled(number, own, run, columns, size, picked)
+
+    def _filled(
+        self,
+        number: int,
+        own: dict[str, str],
+        run: dict[str, Column],
+        columns: tuple[str, ...],
+        size: int,
+        picked: np.ndarray | None,
+    ) -> dict[str, Column]:
+        """A run with the columns that the file lacks, and without rows that were deleted."""
+        count = size if picked is None else len(picked)
+        made: dict[str, Column] = {}
+        for name in columns:
+            if name in own:
+                column = run[own[name]]
+                made[name] = column if picked is None else column.take(picked)
+            else:
+                value = self.files[number].constants.get(name)
+                made[name] = _constant(value, self._types[name], count)
+        return made
+
+
+def _kept(counts: np.ndarray, deleted: np.ndarray | None) -> tuple[np.ndarray | None, ...]:
+    """For each row group the rows that were not deleted; None where none was."""
+    found: list[np.ndarray | None] = []
+    begin = 0
+    for count in counts.tolist():
+        inside = np.empty(0, np.int64)
+        if deleted is not None:
+            first, last = np.searchsorted(deleted, (begin, begin + count))
+            inside = deleted[first:last] - begin
+        begin += count
+        found.append(np.delete(np.arange(count), inside) if len(inside) else None)
+    return tuple(found)
+
+
+def _constant(value: Any, kind: Any, count: int) -> Column:
+    import pyarrow as pa
+
+    if value is None:
+        return from_arrow(pa.nulls(count, kind))
+    return from_arrow(pa.repeat(pa.scalar(value, kind), count))
+
+
+def local_path(path: str) -> str:
+    """A path as the file system knows it."""
+    return path.removeprefix("file://") if path.startswith("file:/") else path
+
+
+def in_order(files: Sequence[LakeFile]) -> tuple[LakeFile, ...]:
+    """By name: a log lists files in no particular order."""
+    return tuple(sorted(files, key=lambda file: file.name))

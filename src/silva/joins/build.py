@@ -1,0 +1,203 @@
+"""`join` and `asof_join` as plan nodes: what they match, what they take, and what is wrong with it.
+
+price, name = item.match(table).take(price, name)           join, left
+filter ~item.match(table).is_null(), before it              join, inner
+score = user.latest(ts, table).take(score)                  asof_join
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from silva.errors import PlanError
+from silva.operators._join.keys import kind_of_type
+from silva.operators._join.times import span
+from silva.plan.expr import Call, Col, Term
+from silva.plan.node import Derive, Filter, Node, Source, walk
+from silva.plan.right_side import TABLE, ByKey, ByTime, RightSide
+from silva.plan.schema import columns, types
+from silva.plan.traits import step_is_random
+from silva.plan.verify import is_batched
+
+Names = str | Sequence[str]
+Pairs = tuple[tuple[str, str], ...]
+"""(left, right)."""
+
+
+def join(left: Node, other: Any, on: Names | Mapping[str, str], how: str, wanted: Any) -> Node:
+    """The left plan with columns of the other side; `inner` drops rows without a match first."""
+    if how not in ("left", "inner"):
+        raise PlanError(f"join(how=…) is 'left' or 'inner', not {how!r}")
+    right = right_plan("join", other)
+    pairs = as_pairs("join(on=…)", on)
+    _check("join", left, right, pairs)
+    _check_kinds("join", left, right, pairs)
+    keys = tuple(name for _, name in pairs)
+    names = _taken("join", left, right, wanted, keys)
+    called = tuple(name for name, _ in pairs)
+    found = Call("join.match", _cols(called), ((TABLE, ByKey(right, keys, called)),))
+    plan = left
+    if how == "inner":
+        missing = Call("is_null", (found,))
+        plan = Filter(plan, Call("not", (missing,)), _id(plan, f"join {','.join(called)}"))
+    return _take(plan, found, right, names) if names else plan
+
+
+def asof_join(
+    left: Node,
+    other: Any,
+    by: Names | Mapping[str, str],
+    on: str | Mapping[str, str],
+    *,
+    ttl: Any,
+    lag: Any,
+    available: str | None,
+    wanted: Any,
+) -> Node:
+    """The left plan with columns of the latest row that was known by the time of each row."""
+    right = right_plan("asof_join", other)
+    pairs, times = as_pairs("asof_join(by=…)", by), as_pairs("asof_join(on=…)", on)
+    if len(times) != 1:
+        raise PlanError(f"asof_join(on=…) names one column of times, not {on!r}")
+    ((own, time),) = times
+    _check("asof_join", left, right, (*pairs, *times))
+    _check_kinds("asof_join", left, right, pairs)
+    side = by_time(right, pairs, time, ttl=ttl, lag=lag, available=available)
+    _check_times(types(left).get(own), own, side)
+    names = _taken("asof_join", left, right, wanted, side.columns)
+    if not names:
+        raise PlanError("asof_join: the features have no columns beside their keys and times")
+    found = Call("join.latest", _cols((*side.called, own)), ((TABLE, side),))
+    return _take(left, found, right, names)
+
+
+def by_time(
+    right: Node, pairs: Pairs, time: str, *, ttl: Any, lag: Any, available: str | None
+) -> ByTime:
+    """How the latest row of a plan is found."""
+    names = () if available is None else (available,)
+    _check_there("asof_join", "the features", right, (time, *names))
+    kinds = [kind_of_type(types(right).get(name)) for name in (time, *names)]
+    for name, kind in zip((time, *names), kinds, strict=True):
+        if kind not in (None, "number", "time"):
+            raise PlanError(f"asof_join: {name!r} holds no times: it is {types(right)[name]}")
+    if kinds[0] is not None:
+        span("ttl", ttl, kinds[0] == "time")
+        span("lag", lag, kinds[0] == "time")
+    keys = tuple(name for _, name in pairs)
+    called = tuple(name for name, _ in pairs)
+    return ByTime(right, keys, called, time, available, lag, ttl)
+
+
+def right_plan(verb: str, other: Any) -> Node:
+    """The plan of the other side, given as a pipeline, a table or a dict of columns."""
+    plan = getattr(other, "plan", None)
+    if not isinstance(plan, Node):
+        plan = _in_memory(verb, other)
+    if is_batched(plan):
+        raise PlanError(f"{verb}: the other side must be rows: join before its batch")
+    for node in walk(plan):
+        step = getattr(node, "step", None)
+        if step is not None and step_is_random(step):
+            raise PlanError(
+                f"{verb}: the other side draws random numbers in `{node.id}`, but is read once: "  # type: ignore[attr-defined]
+                "derive what is random after the join"
+            )
+    return plan
+
+
+def _in_memory(verb: str, other: Any) -> Node:
+    if isinstance(other, Mapping):
+        from silva.io.memory import from_columns
+
+        return Source(from_columns(other))
+    if hasattr(other, "__arrow_c_stream__") or hasattr(other, "__arrow_c_array__"):
+        from silva.io.arrow_table import from_arrow
+
+        return Source(from_arrow(other))
+    raise PlanError(
+        f"{verb} takes a pipeline, an Arrow table or a dict of columns, not {type(other).__name__}"
+    )
+
+
+def as_pairs(what: str, names: Names | Mapping[str, str]) -> Pairs:
+    if isinstance(names, str):
+        names = (names,)
+    items = names.items() if isinstance(names, Mapping) else ((n, n) for n in names)
+    pairs = tuple(items)
+    wrong = [n for pair in pairs for n in pair if not isinstance(n, str)]
+    if not pairs or wrong or len(dict(pairs)) < len(pairs):
+        raise PlanError(
+            f"{what} names different columns, or maps left ones to right ones: {names!r}"
+        )
+    return pairs
+
+
+def _check(verb: str, left: Node, right: Node, pairs: Pairs) -> None:
+    if is_batched(left):
+        raise PlanError(f"{verb} works on rows and must come before batch")
+    _check_there(verb, "this side", left, tuple(name for name, _ in pairs))
+    _check_there(verb, "the other side", right, tuple(name for _, name in pairs))
+
+
+def _check_there(verb: str, side: str, plan: Node, names: tuple[str, ...]) -> None:
+    there = columns(plan)
+    for name in names:
+        if name not in there:
+            shown = ", ".join(map(repr, there)) or "(none)"
+            raise PlanError(f"{verb}: {side} has no column {name!r}; its columns are {shown}")
+
+
+def _check_kinds(verb: str, left: Node, right: Node, pairs: Pairs) -> None:
+    ours, theirs = types(left), types(right)
+    for own, name in pairs:
+        kinds = kind_of_type(ours.get(own)), kind_of_type(theirs.get(name))
+        if None not in kinds and kinds[0] != kinds[1]:
+            raise PlanError(
+                f"{verb}: {own!r} is {ours[own]} here, and {name!r} is {theirs[name]} on the other "
+                "side: no value of one equals one of the other; cast one of them"
+            )
+
+
+def _check_times(ours: str | None, own: str, side: ByTime) -> None:
+    theirs = types(side.plan).get(side.time)
+    kinds = kind_of_type(ours), kind_of_type(theirs)
+    if None not in kinds and (kinds[0] != kinds[1] or kinds[0] not in ("number", "time")):
+        raise PlanError(
+            f"asof_join: {own!r} is {ours} here, and {side.time!r} is {theirs} on the other side: "
+            "times are numbers on both sides, or dates on both"
+        )
+
+
+def _taken(
+    verb: str, left: Node, right: Node, wanted: Any, found_by: tuple[str, ...]
+) -> tuple[str, ...]:
+    if wanted is None:
+        names = tuple(n for n in columns(right) if n not in found_by)
+    else:
+        names = (wanted,) if isinstance(wanted, str) else tuple(wanted)
+        _check_there(verb, "the other side", right, names)
+    twice = [n for n in names if n in columns(left) or names.count(n) > 1]
+    if twice:
+        raise PlanError(
+            f"{verb}: there is a column {twice[0]!r} already: rename it on the other side, or "
+            "choose others with columns=[…]"
+        )
+    return names
+
+
+def _take(plan: Node, found: Term, right: Node, names: tuple[str, ...]) -> Node:
+    params = ((TABLE, RightSide(right)), ("column", names[0]), ("carries", names[1:]))
+    step = Call("join.take", (found,), params)
+    return Derive(plan, step, names, _id(plan, ",".join(names)))
+
+
+def _cols(names: tuple[str, ...]) -> tuple[Term, ...]:
+    return tuple(Col(name) for name in names)
+
+
+def _id(plan: Node, name: str) -> str:
+    """Its output and how often that was written before, as for any derivation."""
+    before = sum(getattr(node, "id", "").rpartition("#")[0] == name for node in walk(plan))
+    return f"{name}#{before}"

@@ -1,0 +1,112 @@
+"""The latest features of some keys, for a model that serves: what `asof_join` gives, now.
+
+One definition, two uses. `asof_join` asks for each row of a spine, `Latest` for keys that are
+given; both look into the same `TimeTable`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from silva.columns import Column
+from silva.errors import PlanError
+from silva.io.memory import as_column
+from silva.joins.build import as_pairs, by_time, right_plan
+from silva.loader import read_columns
+from silva.operators._join.tables import TimeTable, take
+from silva.physical.right_sides import RightSides
+from silva.plan.fingerprint import fingerprint
+from silva.plan.schema import columns
+
+
+class Latest:
+    """The latest row of each key: of all, or of those known by some time.
+
+    The arguments are those of `asof_join`; the features are read once, when they are first asked
+    for. Make a new one to see newer rows.
+
+    >>> import silva as sv
+    >>> counts = {"user": [1, 1, 2], "ts": [5, 20, 7], "seen": [1, 2, 9]}
+    >>> latest = sv.Latest(counts, by="user", on="ts")
+    >>> latest.get([2, 1, 3])["seen"].tolist()
+    [9, 2, None]
+    >>> latest.get([1], at=19)["seen"].tolist()
+    [1]
+    """
+
+    def __init__(
+        self,
+        features: Any,
+        *,
+        by: str | Sequence[str],
+        on: str,
+        ttl: Any = None,
+        lag: Any = None,
+        available: str | None = None,
+        columns: str | Sequence[str] | None = None,
+    ) -> None:
+        plan = right_plan("Latest", features)
+        pairs = as_pairs("Latest(by=…)", by)
+        self._side = by_time(plan, pairs, on, ttl=ttl, lag=lag, available=available)
+        self._names = _chosen(plan, columns, self._side.columns)
+        self._read = RightSides(functools.partial(read_columns, 0))
+
+    @property
+    def fingerprint(self) -> str:
+        """Identifies the features, across processes: that of their pipeline."""
+        return fingerprint(self._side.plan)
+
+    def get(self, keys: Any, at: Any = None) -> dict[str, Any]:
+        """The columns of the latest row of each key, null where there is none.
+
+        `keys` are values, or with several key columns a dict of columns. With `at`, a time or one
+        for each key, a row counts as in `asof_join`, by its lag and ttl; without it, the latest row
+        there is counts, however old.
+        """
+        asked = self._columns(keys)
+        table = self._table
+        if at is None:
+            rows = table.last(asked)
+        else:
+            moments = np.asarray(at)
+            if moments.ndim == 0:
+                moments = np.full(len(asked[0]), moments)
+            rows = table.find([*asked, as_column(self._side.time, moments)])
+        return {name: take(self._held[name], rows).batch() for name in self._names}
+
+    @functools.cached_property
+    def _table(self) -> TimeTable:
+        made: TimeTable = self._read.held(self._side).table
+        return made
+
+    @functools.cached_property
+    def _held(self) -> dict[str, Column]:
+        return self._read.columns(self._side.plan, self._names)
+
+    def _columns(self, keys: Any) -> list[Column]:
+        names = self._side.called
+        if not isinstance(keys, Mapping):
+            if len(names) > 1:
+                raise PlanError(f"get takes a dict of the key columns {', '.join(names)}")
+            keys = {names[0]: keys}
+        if set(keys) != set(names):
+            raise PlanError(f"get takes the key columns {', '.join(names)}, not {', '.join(keys)}")
+        found = [as_column(name, keys[name]) for name in names]
+        if len({len(column) for column in found}) > 1:
+            raise PlanError("get takes key columns of one length")
+        return found
+
+
+def _chosen(plan: Any, wanted: Any, found_by: tuple[str, ...]) -> tuple[str, ...]:
+    there = columns(plan)
+    if wanted is None:
+        return tuple(name for name in there if name not in found_by)
+    names = (wanted,) if isinstance(wanted, str) else tuple(wanted)
+    for name in names:
+        if name not in there:
+            raise PlanError(f"Latest: the features have no column {name!r}")
+    return names

@@ -1,0 +1,72 @@
+"""What joins look into, read once: when a plan is first lowered, for as long as its loader lives.
+
+Only the columns that are used are read. The same table is the same object in every plan of a
+loader, so stages that did not change stay equal, and one that goes to a worker goes with its tables
+once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from silva.columns import Column
+from silva.operators._join.tables import Held, KeyTable, TimeTable
+from silva.plan import expr
+from silva.plan.fingerprint import fingerprint, opaque_parts
+from silva.plan.node import Node
+from silva.plan.right_side import ByKey, ByTime, RightSide, right_side, taken, with_right_side
+
+ReadColumns = Callable[[Node, tuple[str, ...]], dict[str, Column]]
+"""Reads whole columns of a plan."""
+
+
+class RightSides:
+    def __init__(self, read: ReadColumns) -> None:
+        self._read = read
+        self._columns: dict[str, dict[str, Column]] = {}
+        self._made: dict[str, Held] = {}
+
+    def bound(self, term: expr.Term) -> expr.Term:
+        """The term with the tables themselves in place of what they are made of."""
+        return expr.rebuild(term, self._bind)
+
+    def _bind(self, part: expr.Term) -> expr.Term:
+        side = right_side(part)
+        if side is None:
+            return part
+        assert isinstance(part, expr.Call)
+        names = () if isinstance(side, ByKey | ByTime) else taken(part)
+        return with_right_side(part, self.held(side, names))
+
+    def held(self, side: RightSide, names: tuple[str, ...] = ()) -> Held:
+        """What rows are found in; or, of a plain side, the columns of these names."""
+        key = repr((fingerprint(side.plan), {**vars(side), "plan": type(side).__name__}, names))
+        if key not in self._made:
+            opaque = tuple(opaque_parts(side))
+            self._made[key] = Held.of(self._make(side, names), key, repr(side), opaque)
+        return self._made[key]
+
+    def _make(self, side: RightSide, names: tuple[str, ...]) -> Any:
+        if isinstance(side, ByKey):
+            read = self.columns(side.plan, side.keys)
+            return KeyTable.of(side.called, [read[n] for n in side.keys])
+        if not isinstance(side, ByTime):
+            return self.columns(side.plan, names)
+        read = self.columns(side.plan, side.columns)
+        return TimeTable.of(
+            side.called,
+            [read[n] for n in side.keys],
+            (side.time, read[side.time]),
+            None if side.available is None else (side.available, read[side.available]),
+            side.lag,
+            side.ttl,
+        )
+
+    def columns(self, plan: Node, names: tuple[str, ...]) -> dict[str, Column]:
+        """Whole columns of a plan, each read once."""
+        have = self._columns.setdefault(fingerprint(plan), {})
+        missing = tuple(dict.fromkeys(n for n in names if n not in have))
+        if missing:
+            have.update(self._read(plan, missing))
+        return {name: have[name] for name in names}

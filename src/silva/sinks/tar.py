@@ -1,0 +1,109 @@
+"""Tar shards in WebDataset's layout: for each row, members `key.column`.
+
+Bytes are written as they are, text as UTF-8, whole numbers as digits; a null is a member that is
+not there. Headers hold no times and no owners, so that equal rows are equal bytes.
+"""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from silva.columns import Block
+from silva.errors import ColumnError
+from silva.sinks.files import ShardFiles
+
+_BLOCK = 512
+_END = bytes(2 * _BLOCK)
+
+
+class TarWriter:
+    def __init__(self, folder: Path, key: str | None) -> None:
+        """`key` is the column with the names of rows; None to number them."""
+        self._files = ShardFiles(folder, ".tar")
+        self._key = key
+        self._open: BinaryIO | None = None
+        self._row = 0
+        self._last: str | None = None
+
+    def settings(self) -> dict[str, Any]:
+        return {"format": "tar", "key": self._key}
+
+    def resume(self, shards: list[str], kept: dict[str, Any]) -> None:
+        self._files.keep_only(shards)
+        self._row = int(kept.get("row", 0))
+
+    def keep(self) -> dict[str, Any]:
+        return {"row": self._row}
+
+    def open(self, number: int) -> None:
+        self._open = self._files.begin(number).open("wb")
+        self._last = None
+
+    def write(self, chunk: Block) -> int:
+        assert self._open is not None
+        names = [name for name in chunk.columns if name != self._key]
+        rows = [chunk.columns[name].rows() for name in names]
+        keys = self._keys(chunk)
+        for key, *values in zip(keys, *rows, strict=True):
+            self._check(key, values)
+            for name, value in zip(names, values, strict=True):
+                if value is not None:
+                    self._add(f"{key}.{name}", _data(name, value))
+        self._row += len(chunk)
+        return self._open.tell()
+
+    def _keys(self, chunk: Block) -> list[Any]:
+        if self._key is not None:
+            return chunk.columns[self._key].rows()
+        return [f"{row:09d}" for row in range(self._row, self._row + len(chunk))]
+
+    def _check(self, key: Any, values: list[Any]) -> None:
+        if not isinstance(key, str):
+            raise ColumnError(f"to_tar: a key is text, not {key!r:.80}")
+        base = key.rpartition("/")[2]
+        if not base or "." in base or base.startswith("__") or key == self._last:
+            raise ColumnError(
+                f"to_tar: {key!r} cannot be a row's key: keys have no dot after their last slash, "
+                "do not begin with two underscores, and no two rows beside each other share one"
+            )
+        if all(value is None for value in values):
+            raise ColumnError(f"to_tar: the row {key!r} has nothing but nulls and would be lost")
+        self._last = key
+
+    def _add(self, name: str, data: bytes) -> None:
+        assert self._open is not None
+        header = tarfile.TarInfo(name)
+        header.size = len(data)
+        self._open.write(header.tobuf(tarfile.PAX_FORMAT))
+        self._open.write(data)
+        self._open.write(bytes(-len(data) % _BLOCK))
+
+    def close(self) -> str:
+        assert self._open is not None
+        self._open.write(_END)
+        self._open.close()
+        self._open = None
+        return self._files.complete()
+
+    def discard(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+        self._files.discard()
+
+
+def _data(name: str, value: Any) -> bytes:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, str):
+        return value.encode("utf-8")
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return str(int(value)).encode()
+    raise ColumnError(
+        f"to_tar: {name!r} is {type(value).__name__}; a member is bytes, text or a whole number: "
+        "encode it first, e.g. derive(png=sv.image('image').encode('png'))"
+    )

@@ -1,0 +1,98 @@
+"""The verbs of a pipeline that write it to storage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from silva.errors import PlanError
+from silva.plan.node import Node
+from silva.plan.schema import columns
+from silva.plan.verify import verify
+from silva.profile.machine import parse_bytes
+
+if TYPE_CHECKING:
+    from silva.sinks.write import Written
+    from silva.sinks.writer import Writer
+
+
+class Writing:
+    """A part of `Pipeline`."""
+
+    __slots__ = ()
+
+    plan: Node
+
+    def to_parquet(
+        self,
+        folder: str | Path,
+        *,
+        shard_rows: int | None = None,
+        shard_bytes: int | str = "256MiB",
+        schema: Any = None,
+        compression: str = "zstd",
+        **arguments: Any,
+    ) -> Written:
+        """Writes one epoch as Parquet files of at most `shard_rows` rows, or about `shard_bytes` of
+        decoded data. Killed and run again, it goes on where it was; a finished folder is left as it
+        is. `arguments` are those of the loader; `schema` is Arrow's, where the first rows do not
+        tell.
+
+        >>> import silva as sv, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     done = sv.from_columns({"x": range(5)}).to_parquet(folder, shard_rows=2)
+        ...     done.shards, sv.read_parquet(folder).count()
+        (('part-00000.parquet', 'part-00001.parquet', 'part-00002.parquet'), 5)
+        """
+        from silva.sinks.parquet import ParquetWriter
+
+        writer = ParquetWriter(Path(folder), schema, compression)
+        return _write(self.plan, Path(folder), writer, shard_rows, shard_bytes, arguments)
+
+    def to_tar(
+        self,
+        folder: str | Path,
+        *,
+        key: str | None = None,
+        shard_rows: int | None = None,
+        shard_bytes: int | str = "256MiB",
+        **arguments: Any,
+    ) -> Written:
+        """Writes one epoch as tar files in WebDataset's layout, each row as members `key.column` of
+        bytes or text. `key` is the column with the rows' names: the one called `key`, or their
+        numbers. For the rest, see `to_parquet`.
+
+        >>> import silva as sv, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     done = sv.from_columns({"key": ["a", "b"], "txt": ["x", "y"]}).to_tar(folder)
+        ...     sv.read_tar(folder).head(1)
+        [{'key': 'a', 'txt': b'x'}]
+        """
+        from silva.sinks.tar import TarWriter
+
+        there = columns(self.plan)
+        if key is not None and key not in there:
+            raise PlanError(f"to_tar: there is no column {key!r}")
+        key = "key" if key is None and "key" in there else key
+        if not set(there) - {key}:
+            raise PlanError("to_tar: there is nothing but keys to write")
+        writer = TarWriter(Path(folder), key)
+        return _write(self.plan, Path(folder), writer, shard_rows, shard_bytes, arguments)
+
+
+def _write(
+    plan: Node,
+    folder: Path,
+    writer: Writer,
+    rows: int | None,
+    nbytes: int | str,
+    arguments: dict[str, Any],
+) -> Written:
+    from silva.sinks.write import Limits, write
+
+    if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
+        raise PlanError(f"shard_rows is a whole number from 1 up, not {rows!r}")
+    if unfit := sorted({"rank", "world", "epochs", "steps", "eval", "group"} & set(arguments)):
+        raise PlanError(f"one process writes one epoch: leave out {unfit[0]}=")
+    verify(plan)
+    return write(plan, folder, writer, Limits(rows, parse_bytes(nbytes)), arguments)

@@ -1,0 +1,275 @@
+"""Pipelines written to Parquet and tar files: every row once, in order, whatever happens."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import silva as sv
+from silva.sinks.parquet import ParquetWriter
+from silva.sinks.progress import alone, write_progress
+from silva.sinks.write import Limits
+from silva.testing import digest
+
+
+def rows(n: int = 1000) -> sv.Pipeline:
+    return (
+        sv.from_columns({"x": np.arange(n), "w": np.linspace(0, 1, n, dtype=np.float32)})
+        .derive(
+            name=lambda x: f"row {x}",
+            maybe=lambda x: None if x % 3 == 0 else x,
+            vector=lambda x: np.full(3, x, np.int16),
+            ragged=lambda x: np.arange(x % 4, dtype=np.float32),
+        )
+        .shuffle(seed=4)
+    )
+
+
+def digests(pipeline: sv.Pipeline) -> list[str]:
+    return [digest(row) for row in pipeline.loader(workers=0)]
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if not path.name.startswith("_silva"))
+
+
+def test_parquet_gives_back_the_rows_in_order(tmp_path):
+    written = rows().to_parquet(tmp_path, shard_rows=300)
+    assert written.rows == 1000
+    assert files(tmp_path) == list(written.shards) == [f"part-0000{i}.parquet" for i in range(4)]
+    assert digests(sv.read_parquet(tmp_path)) == digests(rows())
+    assert [pq.read_metadata(tmp_path / f).num_rows for f in written.shards] == [300] * 3 + [100]
+
+
+@pytest.mark.parametrize("arguments", [{"workers": 2, "backend": "threads"}, {"workers": 2}])
+def test_files_are_the_same_bytes_however_they_are_made(tmp_path, arguments):
+    rows().to_parquet(tmp_path / "a", shard_rows=400, workers=0)
+    rows().to_parquet(tmp_path / "b", shard_rows=400, **arguments)
+    for name in files(tmp_path / "a"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_shards_are_bounded_by_bytes_too(tmp_path):
+    wide = sv.from_columns({"x": np.zeros((2000, 256), np.float64)})
+    written = wide.to_parquet(tmp_path, shard_bytes="1MiB", workers=0)
+    assert len(written.shards) == 4  # two chunks of 256 rows hold a mebibyte
+
+
+@pytest.mark.parametrize("count", [1, 7, 250, 256, 1000, 1009, 4096, 10_000])
+def test_a_shard_never_holds_more_rows_than_asked_for(count):
+    limits = Limits(count, 1 << 60)
+    held = 0
+    while not held or not limits.reached(held, 0):
+        held += limits.chunk
+    assert held <= count
+    assert held >= count - 8
+    assert limits.chunk <= 256
+
+
+def test_tar_gives_back_keys_and_bytes(tmp_path):
+    items = sv.from_columns({"i": range(700)}).derive(
+        key=lambda i: f"folder/{i:04d}", txt=lambda i: f"é{i}", bin=lambda i: bytes([i % 256]) * i
+    )
+    written = items.to_tar(tmp_path, shard_rows=300, workers=0)
+    assert len(written.shards) == 3
+    found = sv.read_tar(tmp_path).select("key", "txt", "bin", "i").head(999)
+    assert found == [
+        {
+            "key": f"folder/{i:04d}",
+            "txt": f"é{i}".encode(),
+            "bin": bytes([i % 256]) * i,
+            "i": b"%d" % i,
+        }
+        for i in range(700)
+    ]
+
+
+def test_tar_numbers_rows_without_keys_and_leaves_out_nulls(tmp_path):
+    items = sv.from_items([{"a": b"x", "b": None}, {"a": None, "b": b"y"}])
+    items.to_tar(tmp_path, shard_rows=1)
+    assert sv.read_tar(tmp_path, columns=["key", "a", "b"]).head(2) == [
+        {"key": "000000000", "a": b"x", "b": None},
+        {"key": "000000001", "a": None, "b": b"y"},
+    ]
+
+
+def test_long_and_odd_keys_survive(tmp_path):
+    keys = ["x" * 300, "häuser/" + "y" * 120, "a b"]
+    sv.from_columns({"key": keys, "t": ["1", "2", "3"]}).to_tar(tmp_path)
+    assert [row["key"] for row in sv.read_tar(tmp_path)] == keys
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"key": ["a.b"], "t": ["x"]}, "cannot be a row's key"),
+        ({"key": ["a", "a"], "t": ["x", "y"]}, "share one"),
+        ({"key": ["a"], "t": [None]}, "would be lost"),
+        ({"key": [3], "t": ["x"]}, "a key is text"),
+        ({"key": ["a"], "t": [1.5]}, "bytes, text or a whole number"),
+        ({"key": ["a"]}, "nothing but keys"),
+    ],
+)
+def test_rows_that_tar_cannot_hold_are_refused(tmp_path, columns, message):
+    with pytest.raises(sv.SilvaError, match=message):
+        sv.from_columns(columns).to_tar(tmp_path)
+
+
+def test_an_empty_pipeline_is_written_and_finished(tmp_path):
+    nothing = rows().filter(lambda x: False)
+    assert nothing.to_parquet(tmp_path).shards == ()
+    assert nothing.to_parquet(tmp_path).rows == 0
+
+
+def test_a_finished_folder_is_recognised_and_left_alone(tmp_path):
+    first = rows().to_parquet(tmp_path, shard_rows=400)
+    stamps = {name: (tmp_path / name).stat().st_mtime_ns for name in first.shards}
+    assert rows().to_parquet(tmp_path, shard_rows=400) == first
+    assert stamps == {name: (tmp_path / name).stat().st_mtime_ns for name in first.shards}
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path):
+    rows().to_parquet(tmp_path / "a", shard_rows=400)
+    with pytest.raises(sv.PlanError, match="3 shards of another pipeline"):
+        rows(999).to_parquet(tmp_path / "a", shard_rows=400)
+    with pytest.raises(sv.PlanError, match="begun with rows=400, not 300"):
+        rows().to_parquet(tmp_path / "a", shard_rows=300)
+    rows().select("x").to_parquet(tmp_path / "b")
+    with pytest.raises(sv.PlanError, match="begun with format"):
+        rows().select("x").to_tar(tmp_path / "b")
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "mine.txt").write_text("hello")
+    with pytest.raises(sv.PlanError, match=r"holds other files \(mine.txt"):
+        rows().to_parquet(tmp_path / "c")
+
+
+def test_two_writers_do_not_share_a_folder(tmp_path):
+    with alone(tmp_path), pytest.raises(sv.PlanError, match="by another process"):
+        rows().to_parquet(tmp_path)
+
+
+@pytest.mark.parametrize("arguments", [{"rank": 0}, {"epochs": 2}, {"shard_rows": 0}])
+def test_arguments_that_make_no_sense_are_refused(tmp_path, arguments):
+    with pytest.raises(sv.PlanError, match=r"one process writes|whole number"):
+        rows().to_parquet(tmp_path, **arguments)
+    with pytest.raises(sv.PlanError, match="leave out batch"):
+        rows().batch(2).to_parquet(tmp_path)
+
+
+def test_a_type_that_changes_is_told_and_can_be_given(tmp_path):
+    mixed = sv.from_columns({"x": range(600)}).derive(y=lambda x: None if x < 500 else f"{x}")
+    with pytest.raises(sv.ColumnError, match="'y' is string in some rows and null in the schema"):
+        mixed.to_parquet(tmp_path / "a", workers=0)
+    schema = pa.schema([("x", pa.int32()), ("y", pa.string())])
+    mixed.to_parquet(tmp_path / "b", schema=schema, workers=0)
+    assert pq.read_table(tmp_path / "b" / "part-00000.parquet").schema.equals(schema)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_interrupted_run_goes_on_where_it_was(tmp_path, monkeypatch, workers):
+    write, left = ParquetWriter.write, [0]
+
+    def interrupted(self, chunk):
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        return write(self, chunk)
+
+    monkeypatch.setattr(ParquetWriter, "write", interrupted)
+    for budget in (1, 3, 2, 4):
+        left[0] = budget
+        with pytest.raises(KeyboardInterrupt):
+            rows().to_parquet(tmp_path, shard_rows=100, workers=workers)
+        assert not list(tmp_path.glob(".part-*")), "a half-written shard was left"
+    written = rows().to_parquet(tmp_path, shard_rows=100, workers=workers)
+    assert len(written.shards) == 10
+    assert digests(sv.read_parquet(tmp_path)) == digests(rows())
+
+
+@pytest.mark.parametrize("moment", range(1, 6))
+def test_a_shard_that_was_complete_but_not_yet_listed_is_made_again(tmp_path, monkeypatch, moment):
+    count = [0]
+
+    def cut_off(folder, progress):
+        count[0] += 1
+        if count[0] == moment:
+            raise SystemExit
+        write_progress(folder, progress)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("silva.sinks.write.write_progress", cut_off)
+        with pytest.raises(SystemExit):
+            rows().to_parquet(tmp_path, shard_rows=300, workers=0)
+    rows().to_parquet(tmp_path, shard_rows=300, workers=0)
+    assert digests(sv.read_parquet(tmp_path)) == digests(rows())
+
+
+_SCRIPT = """
+import sys, time
+import numpy as np
+import silva as sv
+
+def slow(x):
+    time.sleep(0.0004)
+    return f"row {x}"
+
+rows = sv.from_columns({"x": np.arange(3000)}).derive(txt=slow).filter(sv.col("x") % 7 != 3)
+rows = rows.shuffle(seed=3).select("txt")
+kind, folder, workers = sys.argv[1:]
+write = rows.to_parquet if kind == "parquet" else rows.to_tar
+write(folder, shard_rows=100, workers=int(workers), cache="off")
+print("done")
+"""
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("parquet", 0), ("tar", 0), ("parquet", 2)])
+def test_a_killed_writer_loses_and_repeats_nothing(tmp_path, kind, workers):
+    script = tmp_path / "job.py"
+    script.write_text(textwrap.dedent(_SCRIPT))
+    folder = tmp_path / "out"
+    rng = random.Random(workers + len(kind))
+    kills = 0
+    for attempt in range(7):
+        child = subprocess.Popen(
+            [sys.executable, str(script), kind, str(folder), str(workers)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        is_to_die = attempt < 6 and _has_begun(child, folder)
+        try:
+            _, error = child.communicate(timeout=rng.uniform(0.02, 0.3) if is_to_die else 60)
+        except subprocess.TimeoutExpired:
+            os.kill(child.pid, signal.SIGKILL)
+            child.communicate()
+            kills += 1
+            continue
+        assert child.returncode == 0, error.decode()
+        break
+    assert kills >= 3
+    read = sv.read_parquet(folder) if kind == "parquet" else sv.read_tar(folder)
+    found = [row["txt"] if kind == "parquet" else row["txt"].decode() for row in read]
+    plain = sv.from_columns({"x": np.arange(3000)}).filter(sv.col("x") % 7 != 3).shuffle(seed=3)
+    assert found == [f"row {row['x']}" for row in plain]
+
+
+def _has_begun(child: subprocess.Popen, folder: Path) -> bool:
+    """Waits until the child has a shard in the making, or has ended."""
+    deadline = time.monotonic() + 60
+    before = set(folder.glob("*")) if folder.exists() else set()
+    while child.poll() is None and time.monotonic() < deadline:
+        if folder.exists() and (list(folder.glob(".part-*")) or set(folder.glob("*")) - before):
+            return True
+        time.sleep(0.005)
+    return False
