@@ -159,6 +159,39 @@ def views(photos: list[bytes], table: Table) -> None:
             table.add_row(title, name, f"{seconds * 1e3:.4f}", f"{seconds / base:.2f}")
 
 
+def damage(photos: list[bytes], table: Table) -> None:
+    """How many photos are refused when 512 of their bytes are zero, whole and of their upper 60 %;
+    and how many pass in part with other pixels than they had."""
+    rng = np.random.default_rng(0)
+    refused = refused_in_part = wrong = tried = 0
+    for data in photos:
+        header = read_header(data)
+        start = data.find(b"\xff\xda") + 20
+        if header is None or not header.height_at or len(data) < start + 2000:
+            continue
+        tried += 1
+        at = int(rng.integers(start, len(data) - 600))
+        bad = data[:at] + bytes(512) + data[at + 512 :]
+        crop = Crop(0, 0, int(0.6 * header.height), header.width)
+        refused += fails(whole, bad, header, crop)
+        if fails(part, bad, header, crop):
+            refused_in_part += 1
+        else:
+            same = np.array_equal(part(bad, header, crop), whole(data, header, crop))
+            wrong += not same
+    table.add_row(f"{tried} photos, damaged", "refused whole", str(refused), "")
+    table.add_row(f"{tried} photos, damaged", "refused in part", str(refused_in_part), "")
+    table.add_row(f"{tried} photos, damaged", "pass in part, wrong pixels", str(wrong), "")
+
+
+def fails(way: Way, data: bytes, header: Header, crop: Crop) -> bool:
+    try:
+        way(data, header, crop)
+    except ValueError:
+        return True
+    return False
+
+
 def main() -> None:
     cv2.setNumThreads(1)
     table = Table("what", "how", "ms a photo", "of the first")
@@ -166,13 +199,13 @@ def main() -> None:
         small, large = Path(folder, "small"), Path(folder, "large")
         small.mkdir()
         large.mkdir()
-        put_photos(small, _PHOTOS)
-        put_large_photos(large, _LARGE_PHOTOS)
+        said = put_photos(small, _PHOTOS), put_large_photos(large, _LARGE_PHOTOS)
         photos = [path.read_bytes() for path in sorted(small.iterdir())]
         decoding(photos, 5, table, "photos")
         decoding([path.read_bytes() for path in sorted(large.iterdir())], 2, table, "12 megapixels")
         views(photos, table)
-    Console(width=120).print(table)
+        damage(photos, table)
+    Console(width=120).print(*said, table, sep="\n")
 
 
 if __name__ == "__main__":
