@@ -388,11 +388,6 @@ def noise() -> bytes:
     return jpeg(np.random.default_rng(0).integers(0, 256, (512, 512, 3), np.uint8))
 
 
-def with_a_piece_missing() -> bytes:
-    data = jpeg(PHOTOS[0])
-    return data[:-4000] + data[-100:]
-
-
 NEAR: dict[str, tuple[list[Any], float, int, bytes]] = {
     "gray_decode": (
         [I.grayscale(), I.grayscale(3), I.center_crop(60).grayscale()], 1.5, 16, stripes()
@@ -400,10 +395,6 @@ NEAR: dict[str, tuple[list[Any], float, int, bytes]] = {
     "shrink_decode": (
         [I.resize(60, 80, "area"), I.random_resized_crop(48, scale=(0.9, 1), interpolation="area")],
         2.5, 16, noise(),
-    ),
-    "partial_decode": (
-        [I.crop(9, 7, 99, 99), I.center_crop(300), I.random_crop(99), I.random_resized_crop(48)],
-        0, 0, with_a_piece_missing(),
     ),
 }  # fmt: skip
 """By name: left sides, the mean difference at most, that of 99 % at most, and a bad image."""
@@ -419,12 +410,7 @@ def test_close_laws_stay_within_their_bound_on_photos_and_not_on_their_counter_e
         off = differences(law, left, REAL_IMAGES[:2])
         assert off.mean() <= mean
         assert np.percentile(off, 99) <= most
-    left = pinned(lefts[0].term)
-    sides = [results(side, Values([bad])) for side in (left, right_side(law, left))]
-    if "fails" in sides[0]:
-        assert sides[0] != sides[1]
-    else:
-        assert differences(law, lefts[0], [bad]).mean() > mean
+    assert differences(law, lefts[0], [bad]).mean() > mean
 
 
 def pixel(*levels: int) -> np.ndarray:

@@ -174,16 +174,13 @@ def test_a_part_of_an_image_with_boxes_is_taken_of_the_whole():
     assert all(map(np.array_equal, *parts))
 
 
-def test_a_close_plan_decodes_parts_and_shares_a_decode_between_two_views():
+@pytest.mark.parametrize("fidelity", ["exact", "close"])
+def test_a_part_is_decoded_where_it_is_asked_for_and_stays_with_its_crop(fidelity: str):
     photos = sv.from_columns({"x": [IN_ONE_GO["420"], IN_ONE_GO["444"]] * 4})
-    view = X.decode().random_resized_crop(32)
-    one, two = (
-        photos.derive(**views).select(*views).batch(4)
-        for views in ({"a": view}, {"a": view, "b": view})
-    )
-    for pipeline in (one, two):
-        close = pipeline.options(fidelity="close")
-        assert "partial_decode" in close.explain()
-        exact = [batch["a"] for batch in pipeline.loader(backend="inline")]
-        assert all(map(np.array_equal, exact, [b["a"] for b in close.loader(backend="inline")]))
-    assert "shared_1 = x.decode(partial=True)" in close.explain()
+    whole, part = (X.decode(partial=partial).random_resized_crop(32) for partial in (False, True))
+    views = [photos.derive(a=view, b=view).select("a", "b").batch(4) for view in (whole, part)]
+    views = [pipeline.options(fidelity=fidelity) for pipeline in views]
+    assert "partial" not in views[0].explain()
+    assert "shared" not in views[1].explain()
+    found = [[batch["a"] for batch in view.loader(backend="inline")] for view in views]
+    assert all(map(np.array_equal, *found))

@@ -59,9 +59,9 @@ class ImageExpr(Expr):
         fastest, but not `decode().grayscale()` to the bit (they part where colours are saturated).
         `shrink` decodes a JPEG at 1/2, 1/4 or 1/8 where the next step is a `resize` or
         `random_resized_crop` by `"area"` that makes it smaller anyway: much faster for large
-        photos, and within a level or two. `partial` decodes a JPEG no further down than the next
-        step, a crop, looks: the same pixels, but of damage only truncation is always found.
-        `options(fidelity="close")` sets both where they apply.
+        photos, and within a level or two (`options(fidelity="close")` sets it where it applies).
+        `partial` decodes a JPEG no further down than the next step, a crop, looks: the same pixels,
+        but of damage only truncation is always found; for files that are known to be sound.
 
         >>> image("bytes").decode("gray", max_pixels=10**6)
         bytes.decode(mode='gray', max_pixels=1000000)

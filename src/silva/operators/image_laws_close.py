@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from silva.operators.image_expr import AVERAGING
-from silva.operators.image_parts import CROPS, MOVES, RESIZES, is_plain
+from silva.operators.image_parts import MOVES, RESIZES
 from silva.operators.law_parts import inner, on, param, with_params
 from silva.plan.expr import Call, Term
 from silva.plan.law import Law, register_law
@@ -37,15 +37,6 @@ def shrink_decode(call: Call) -> Term | None:
     return on(call, with_params(first, shrink=True))
 
 
-def partial_decode(call: Call) -> Term | None:
-    first = inner(call, "image.decode")
-    if call.op not in (*CROPS, "image.random_resized_crop") or first is None:
-        return None
-    if param(first, "partial") or not is_plain(call):
-        return None
-    return on(call, with_params(first, partial=True))
-
-
 register_law(
     Law(
         "gray_decode",
@@ -65,16 +56,5 @@ register_law(
         "close",
         "an image of noise, whose smaller scales are not the means of its pixels",
         bound="a mean of 2.5 levels of 255, 99 % within 16, on photos",
-    )
-)
-register_law(
-    Law(
-        "partial_decode",
-        "crop(decode(x)) ≈ crop(decode down to its lower edge (x))",
-        partial_decode,
-        "close",
-        "a JPEG that is damaged and not truncated: decoded whole, its data ends too early and it "
-        "fails; a part of it is taken as it is",
-        bound="a mean of 0 levels of 255, 99 % within 0, on all images that are not damaged",
     )
 )

@@ -43,3 +43,9 @@ def _exactly(value: Any) -> Any:
     if isinstance(value, bool | int | float | str | bytes | type(None)):
         return (type(value).__name__, repr(value))
     return ("object", id(value))
+
+
+def looks_ahead(call: expr.Call) -> bool:
+    """Whether a call does less if it knows what follows, so that it is no value of its own."""
+    given = dict(call.params)
+    return call.op == "image.decode" and bool(given.get("shrink") or given.get("partial"))

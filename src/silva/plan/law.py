@@ -75,7 +75,7 @@ def laws() -> tuple[Law, ...]:
     """All laws, by name; loads the built-in operators of every kind.
 
     >>> [law.name for law in laws() if law.kind == "close"]
-    ['gray_decode', 'partial_decode', 'shrink_decode']
+    ['gray_decode', 'shrink_decode']
     """
     import_built_in()
     return tuple(_LAWS[name] for name in sorted(_LAWS))

@@ -1,11 +1,12 @@
 """Decoding a JPEG only as far down as the next step, a crop, looks.
 
-Law, `close`: crop(decode(x)) = crop(decode down to its lower edge (x)), pixel by pixel. A JPEG is
+`crop(decode(x)) = crop(decode down to its lower edge (x))`, pixel by pixel. A JPEG is
 coded from top to bottom, and a decoder that is told of a lower image stops there; it is told so by
 the height in the header, in a copy of the bytes. Then it passes over the rest in search of the end,
 and complains of that if there was nothing to complain of before: so truncated data is found as
-ever. Counter-example, and why the law is not exact: data that is damaged in another way. Decoded
-whole, it is most often found by ending too early, which a decoder that stops before cannot see.
+ever. Why it is no law, not even a close one: data that is damaged in another way. Decoded whole, it
+is most often found by ending too early, which a decoder that stops before cannot see. So it is done
+only where somebody asks for it, `decode(partial=True)`.
 """
 
 from __future__ import annotations

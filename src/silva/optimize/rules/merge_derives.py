@@ -12,7 +12,7 @@ Derivations in between are stepped over, if they have nothing to do with the fir
 Must not fire: for functions; where anybody else reads the column, also as a result; where the
 second reads it twice (it would be computed twice); where the first makes several columns; where
 either is after `batch`; for a constant (an array of one number is promoted, a number is not); for
-`decode(shrink=True)`, which decodes smaller only if it knows what follows. Nor where bad rows are
+`decode(shrink=True)`, which decodes less only if it knows what follows. Nor where bad rows are
 substituted: what is put in place of the first result flows into the second.
 
 Law: a pure expression may be computed later, as long as what it reads is still there.
@@ -25,6 +25,7 @@ from functools import partial
 
 from silva.optimize.liveness import needed_below
 from silva.optimize.rewrite import Rewrite
+from silva.optimize.same_value import looks_ahead
 from silva.plan import expr
 from silva.plan.function import Function
 from silva.plan.node import Derive, Node, Rename, Select
@@ -111,4 +112,4 @@ def _taken_out(node: Node, name: str, passed: frozenset[str]) -> tuple[Node, exp
 def _may_move(step: expr.Term) -> bool:
     if isinstance(step, expr.Literal):
         return False
-    return not (isinstance(step, expr.Call) and dict(step.params).get("shrink"))
+    return not (isinstance(step, expr.Call) and looks_ahead(step))

@@ -13,7 +13,7 @@ not computed before; a `select` forgets it above the last step.
 
 Must not fire: for anything random (equal random expressions are never one); for plain arithmetic,
 which costs less than a column; where a column that is read was written in between; for images that
-carry boxes; for `decode(shrink=True)`, which decodes smaller only if it knows what follows; after
+carry boxes; for `decode(shrink=True)`, which decodes less only if it knows what follows; after
 `batch`. Nor where bad rows are substituted.
 
 Law: an expression without random numbers is a function of the columns that it reads.
@@ -26,7 +26,7 @@ from dataclasses import replace
 from typing import Any
 
 from silva.optimize.rewrite import Rewrite
-from silva.optimize.same_value import Versions, same_value
+from silva.optimize.same_value import Versions, looks_ahead, same_value
 from silva.plan import expr
 from silva.plan.function import Function
 from silva.plan.node import Derive, Filter, Node, Select, walk
@@ -128,7 +128,7 @@ def _versioned(steps: list[_Step]) -> Iterator[tuple[_Step, Versions]]:
 
 def _is_worth(call: expr.Call) -> bool:
     """Costs more than a column, and is one value whoever computes it."""
-    if "." not in call.op or (call.op == "image.decode" and dict(call.params).get("shrink")):
+    if "." not in call.op or looks_ahead(call):
         return False
     calls = [part for part in expr.walk(call) if isinstance(part, expr.Call)]
     return expr.width(call) == 1 and not any(operator(part.op).random for part in calls)
