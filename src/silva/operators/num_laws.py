@@ -10,6 +10,8 @@ from silva.plan.law import Law, register_law
 
 _MOST = 1 << 62
 """Bounds up to this fit into int64, also after a column of bools became one of whole numbers."""
+_LEAST = 2.0**-24
+"""The least float16 above 0: what is nearer to 0 may become it."""
 
 
 def clip_twice(call: Call) -> Term | None:
@@ -29,8 +31,8 @@ def clip_twice(call: Call) -> Term | None:
 
 
 def _is_safe(bound: float) -> bool:
-    """Fits into every step of the way, and is not -0.0, which equals 0.0."""
-    return abs(bound) <= _MOST and not (bound == 0 and math.copysign(1, bound) < 0)
+    """Fits into every step of the way, and is -0.0, which equals 0.0, in no kind of float."""
+    return abs(bound) <= _MOST and not (abs(bound) < _LEAST and math.copysign(1, bound) < 0)
 
 
 def modulo_twice(call: Call) -> Term | None:
