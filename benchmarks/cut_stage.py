@@ -23,7 +23,7 @@ from silva.loader import Loader
 from silva.physical.cut import cut
 from silva.run.cutting import ChosenCut
 
-ROWS = 100_000
+ROWS = 2000
 _SIZE = 512
 _ROUNDS = 3
 _WARM_BATCHES = 4
