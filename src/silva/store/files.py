@@ -17,8 +17,9 @@ _FORMAT = "2.2"
 _COMPRESSION = {"lance-encoding:compression": "zstd"}
 _AT_ONCE = 1 << 20
 """Rows that Lance decodes at a time."""
-_DENSE = 0.25
-"""Share of a span of rows above which all of it is read: one range costs less than many rows."""
+_DENSE = 0.1
+"""Share of a span of rows above which all of it is read: to find a row costs more than to decode
+ten."""
 
 
 def write_file(folder: Path, columns: dict[str, Any]) -> File:
