@@ -208,7 +208,7 @@ class PartReader:
         return {name: Grouped(_expanded(column), inverse) for name, column in values.items()}
 
     def _lists(self, how: Slices, fixed: dict[tuple[int, str], Column]) -> Column:
-        def items(rows: np.ndarray) -> Column:
+        def items(rows: np.ndarray | range) -> Column:
             return self._open(how.items, (_ITEM,)).take(rows)[_ITEM]
 
         starts, lengths = fixed[how.file, how.start], fixed[how.file, how.length]
