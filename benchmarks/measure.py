@@ -28,15 +28,19 @@ class Children:
     """Run as `python -m MODULE NAME JSON`, it prints what it found as JSON."""
     threads: int = 1
     """Of the libraries that have threads of their own."""
+    asleep: bool = False
+    """Whether these threads sleep while they wait for each other. By default they spin, which on a
+    machine with other work to do costs them their turn."""
 
     def run(self, name: str, **given: Any) -> Given:
         with tempfile.TemporaryDirectory(prefix="silva-bench-") as scratch:
             private = {"SILVA_PROFILES": f"{scratch}/profiles", "SILVA_CACHE": f"{scratch}/rows"}
             threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(self.threads))
+            waiting = {"OMP_WAIT_POLICY": "PASSIVE"} if self.asleep else {}
             done = subprocess.run(
                 [sys.executable, "-m", self.module, name, json.dumps(given)],
                 capture_output=True, text=True, timeout=_DEADLINE, cwd=_ROOT, check=False,
-                env=os.environ | threads | private,
+                env=os.environ | threads | waiting | private,
             )  # fmt: skip
         if done.returncode:
             raise RuntimeError(f"{name} {given}: {done.stderr.strip()[-2000:]}")

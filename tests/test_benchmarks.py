@@ -23,6 +23,7 @@ from benchmarks import hand_images as hand
 from benchmarks.harness import fits, run_once, run_workload
 from benchmarks.page import page
 from benchmarks.report import as_json
+from benchmarks.store import log
 from benchmarks.table import show
 from benchmarks.workload import Target
 from benchmarks.workloads import WORKLOADS
@@ -276,3 +277,21 @@ def test_given_data_is_used_and_repeated(tmp_path, no_data, monkeypatch):
     assert found == [b"first", b"second", b"first"]
     data.put_text(tmp_path / "lines.txt", 3)
     assert (tmp_path / "lines.txt").read_text() == "one\ntwo\none\n"
+
+
+# The store's log.
+
+
+def test_the_stores_log_repeats_as_predicted():
+    made = log.Log(rows=16_000, unchanged=0.9)
+    rows = log.table(made)
+    histories = rows.column("hist").to_pylist()
+    distinct = 1 + sum(a != b for a, b in pairwise(histories))
+    assert abs(made.rows / distinct / made.factor - 1) < 0.05
+    assert rows.column("session").to_pylist() == sorted(rows.column("session").to_pylist())
+
+
+def test_a_sliding_history_moves_on_by_one_item():
+    histories = log.table(log.Log(rows=64, slides=True)).column("hist").to_pylist()
+    moved = [b[:-1] == a[1:] for a, b in pairwise(histories)]
+    assert [i + 1 for i, goes_on in enumerate(moved) if not goes_on] == [16, 32, 48]

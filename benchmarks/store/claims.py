@@ -8,7 +8,12 @@ from benchmarks.claims import Finding
 from benchmarks.store.reading import bytes_read, preprocessing, transform_rows
 from benchmarks.store.setting import Sizes
 from benchmarks.store.sizes import list_bytes, table_bytes
-from benchmarks.store.training import equality, training
+from benchmarks.store.training import (
+    equality,
+    training,
+    training_on_two_threads,
+    training_on_two_threads_asleep,
+)
 
 CLAIMS: dict[str, Callable[[Sizes], Iterator[Finding]]] = {
     f.__name__: f
@@ -19,6 +24,8 @@ CLAIMS: dict[str, Callable[[Sizes], Iterator[Finding]]] = {
         transform_rows,
         preprocessing,
         training,
+        training_on_two_threads,
+        training_on_two_threads_asleep,
         equality,
     )
 }

@@ -122,3 +122,20 @@ def test_steps_run_once_for_each_distinct_row(tmp_path, kind):
         assert found["both"].tolist() == wanted["both"].tolist()
         assert [x.tolist() for x in found["hashed"]] == [x.tolist() for x in wanted["hashed"]]
     assert len(seen) == 8
+
+
+def test_columns_that_repeat_differently_run_once_for_each_combination(tmp_path):
+    table = pa.table({"a": lists(sessions(4, 32)), "b": lists(sessions(8, 16, 3) + 1)})
+    part = write_part(tmp_path, table, {"a": "grouped", "b": "slices"})
+    seen: list[int] = []
+
+    def both(a, b):
+        seen.append(1)
+        return int(a.sum() + b.sum())
+
+    rows = pipeline(tmp_path, part).derive(both=both, n=sv.col("both") + 1)
+    (batch,) = cut_blocks(rows.batch(128).loader(backend="inline"), (128,))
+    expected = (sessions(4, 32).sum(axis=1) + (sessions(8, 16, 3) + 1).sum(axis=1)).tolist()
+    assert batch["both"].tolist() == expected
+    assert batch["n"].tolist() == [x + 1 for x in expected]
+    assert len(seen) == 8

@@ -52,11 +52,11 @@ def together(columns: Sequence[Column]) -> tuple[np.ndarray, np.ndarray]:
     of its combination. Where all columns are grouped, only distinct values are compared."""
     if all(isinstance(c, Grouped) for c in columns):
         groups = [c for c in columns if isinstance(c, Grouped)]
-        first, number = _joined(g.inverse for g in groups)
+        first, number = joined(g.inverse for g in groups)
         if len(first) < len(number):
-            inner, combined = _joined(codes(g.at(first)) for g in groups)
+            inner, combined = joined(codes(g.at(first)) for g in groups)
             return first[inner], combined[number]
-    return _joined(codes(c) for c in columns)
+    return joined(codes(c) for c in columns)
 
 
 def rows_at(column: Column, rows: np.ndarray) -> Column:
@@ -64,9 +64,9 @@ def rows_at(column: Column, rows: np.ndarray) -> Column:
     return column.at(rows) if isinstance(column, Grouped) else column.take(rows)
 
 
-def _joined(keys: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """`appearance` of several keys taken together; further ones are not asked for where every row
-    differs already."""
+def joined(keys: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """`appearance` of several numbers a row, taken together; once every row differs, no more of
+    them are asked for."""
     first, number, last = np.zeros(0, np.int64), np.zeros(0, np.int64), None
     for key in keys:
         if last is None:

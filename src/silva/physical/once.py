@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from silva.columns import Grouped
+from silva.columns.codes import joined
 from silva.physical.call import Worker
 from silva.physical.rows import Rows
 from silva.plan.function import Function
@@ -25,19 +26,20 @@ def once_each(
     worker: Worker,
 ) -> bool:
     """Runs a step that derives one column once for each distinct value of what it reads, where all
-    of that is grouped in the same way. False where it must be run on every row: it draws random
-    numbers; or it failed, and must be asked on which rows."""
+    of that is grouped (in different ways: once for each combination). False where it must be run
+    on every row: it draws random numbers; or it failed, and must be asked on which rows."""
     names = step_reads(what)
     groups = [c for name in names if isinstance(c := rows.columns[name], Grouped)]
     if not groups or len(groups) < len(names) or len(into) > 1 or not _may_repeat(what):
         return False
-    inverse, count = groups[0].inverse, len(groups[0].unique)
-    if count >= _WORTHWHILE * len(rows) or not all(_alike(g, groups[0]) for g in groups[1:]):
+    alike = all(_alike(group, groups[0]) for group in groups[1:])
+    first, inverse = _first(groups[0]) if alike else joined(group.inverse for group in groups)
+    count = len(first)
+    if count >= _WORTHWHILE * len(rows):
         return False
-    first = np.zeros(count, dtype=np.int64)
-    first[inverse[::-1]] = np.arange(len(rows))[::-1]
     places = None if rows.places is None else rows.places[first]
-    unique = {name: group.unique for name, group in zip(names, groups, strict=True)}
+    values = [group.unique if alike else group.at(first) for group in groups]
+    unique = dict(zip(names, values, strict=True))
     distinct = Rows(rows.context, unique, rows.ids[first], places, count)
     apply(distinct, worker)
     drew = worker.moved or (isinstance(what, Function) and bool(worker.seeded(what)))
@@ -45,6 +47,13 @@ def once_each(
         return False
     rows.columns = {**rows.columns, into[0]: Grouped(distinct.columns[into[0]], inverse)}
     return True
+
+
+def _first(group: Grouped) -> tuple[np.ndarray, np.ndarray]:
+    """The first row of each value, and the number of each row's value."""
+    first = np.zeros(len(group.unique), dtype=np.int64)
+    first[group.inverse[::-1]] = np.arange(len(group))[::-1]
+    return first, group.inverse
 
 
 def _may_repeat(what: Step) -> bool:

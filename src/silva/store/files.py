@@ -17,8 +17,9 @@ _FORMAT = "2.2"
 _COMPRESSION = {"lance-encoding:compression": "zstd"}
 _AT_ONCE = 1 << 20
 """Rows that Lance decodes at a time."""
-_DENSE = 0.25
-"""Share of a span of rows above which all of it is read: one range costs less than many rows."""
+_DENSE = 0.1
+"""Share of a span of rows above which all of it is read: to find a row costs more than to decode
+ten."""
 
 
 def write_file(folder: Path, columns: dict[str, Any]) -> File:
@@ -67,15 +68,15 @@ class FileReader:
         self._reader = LanceFileReader(str(path), columns=list(columns))
         self._lock = threading.Lock()
 
-    def take(self, rows: np.ndarray) -> dict[str, Column]:
+    def take(self, rows: np.ndarray | range) -> dict[str, Column]:
         """Rows at ascending positions; a run of them, or nearly one, is read as a range."""
         first, span = (int(rows[0]), int(rows[-1]) - int(rows[0]) + 1) if len(rows) else (0, 0)
         if len(rows) < _DENSE * span:
-            return self._columns("take_rows", rows.tolist())
+            return self._columns("take_rows", np.asarray(rows).tolist())
         found = self._columns("read_range", first, span)
         if len(rows) == span:
             return found
-        return {name: column.take(rows - first) for name, column in found.items()}
+        return {name: column.take(np.asarray(rows) - first) for name, column in found.items()}
 
     def _columns(self, method: str, *arguments: Any) -> dict[str, Column]:
         with self._lock:  # Lance's reader takes one call at a time; what it gives is read outside

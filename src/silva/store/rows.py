@@ -31,6 +31,8 @@ from silva.store.slices import cut_slices, gather_slices, is_list
 
 _ITEM = "item"
 """The column of a file of items."""
+_LAST = -1
+"""The file of columns of one value a row, until it is known how many come before it."""
 
 
 def write_part(folder: Path, table: Any, kinds: Mapping[str, Kind] | None = None) -> Part:
@@ -53,11 +55,11 @@ def write_values(folder: Path, part: Part, group: int, name: str, values: Any) -
     import pyarrow as pa
 
     found = part.groups[group]
-    more = write_part(folder, pa.table({name: values}))
-    if more.rows != found.values.rows:
+    if len(values) != found.values.rows:
         raise ColumnError(
-            f"column {name!r}: {more.rows} values for the {found.values.rows} distinct rows"
+            f"column {name!r}: {len(values)} values for the {found.values.rows} distinct rows"
         )
+    more = write_part(folder, pa.table({name: values}))
     grown = replace(found, values=beside(found.values, more))
     groups = (*part.groups[:group], grown, *part.groups[group + 1 :])
     return replace(part, columns={**part.columns, name: layout.Grouped(group)}, groups=groups)
@@ -115,12 +117,12 @@ class _Writer:
         place = f"c{len(self._stored)}"
         if not is_list(column.type):
             self._fixed[place] = column
-            self._stored[name] = Plain(-1, place)
+            self._stored[name] = Plain(_LAST, place)
             return
         start, length, items = cut_slices(column, shares)
         bounds = f"{place}_start", f"{place}_length"
         self._fixed |= zip(bounds, (pa.array(start), pa.array(length)), strict=True)
-        self._stored[name] = Slices(-1, *bounds, items=len(self._files))
+        self._stored[name] = Slices(_LAST, *bounds, items=len(self._files))
         self._files.append(write_file(self._folder, {_ITEM: items}))
 
     def add_group(self, values: Any, index: np.ndarray) -> None:
@@ -129,7 +131,7 @@ class _Writer:
         place = f"g{len(self._groups)}"
         self._fixed[place] = pa.array(index)
         self._stored |= dict.fromkeys(values.column_names, layout.Grouped(len(self._groups)))
-        self._groups.append(Group(-1, place, write_part(self._folder, values)))
+        self._groups.append(Group(_LAST, place, write_part(self._folder, values)))
 
     def written(self, names: list[str]) -> Part:
         last = len(self._files)
@@ -206,7 +208,7 @@ class PartReader:
         return {name: Grouped(_expanded(column), inverse) for name, column in values.items()}
 
     def _lists(self, how: Slices, fixed: dict[tuple[int, str], Column]) -> Column:
-        def items(rows: np.ndarray) -> Column:
+        def items(rows: np.ndarray | range) -> Column:
             return self._open(how.items, (_ITEM,)).take(rows)[_ITEM]
 
         starts, lengths = fixed[how.file, how.start], fixed[how.file, how.length]

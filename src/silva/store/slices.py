@@ -46,28 +46,31 @@ def cut_slices(lists: Any, shares: bool) -> tuple[np.ndarray, np.ndarray, Any]:
     return sequence.starts, length, items
 
 
-def gather_slices(
-    take: Callable[[np.ndarray], Column], starts: np.ndarray, lengths: np.ndarray
-) -> Column:
-    """The rows' lists, grouped where slices repeat. `take` reads items at ascending positions; each
-    is read once, however many rows share it."""
+Take = Callable[[np.ndarray | range], Column]
+"""Reads items at ascending positions."""
+
+
+def gather_slices(take: Take, starts: np.ndarray, lengths: np.ndarray) -> Column:
+    """The rows' lists, grouped where slices repeat. Each item is read once, however many rows share
+    it; neighbouring slices are read as a range."""
     first, inverse = appearance(_pairs(starts, lengths))
     if len(first) > _WORTHWHILE * len(starts):
         return _gathered(take, starts, lengths)
     return Grouped(_gathered(take, starts[first], lengths[first]), inverse)
 
 
-def _gathered(
-    take: Callable[[np.ndarray], Column], starts: np.ndarray, lengths: np.ndarray
-) -> Lists:
+def _gathered(take: Take, starts: np.ndarray, lengths: np.ndarray) -> Lists:
     present = lengths >= 0
     length = np.where(present, lengths, 0).astype(np.int64)
+    offsets = np.zeros(len(length) + 1, dtype=np.int64)
+    np.cumsum(length, out=offsets[1:])
     places, spans, counts = _union(starts, length)
-    wanted, _ = gathered(spans, counts)
-    items = take(wanted)
-    picked, offsets = gathered(places, length)
-    if not np.array_equal(picked, np.arange(len(wanted))):
-        items = items.take(picked)
+    if len(spans) == 1:
+        items = take(range(int(spans[0]), int(spans[0] + counts[0])))
+    else:
+        items = take(gathered(spans, counts)[0])
+    if len(items) != offsets[-1] or (places != offsets[:-1])[length > 0].any():
+        items = items.take(gathered(places, length)[0])
     return Lists(items, offsets, None if present.all() else present)
 
 
