@@ -307,6 +307,23 @@ def test_deletions_and_stored_columns_go_together(table: sv.Table) -> None:
     assert_no_orphans(table.path)
 
 
+def test_gc_forgets_what_is_stored_of_columns_that_nobody_defines(table: sv.Table) -> None:
+    table.derive(y=sv.col("dwell") * 2).materialize("y").tag("old")
+    table.derive(y=sv.col("dwell") * 3).materialize("y")
+    data = Path(table.path) / "data"
+    many = len(list(data.rglob("*.lance")))
+    table.gc(versions=1)
+    assert len(list(data.rglob("*.lance"))) == many, "the tag has it"
+    (Path(table.path) / "tags" / "old.json").unlink()
+    table.gc(versions=1)
+    assert len(list(data.rglob("*.lance"))) == many - 2
+    assert "y (stored)" in str(table.read(["y"]).explain())
+    assert column(table, "y") == [d * 3 for d in column(table, "dwell")]
+    table.derive(y=sv.col("dwell") * 2)
+    assert column(table, "y") == [d * 2 for d in column(table, "dwell")]
+    assert_no_orphans(table.path)
+
+
 def test_statistics_of_stored_columns_pass_fragments_over(table: sv.Table) -> None:
     table.derive(big=sv.col("id") * 100).materialize("big")
     wanted = table.read().filter(sv.col("big") >= 2000).select("id")

@@ -13,7 +13,7 @@ from source_laws import check_indexed
 from store_tools import rows_of
 
 import silva as sv
-from silva.store.rows import PartReader
+from silva.store.readers import Readers
 from silva.testing import assert_same_stream
 
 
@@ -95,13 +95,13 @@ def test_a_state_is_refused_on_other_rows_but_not_on_another_name_for_them(
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Notes how many rows each read of a part was for."""
     seen: list[int] = []
-    real = PartReader.read
+    real = Readers.read
 
-    def read(self: PartReader, rows: np.ndarray, columns: Any) -> Any:
+    def read(self: Readers, part: Any, rows: np.ndarray, columns: Any) -> Any:
         seen.append(len(rows))
-        return real(self, rows, columns)
+        return real(self, part, rows, columns)
 
-    monkeypatch.setattr(PartReader, "read", read)
+    monkeypatch.setattr(Readers, "read", read)
     return seen
 
 

@@ -14,6 +14,7 @@ from store_tools import all_files, assert_no_orphans, rows_of
 
 import silva as sv
 from silva.store import commits, ingest
+from silva.store import folder as folder_module
 from silva.store.folder import Folder
 from silva.store.writer import Writer
 
@@ -258,10 +259,28 @@ def test_gc_leaves_the_files_of_a_writer_at_work(table: sv.Table) -> None:
             lists = commits.new_lists(folder, head.lists, made)
             return msgspec.structs.replace(head, lists=lists)
 
-        commits.commit(folder, "main", change)
-        writer.committed()
+        with writer.committing():
+            commits.commit(folder, "main", change)
     assert ids(table)[-4:] == [20, 21, 10, 11]
     assert table.gc().files == 0
+
+
+def test_an_interrupt_right_after_a_commit_does_not_take_its_files_away(
+    table: sv.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = folder_module.sync
+
+    def sync(folder: Path) -> None:
+        real(folder)
+        if folder.parent.name == "versions":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(folder_module, "sync", sync)
+    with pytest.raises(KeyboardInterrupt):
+        table.append(more(10))
+    monkeypatch.undo()
+    assert ids(table)[-2:] == [10, 11]
+    assert_no_orphans(table.path)
 
 
 # Size.

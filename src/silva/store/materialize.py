@@ -53,8 +53,8 @@ def store_column(
     source = giving(TableSource.of(folder, head), found, name)
     with Writer(folder) as writer:
         for new in _stored_parts(writer, source, name, fingerprint, on_error):
-            commits.commit(folder, branch, _with_parts(folder, new, name, fingerprint))
-            writer.committed()
+            with writer.committing():
+                commits.commit(folder, branch, _with_parts(folder, new, name, fingerprint))
 
 
 def giving(source: TableSource, found: Sequence[Recipe], name: str) -> TableSource:

@@ -20,6 +20,11 @@ _HELD = 256
 """Parts whose readers are kept."""
 
 
+_DENSE = 32
+"""Rows that Lance reads in a run in the time of one that it picks (zstd, 8 to 50 bytes a row: 12 to
+33 M rows/s in a run; picked, 16,384 of 400,000 rows: 0.4 M rows/s)."""
+
+
 class Readers:
     """Reads rows of parts. Safe to use from several threads."""
 
@@ -32,7 +37,7 @@ class Readers:
         """The rows of a part at these positions, in this order."""
         name = part.files[-1].name
         reader = self._lend(name) or PartReader(self._folder, part)
-        found = reader.read(rows, columns)
+        found = _read(reader, rows, columns)
         self._take_back(name, reader)
         return found
 
@@ -47,3 +52,15 @@ class Readers:
             self._idle.move_to_end(name)
             if len(self._idle) > _HELD:
                 self._idle.popitem(last=False)
+
+
+def _read(reader: PartReader, rows: np.ndarray, columns: Sequence[str]) -> dict[str, Column]:
+    """Rows by position; the whole run that they lie in, where they are many of it."""
+    if len(rows) < 2:
+        return reader.read(rows, columns)
+    first, last = int(rows.min()), int(rows.max())
+    count = last - first + 1
+    if count == len(rows) or count > _DENSE * len(rows):
+        return reader.read(rows, columns)
+    run = reader.read(np.arange(first, last + 1), columns)
+    return {name: column.take(rows - first) for name, column in run.items()}
