@@ -241,6 +241,11 @@ def test_versions_that_were_given_up_are_gone_but_for_tags_and_branches(table: s
     with pytest.raises(sv.TableError, match="was collected"):
         table.restore(1)
     assert [v.number for v in table.versions()] == [2, 4]
+    exp = table.branch("exp")
+    exp.append(more(30)).gc(versions=1)
+    assert [v.number for v in exp.versions()] == [3]
+    with pytest.raises(sv.TableError, match=r"version 1 of branch 'main' .* was collected"):
+        exp.at(1)
     assert_no_orphans(table.path)
     table.append(more(30))
     assert table.version.number == 5, "numbers are not taken again"
@@ -342,3 +347,10 @@ def test_a_version_stays_small_with_thousands_of_fragments(tmp_path: Path) -> No
         lists = commits.new_lists(folder, lists, [fragment])
     assert sum(ref.fragments for ref in lists) == 16 * 512 + 100
     assert len(lists) <= 16 + 7
+
+    commits.commit(folder, "main", lambda head: msgspec.structs.replace(head, lists=lists))
+    before = all_files(table.path)
+    table.derive(label=lambda x: x > 30)
+    new = all_files(table.path) - before
+    assert sum(path.stat().st_size for path in new) < 10_000
+    assert not [path for path in new if path.parent.name in ("lists", "data")]

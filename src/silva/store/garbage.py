@@ -98,7 +98,10 @@ def _live(folder: Folder, versions: int | None) -> list[Version]:
             if not isinstance(entry, Version):
                 continue
             if number in given_up and (branch, number) not in tagged:
-                replace(folder.version_file(branch, number), encode(Collected(number)))
+                replace(
+                    folder.version_file(branch, number),
+                    encode(Collected(number, branch, entry.parent)),
+                )
             else:
                 kept.append(entry)
     return kept
