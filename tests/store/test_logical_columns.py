@@ -307,6 +307,26 @@ def test_deletions_and_stored_columns_go_together(table: sv.Table) -> None:
     assert_no_orphans(table.path)
 
 
+def test_rows_appended_while_a_column_is_stored_are_computed(
+    table: sv.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.derive(y=sv.col("dwell") * 2)
+    real, other = materialize._part, sv.Table.open(table.path)
+
+    def part(*arguments: Any) -> Any:
+        if other.rows == 35:
+            other.append(events(35, 5)).delete(sv.col("id") == 2)
+        return real(*arguments)
+
+    monkeypatch.setattr(materialize, "_part", part)
+    table.materialize("y")
+    assert "y (stored in 2 of 3 fragments)" in str(table.read(["y"]).explain())
+    dwell = [i * 7 % 60 for i in range(40) if i != 2]
+    assert column(table, "y") == [2 * d for d in dwell]
+    table.gc()
+    assert_no_orphans(table.path)
+
+
 def test_gc_forgets_what_is_stored_of_columns_that_nobody_defines(table: sv.Table) -> None:
     table.derive(y=sv.col("dwell") * 2).materialize("y").tag("old")
     table.derive(y=sv.col("dwell") * 3).materialize("y")

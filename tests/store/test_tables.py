@@ -13,8 +13,10 @@ import pytest
 from store_tools import all_files, assert_no_orphans, rows_of
 
 import silva as sv
+from silva.store import append as append_module
 from silva.store import commits, ingest
 from silva.store import folder as folder_module
+from silva.store import table as table_module
 from silva.store.folder import Folder
 from silva.store.writer import Writer
 
@@ -93,6 +95,43 @@ def test_deleted_rows_are_gone_but_stay_in_older_versions(table: sv.Table) -> No
     table.delete(sv.col("id") > 0)
     assert (ids(table), table.rows) == ([], 0)
     assert table.delete(sv.col("id") > 0).version.number == 4, "nothing to delete, no version"
+
+
+def test_deletions_at_the_same_time_add_up_and_rows_that_came_meanwhile_stay(
+    table: sv.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, other = table_module.delete_rows, sv.Table.open(table.path)
+
+    def delete_rows(*arguments: Any) -> Any:
+        found = real(*arguments)
+        monkeypatch.undo()
+        other.delete(sv.col("id") >= 4).append(more(10))
+        return found
+
+    monkeypatch.setattr(table_module, "delete_rows", delete_rows)
+    table.delete(sv.col("id") >= 3)
+    assert ids(table) == [2, 1, 10, 11]
+    assert table.versions()[-1].what == "delete 1 row"
+    table.gc()
+    assert_no_orphans(table.path)
+
+
+def test_keys_are_compared_with_rows_that_came_meanwhile(
+    table: sv.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, other = append_module._written, sv.Table.open(table.path)
+
+    def written(*arguments: Any) -> Any:
+        found = real(*arguments)
+        monkeypatch.undo()
+        other.append(more(10))
+        return found
+
+    monkeypatch.setattr(append_module, "_written", written)
+    with pytest.raises(sv.TableError, match="id=11 is in the table already"):
+        table.append(more(11))
+    assert ids(table)[-2:] == [10, 11]
+    assert_no_orphans(table.path)
 
 
 def test_a_deleted_key_may_come_again(table: sv.Table) -> None:
