@@ -294,7 +294,7 @@ def test_a_partly_stored_column_is_the_same_stream_however_it_is_run(table: sv.T
     table.derive(clicked=long).materialize("clicked").append(events(35, 9))
     table.delete(sv.col("id") % 5 == 1)
     rows = table.read().shuffle(seed=1).filter(sv.col("clicked")).select("id", "clicked")
-    assert_same_stream(rows.batch(4), workers=(2,), epochs=1)
+    assert_same_stream(rows.batch(10), workers=(2,), epochs=1)
 
 
 def test_deletions_and_stored_columns_go_together(table: sv.Table) -> None:

@@ -174,7 +174,7 @@ def test_at_most_so_many_rows_of_a_group_follow_each_other(table: sv.Table) -> N
 
 def test_a_shuffle_of_groups_is_the_same_stream_however_it_is_run(table: sv.Table) -> None:
     grouped = table.read().shuffle(seed=2, by="group").filter(sv.col("id") % 7 != 0)
-    assert_same_stream(grouped.select("id", "g").batch(6), workers=(2,), epochs=2)
+    assert_same_stream(grouped.select("id", "g").batch(20), workers=(2,), epochs=2)
 
 
 def test_groups_need_a_table_with_groups(table: sv.Table, tmp_path: Path) -> None:
