@@ -96,6 +96,18 @@ def test_definitions_read_what_there_was_when_they_were_made(table: sv.Table) ->
     assert [name for name, _ in table.version.definitions] == ["dwell", "y", "x"]
 
 
+def test_a_definition_can_come_back_while_others_read_what_was_between(table: sv.Table) -> None:
+    table.derive(x=sv.col("dwell") + 1).derive(x=sv.col("dwell") + 2)
+    table.derive(y=sv.col("x") * 10).derive(x=sv.col("dwell") + 1)
+    assert rows_of(table, ["x", "y"]) == [
+        {"x": d + 1, "y": (d + 2) * 10} for d in (i * 7 % 60 for i in range(35))
+    ]
+    table.materialize("x", "y")
+    assert rows_of(table, ["y", "x"])[3] == {"y": 230, "x": 22}
+    table.derive(x=sv.col("dwell") + 2)
+    assert [name for name, _ in table.version.definitions] == ["x", "y"]
+
+
 def test_a_stored_column_is_small_and_touches_no_other_file(table: sv.Table) -> None:
     table.derive(clicked=long)
     before = hashes(table.path)

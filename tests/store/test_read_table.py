@@ -89,6 +89,16 @@ def test_a_state_is_refused_on_other_rows_but_not_on_another_name_for_them(
         loader.load_state_dict(state)
 
 
+def test_a_version_that_is_collected_while_it_is_read_says_so(table: sv.Table) -> None:
+    pipeline = sv.read_table(table.path, 1).batch(4)
+    table.delete(sv.col("id") >= 0).gc(versions=1)
+    with (
+        pipeline.loader(backend="inline") as loader,
+        pytest.raises(sv.RowError, match="is gone: its version was collected"),
+    ):
+        next(iter(loader))
+
+
 # Skipping.
 
 

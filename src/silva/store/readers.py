@@ -13,7 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from silva.columns import Column
+from silva.errors import TableError
 from silva.store.layout import Part
+from silva.store.manifest import files_of
 from silva.store.rows import PartReader
 
 _HELD = 256
@@ -37,9 +39,21 @@ class Readers:
         """The rows of a part at these positions, in this order."""
         name = part.files[-1].name
         reader = self._lend(name) or PartReader(self._folder, part)
-        found = _read(reader, rows, columns)
+        try:
+            found = _read(reader, rows, columns)
+        except (OSError, RuntimeError, ValueError) as error:
+            self._check_files(part, error)
+            raise
         self._take_back(name, reader)
         return found
+
+    def _check_files(self, part: Part, error: Exception) -> None:
+        for file in files_of(part):
+            if not (self._folder / file.name).exists():
+                raise TableError(
+                    f"{str(self._folder / file.name)!r} is gone: its version was collected by "
+                    "gc(versions=…) while it was read, or somebody removed it"
+                ) from error
 
     def _lend(self, name: str) -> PartReader | None:
         with self._lock:
