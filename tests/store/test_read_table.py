@@ -13,7 +13,7 @@ from source_laws import check_indexed
 from store_tools import rows_of
 
 import silva as sv
-from silva.store.rows import PartReader
+from silva.store.readers import Readers
 from silva.testing import assert_same_stream
 
 
@@ -89,19 +89,29 @@ def test_a_state_is_refused_on_other_rows_but_not_on_another_name_for_them(
         loader.load_state_dict(state)
 
 
+def test_a_version_that_is_collected_while_it_is_read_says_so(table: sv.Table) -> None:
+    pipeline = sv.read_table(table.path, 1).batch(4)
+    table.delete(sv.col("id") >= 0).gc(versions=1)
+    with (
+        pipeline.loader(backend="inline") as loader,
+        pytest.raises(sv.RowError, match="is gone: its version was collected"),
+    ):
+        next(iter(loader))
+
+
 # Skipping.
 
 
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Notes how many rows each read of a part was for."""
     seen: list[int] = []
-    real = PartReader.read
+    real = Readers.read
 
-    def read(self: PartReader, rows: np.ndarray, columns: Any) -> Any:
+    def read(self: Readers, part: Any, rows: np.ndarray, columns: Any) -> Any:
         seen.append(len(rows))
-        return real(self, rows, columns)
+        return real(self, part, rows, columns)
 
-    monkeypatch.setattr(PartReader, "read", read)
+    monkeypatch.setattr(Readers, "read", read)
     return seen
 
 
@@ -174,7 +184,7 @@ def test_at_most_so_many_rows_of_a_group_follow_each_other(table: sv.Table) -> N
 
 def test_a_shuffle_of_groups_is_the_same_stream_however_it_is_run(table: sv.Table) -> None:
     grouped = table.read().shuffle(seed=2, by="group").filter(sv.col("id") % 7 != 0)
-    assert_same_stream(grouped.select("id", "g").batch(6), workers=(2,), epochs=2)
+    assert_same_stream(grouped.select("id", "g").batch(20), workers=(2,), epochs=2)
 
 
 def test_groups_need_a_table_with_groups(table: sv.Table, tmp_path: Path) -> None:

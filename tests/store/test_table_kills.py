@@ -1,7 +1,8 @@
 """kill -9 at any moment leaves the old version or the new one, and `gc` leaves nothing else.
 
 A child kills itself at its n-th call within silva's store, for n drawn at random from all of them:
-every moment between two calls is as likely as any other, however fast the machine is.
+every moment between two calls is as likely as any other, however fast the machine is. Another is
+killed from outside while its files appear and grow, which Python has no part in.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from failure_tools import run_script, start_script
-from store_tools import assert_no_orphans, rows_of
+from store_tools import all_files, assert_no_orphans, rows_of
 
 import silva as sv
 
@@ -86,6 +87,55 @@ def killed_at_random(folder: Path, work: str, times: int, seed: int) -> None:
         table.append(pa.table({"g": [9], "x": [9], "h": [[9]]}))
         new = {"g": 9, "x": 9, "h": [9]} | ({"y": 18} if "y" in table.columns else {})
         assert rows_of(table) == [*found, new]
+
+
+LARGE = """
+import sys
+import numpy as np
+import pyarrow as pa
+import silva as sv
+
+count = 200_000
+rows = pa.table({"g": np.arange(count), "x": np.arange(count)})
+lists = pa.ListArray.from_arrays(pa.array(np.arange(count + 1, dtype=np.int32)), rows["x"].chunk(0))
+rows = rows.append_column("h", lists)
+t = sv.Table.open(sys.argv[1])
+print("ready", flush=True)
+t.append(rows)
+"""
+
+
+def killed_while_files_grow(folder: Path, times: int) -> None:
+    for turn in range(times):
+        path = folder / f"grow-{turn}"
+        make(path)
+        before = all_files(path)
+        child = start_script(folder, LARGE, str(path))
+        assert child.stdout is not None
+        child.stdout.readline()
+        while len(all_files(path) - before) <= turn % 3 and child.poll() is None:
+            pass
+        child.kill()
+        child.communicate(timeout=60)
+        table = sv.Table.open(path)
+        assert table.rows in (8, 200_008)
+        table.gc()
+        assert_no_orphans(path)
+        assert rows_of(table)[:8] == OLD
+        assert table.read(["x"]).filter(sv.col("x") >= 199_999).count() == (table.rows > 8)
+
+
+def test_a_writer_killed_while_its_files_grow_leaves_the_old_version_or_the_new(
+    tmp_path: Path,
+) -> None:
+    killed_while_files_grow(tmp_path, 2)
+
+
+@pytest.mark.slow
+def test_writers_killed_while_their_files_grow_leave_the_old_version_or_the_new(
+    tmp_path: Path,
+) -> None:
+    killed_while_files_grow(tmp_path, 12)
 
 
 @pytest.mark.parametrize("work", STEPS)

@@ -13,7 +13,10 @@ import pytest
 from store_tools import all_files, assert_no_orphans, rows_of
 
 import silva as sv
+from silva.store import append as append_module
 from silva.store import commits, ingest
+from silva.store import folder as folder_module
+from silva.store import table as table_module
 from silva.store.folder import Folder
 from silva.store.writer import Writer
 
@@ -92,6 +95,43 @@ def test_deleted_rows_are_gone_but_stay_in_older_versions(table: sv.Table) -> No
     table.delete(sv.col("id") > 0)
     assert (ids(table), table.rows) == ([], 0)
     assert table.delete(sv.col("id") > 0).version.number == 4, "nothing to delete, no version"
+
+
+def test_deletions_at_the_same_time_add_up_and_rows_that_came_meanwhile_stay(
+    table: sv.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, other = table_module.delete_rows, sv.Table.open(table.path)
+
+    def delete_rows(*arguments: Any) -> Any:
+        found = real(*arguments)
+        monkeypatch.undo()
+        other.delete(sv.col("id") >= 4).append(more(10))
+        return found
+
+    monkeypatch.setattr(table_module, "delete_rows", delete_rows)
+    table.delete(sv.col("id") >= 3)
+    assert ids(table) == [2, 1, 10, 11]
+    assert table.versions()[-1].what == "delete 1 row"
+    table.gc()
+    assert_no_orphans(table.path)
+
+
+def test_keys_are_compared_with_rows_that_came_meanwhile(
+    table: sv.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, other = append_module._written, sv.Table.open(table.path)
+
+    def written(*arguments: Any) -> Any:
+        found = real(*arguments)
+        monkeypatch.undo()
+        other.append(more(10))
+        return found
+
+    monkeypatch.setattr(append_module, "_written", written)
+    with pytest.raises(sv.TableError, match="id=11 is in the table already"):
+        table.append(more(11))
+    assert ids(table)[-2:] == [10, 11]
+    assert_no_orphans(table.path)
 
 
 def test_a_deleted_key_may_come_again(table: sv.Table) -> None:
@@ -240,6 +280,11 @@ def test_versions_that_were_given_up_are_gone_but_for_tags_and_branches(table: s
     with pytest.raises(sv.TableError, match="was collected"):
         table.restore(1)
     assert [v.number for v in table.versions()] == [2, 4]
+    exp = table.branch("exp")
+    exp.append(more(30)).gc(versions=1)
+    assert [v.number for v in exp.versions()] == [3]
+    with pytest.raises(sv.TableError, match=r"version 1 of branch 'main' .* was collected"):
+        exp.at(1)
     assert_no_orphans(table.path)
     table.append(more(30))
     assert table.version.number == 5, "numbers are not taken again"
@@ -258,10 +303,28 @@ def test_gc_leaves_the_files_of_a_writer_at_work(table: sv.Table) -> None:
             lists = commits.new_lists(folder, head.lists, made)
             return msgspec.structs.replace(head, lists=lists)
 
-        commits.commit(folder, "main", change)
-        writer.committed()
+        with writer.committing():
+            commits.commit(folder, "main", change)
     assert ids(table)[-4:] == [20, 21, 10, 11]
     assert table.gc().files == 0
+
+
+def test_an_interrupt_right_after_a_commit_does_not_take_its_files_away(
+    table: sv.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = folder_module.sync
+
+    def sync(folder: Path) -> None:
+        real(folder)
+        if folder.parent.name == "versions":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(folder_module, "sync", sync)
+    with pytest.raises(KeyboardInterrupt):
+        table.append(more(10))
+    monkeypatch.undo()
+    assert ids(table)[-2:] == [10, 11]
+    assert_no_orphans(table.path)
 
 
 # Size.
@@ -323,3 +386,10 @@ def test_a_version_stays_small_with_thousands_of_fragments(tmp_path: Path) -> No
         lists = commits.new_lists(folder, lists, [fragment])
     assert sum(ref.fragments for ref in lists) == 16 * 512 + 100
     assert len(lists) <= 16 + 7
+
+    commits.commit(folder, "main", lambda head: msgspec.structs.replace(head, lists=lists))
+    before = all_files(table.path)
+    table.derive(label=lambda x: x > 30)
+    new = all_files(table.path) - before
+    assert sum(path.stat().st_size for path in new) < 10_000
+    assert not [path for path in new if path.parent.name in ("lists", "data")]

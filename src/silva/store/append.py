@@ -40,8 +40,8 @@ def create_table(
         writer = stack.enter_context(Writer(folder))
         fragments, _ = _written(folder, writer, rows.batches, schema, memory)
         count = plural(sum(f.rows for f in fragments), "row")
-        commits.create(folder, schema, fragments, f"create with {count}")
-        writer.committed()
+        with writer.committing():
+            commits.create(folder, schema, fragments, f"create with {count}")
 
 
 def append_rows(folder: Folder, branch: str, data: Any, memory: int | str) -> None:
@@ -56,8 +56,8 @@ def append_rows(folder: Folder, branch: str, data: Any, memory: int | str) -> No
         ordered = (batch.select(own.names) for batch in rows.batches)
         fragments, keys = _written(folder, writer, ordered, schema, memory)
         if fragments:
-            commits.commit(folder, branch, _appended(folder, schema, fragments, keys))
-            writer.committed()
+            with writer.committing():
+                commits.commit(folder, branch, _appended(folder, schema, fragments, keys))
 
 
 def _appended(

@@ -102,8 +102,25 @@ def with_definition(
             wanted |= set(read_definition(folder, fp).inputs)
         left = [(n, fp) for n, fp in kept if fp in wanted]
         if len(left) == len(kept):
-            return tuple(dict.fromkeys(kept))
+            return _without_repeats(kept)
         kept = left
+
+
+def _without_repeats(definitions: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Without those that define a column as it is already.
+
+    >>> _without_repeats([("x", "a"), ("y", "b"), ("x", "a")])
+    (('x', 'a'), ('y', 'b'))
+    >>> _without_repeats([("x", "a"), ("x", "b"), ("x", "a")])
+    (('x', 'a'), ('x', 'b'), ('x', 'a'))
+    """
+    known: dict[str, str] = {}
+    made: list[tuple[str, str]] = []
+    for name, fingerprint in definitions:
+        if known.get(name) != fingerprint:
+            made.append((name, fingerprint))
+        known[name] = fingerprint
+    return tuple(made)
 
 
 def recipes(

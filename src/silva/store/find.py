@@ -19,15 +19,10 @@ def find_version(folder: Folder, head: Version, which: Which) -> Version:
         return _as_old_as(folder, head, which)
     if isinstance(which, bool) or not isinstance(which, int):
         raise PlanError(f"a version is a number, a tag or a datetime, not {which!r}")
-    branch = head.branch
     for entry in folder.history(head):
-        if isinstance(entry, Version):
-            branch = entry.branch
-            if entry.number == which:
-                return entry
-        elif entry.number == which:
-            break
-    return folder.version(branch, which)
+        if entry.number == which:
+            return folder.version(entry.branch, which)
+    return folder.version(head.branch, which)
 
 
 def _tagged(folder: Folder, name: str) -> Version:

@@ -128,16 +128,9 @@ class Folder:
     def history(self, head: Version) -> Iterator[Version | Collected]:
         """The versions that led to this one, the latest first."""
         entry: Version | Collected | None = head
-        branch, number = head.branch, head.number
         while entry is not None:
             yield entry
-            if isinstance(entry, Version):
-                if entry.parent is None:
-                    return
-                branch, number = entry.parent
-            else:
-                number -= 1
-            entry = self.entry(branch, number)
+            entry = None if entry.parent is None else self.entry(*entry.parent)
 
     # What versions name.
 

@@ -11,10 +11,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from silva.errors import PlanError
+from silva.store import commits
 from silva.store.folder import UNFINISHED, Folder, replace
 from silva.store.locks import held, take
-from silva.store.manifest import Collected, Version, encode, files_of
+from silva.store.manifest import Collected, Fragment, Version, encode, files_of
+from silva.store.stored import stored_name
 
 
 @dataclass(frozen=True)
@@ -26,10 +30,49 @@ class Removed:
         return Removed(self.files + other.files, self.bytes + other.bytes)
 
 
+def forget_columns(folder: Folder, versions: int) -> None:
+    """Commits to each branch a version that does not name what is stored of columns which nobody
+    defines any more: neither the last `versions` of any branch, nor a tag."""
+    _check(versions)
+    last = [folder.entry(b, n) for b in folder.branches() for n in folder.numbers(b)[-versions:]]
+    tagged = [folder.entry(tag.branch, tag.number) for tag in folder.all_tags().values()]
+    defined = {
+        fingerprint
+        for version in [*last, *tagged]
+        if isinstance(version, Version)
+        for _, fingerprint in version.definitions
+    }
+    for branch in folder.branches():
+        commits.commit(folder, branch, _without_others(folder, defined))
+
+
+def _without_others(folder: Folder, defined: set[str]) -> commits.Change:
+    def change(head: Version) -> Version | None:
+        wanted = defined | {fingerprint for _, fingerprint in head.definitions}
+        changed: dict[str, Fragment | None] = {}
+        for fragment in folder.all_fragments(head):
+            base, *derived = fragment.parts
+            kept = [p for p in derived if any(stored_name(p, f) for f in wanted)]
+            if len(kept) < len(derived):
+                changed[fragment.id] = msgspec.structs.replace(fragment, parts=(base, *kept))
+        if not changed:
+            return None
+        lists = commits.changed_lists(folder, head.lists, changed)
+        what = "forget columns that nobody defines"
+        return msgspec.structs.replace(head, lists=lists, what=what)
+
+    return change
+
+
+def _check(versions: int) -> None:
+    if isinstance(versions, bool) or not isinstance(versions, int) or versions < 1:
+        raise PlanError(f"gc(versions=…) keeps at least 1 version of each branch, not {versions!r}")
+
+
 def collect_garbage(folder: Folder, versions: int | None = None) -> Removed:
     """Removes what is not needed; with `versions`, only so many of each branch are kept."""
-    if versions is not None and (isinstance(versions, bool) or versions < 1):
-        raise PlanError(f"gc(versions=…) keeps at least 1 version of each branch, not {versions!r}")
+    if versions is not None:
+        _check(versions)
     folder.check()
     with held(folder.path, alone=True):
         live = _live(folder, versions)
@@ -55,7 +98,10 @@ def _live(folder: Folder, versions: int | None) -> list[Version]:
             if not isinstance(entry, Version):
                 continue
             if number in given_up and (branch, number) not in tagged:
-                replace(folder.version_file(branch, number), encode(Collected(number)))
+                replace(
+                    folder.version_file(branch, number),
+                    encode(Collected(number, branch, entry.parent)),
+                )
             else:
                 kept.append(entry)
     return kept

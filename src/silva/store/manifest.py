@@ -101,9 +101,12 @@ class Version(msgspec.Struct, frozen=True, tag="version", omit_defaults=True):
 
 
 class Collected(msgspec.Struct, frozen=True, tag="collected"):
-    """What is left of a version that was collected: its number, which nobody may take again."""
+    """What is left of a version that was collected: its number, which nobody may take again, and
+    where it came from."""
 
     number: int
+    branch: str
+    parent: tuple[str, int] | None
 
 
 def encode(value: Any) -> bytes:

@@ -6,16 +6,19 @@ are appended meanwhile are computed when they are read, until they are stored to
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
 import msgspec
 import numpy as np
 
-from silva.columns import concat
+from silva.columns import Column, concat
 from silva.errors import SilvaError, TableError
 from silva.insight.words import plural
 from silva.plan.node import Step
+from silva.profile.machine import Machine
 from silva.store import commits
 from silva.store.definitions import Recipe, read_definition, recipes
 from silva.store.folder import Folder
@@ -53,8 +56,8 @@ def store_column(
     source = giving(TableSource.of(folder, head), found, name)
     with Writer(folder) as writer:
         for new in _stored_parts(writer, source, name, fingerprint, on_error):
-            commits.commit(folder, branch, _with_parts(folder, new, name, fingerprint))
-            writer.committed()
+            with writer.committing():
+                commits.commit(folder, branch, _with_parts(folder, new, name, fingerprint))
 
 
 def giving(source: TableSource, found: Sequence[Recipe], name: str) -> TableSource:
@@ -99,21 +102,19 @@ def _part(
     import pyarrow as pa
 
     first, end = int(source.starts[number]), int(source.starts[number + 1])
-    parts = []
-    for at in range(first, end, _AT_ONCE):
-        rows = np.arange(at, min(at + _AT_ONCE, end))
-        try:
-            parts.append(source.read(rows, (name,))[name])
-        except SilvaError:
-            raise
-        except Exception as error:
-            if on_error == "skip":
-                return None
-            raise TableError(
-                f"{name!r} fails on a row from {at} to {int(rows[-1])} "
-                f"({type(error).__name__}: {error}), so it cannot be stored there. On read, the "
-                "loader's on_error decides; materialize(…, on_error='skip') stores the rest"
-            ) from error
+    # functions hold Python's lock, or draw from generators that all threads share
+    threads = 1 if source.runs_user_code else Machine.here().cpus
+    try:
+        with ThreadPoolExecutor(threads, "silva-store") as pool:
+            compute = functools.partial(_computed, source, name, end)
+            parts = list(pool.map(compute, range(first, end, _AT_ONCE)))
+    except _FailedError as error:
+        if on_error == "skip":
+            return None
+        raise TableError(
+            f"{error}, so it cannot be stored there. On read, the loader's on_error decides; "
+            "materialize(…, on_error='skip') stores the rest"
+        ) from error.__cause__
     if drawn := source.draws_from():
         raise TableError(
             f"{name!r} cannot be stored: it draws from the generators of {', '.join(sorted(drawn))}"
@@ -128,6 +129,23 @@ def _part(
     bounds = statistics(table)
     known = {fingerprint: bounds[fingerprint]} if fingerprint in bounds else {}
     return writer.part(table), known
+
+
+class _FailedError(Exception):
+    """A definition failed on some row."""
+
+
+def _computed(source: TableSource, name: str, end: int, start: int) -> Column:
+    rows = np.arange(start, min(start + _AT_ONCE, end))
+    try:
+        return source.read(rows, (name,))[name]
+    except SilvaError:
+        raise
+    except Exception as error:
+        raise _FailedError(
+            f"{name!r} fails on a row from {start} to {int(rows[-1])} "
+            f"({type(error).__name__}: {error})"
+        ) from error
 
 
 def _with_parts(folder: Folder, new: New, name: str, fingerprint: str) -> commits.Change:

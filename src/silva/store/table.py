@@ -20,7 +20,7 @@ from silva.store.deletions import delete_rows
 from silva.store.explain import TableExplanation, advise, explain_table
 from silva.store.find import Which, find_version
 from silva.store.folder import Folder, Paths, Tag, check_name, publish
-from silva.store.garbage import Removed, collect_garbage
+from silva.store.garbage import Removed, collect_garbage, forget_columns
 from silva.store.ingest import MEMORY
 from silva.store.locks import held
 from silva.store.logical import add_columns, add_wishes, as_steps, table_pipeline
@@ -131,12 +131,10 @@ class Table:
     def delete(self, where: Any) -> Table:
         """Removes the rows for which an expression or a function of columns is true. Only their
         positions are written; the rows stay in older versions."""
-        head = self._writable()
+        self._writable()
         found = delete_rows(self.read(self._read_by(where)), where)
-        with Writer(self._folder) as writer:
-            change = found.change(self._folder, writer)
-            if self._commit(change) != head:
-                writer.committed()
+        with Writer(self._folder) as writer, writer.committing():
+            self._commit(found.change(self._folder, writer))
         return self
 
     def restore(self, version: Which) -> Table:
@@ -271,10 +269,13 @@ class Table:
 
     def gc(self, versions: int | None = None) -> Removed:
         """Removes files that no version names, as killed writers leave them. With `versions`, all
-        but so many of each branch are given up first, unless they have a tag.
+        but so many of each branch are given up first, unless they have a tag; and with them what
+        is stored of columns that none of the others defines.
 
         Files of writers that are at work, in whatever process, stay.
         """
+        if versions is not None:
+            forget_columns(self._folder, versions)
         return collect_garbage(self._folder, versions)
 
     def __repr__(self) -> str:

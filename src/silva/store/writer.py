@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import shutil
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from silva.errors import SilvaError
 from silva.store.folder import Folder, sync
 from silva.store.layout import File, Part
 from silva.store.locks import take
@@ -42,13 +45,22 @@ class Writer:
         sync(self._folder.data)
         return self
 
-    def committed(self) -> None:
-        """What was written is part of a version now."""
-        self._committed = True
+    @contextlib.contextmanager
+    def committing(self) -> Iterator[None]:
+        """Around a commit. Whatever stops it, what was written may be part of a version by then,
+        and stays; unless silva itself refused to commit."""
+        before, self._committed = self._committed, True
+        try:
+            yield
+        except SilvaError:
+            self._committed = before
+            raise
 
     def __exit__(self, *details: object) -> None:
         if not self._committed:
             shutil.rmtree(self.path, ignore_errors=True)
+        elif not any(self.path.iterdir()):
+            self.path.rmdir()
         os.close(self._handle)
 
     def part(self, table: Any) -> Part:
