@@ -135,7 +135,13 @@ class Loader:
 
     def blocks(self) -> Iterator[Block]:
         """One epoch, each batch as the columns that it is made of: nothing is turned into numpy
-        arrays on the way. For pipelines that end with `batch(size)`."""
+        arrays on the way. For pipelines that end with `batch(size)`.
+
+        >>> import silva as sv
+        >>> loader = sv.from_columns({"x": range(3)}).batch(2).loader(workers=0)
+        >>> [len(block) for block in loader.blocks()]
+        [2, 1]
+        """
         self._check_free()
         self._as_blocks = True
         try:
