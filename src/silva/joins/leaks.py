@@ -125,8 +125,9 @@ def _moments(plan: Node, time: str, count: int, seed: int) -> list[Any]:
     there = sorted(values)
     if len(there) <= count:
         return there
-    picked = np.random.default_rng(seed).choice(len(there), count, replace=False)
-    return [there[i] for i in sorted({0, len(there) - 1, *picked.tolist()})][-count:]
+    inner = np.random.default_rng(seed).permutation(np.arange(1, len(there) - 1))
+    picked = [0, len(there) - 1, *inner[: max(count - 2, 0)].tolist()]
+    return [there[i] for i in sorted(picked[:count])]
 
 
 def _at(plan: Node, time: str, moment: Any) -> Node:
