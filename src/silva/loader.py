@@ -103,7 +103,7 @@ class Loader:
         self._planner = Planner(
             self._logical,
             weights_of=functools.partial(_column_values, self._seed, {}),
-            read_columns=functools.partial(read_columns, self._seed),
+            read_columns=read_columns,
             lanes=self._executor.lanes,
             epochs=epochs,
             workers=self._executor.workers,
@@ -561,10 +561,10 @@ def _read_column(seed: int, plan: logical.Node, name: str) -> np.ndarray:
     return np.concatenate(parts) if parts else np.empty(0)
 
 
-def read_columns(seed: int, plan: logical.Node, names: tuple[str, ...]) -> dict[str, Column]:
-    """Whole columns of a plan, read here and now, in its own order."""
-    picked = logical.Batch(logical.Select(without_shuffles(plan), names), _READ_ROWS)
-    with Loader(picked, backend="inline", seed=seed) as loader:
+def read_columns(plan: logical.Node, names: tuple[str, ...]) -> dict[str, Column]:
+    """Whole columns of a plan, read here and now: of its first epoch, whoever asks."""
+    picked = logical.Batch(logical.Select(plan, names), _READ_ROWS)
+    with Loader(picked, backend="inline") as loader:
         blocks = list(loader.blocks())
     if not blocks:
         return {name: Values([]) for name in names}

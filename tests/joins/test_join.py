@@ -295,3 +295,13 @@ def test_numbers_beyond_64_bits_are_told():
     rows = sv.from_columns({"k": [2**70]})
     with pytest.raises(sv.RowError, match="beyond 64 bits"):
         rows.join({"k": [1], "v": [7]}, on="k").head(1)
+
+
+def test_the_other_side_is_what_it_says_whatever_the_seed_and_the_epoch():
+    items = sv.from_columns({"item": range(50), "v": range(50)}).shuffle(seed=3).take(10)
+    rows = sv.from_columns({"item": range(50)}).join(items, on="item", how="inner")
+    expected = sorted(row["item"] for row in items)
+    for seed in (0, 5):
+        loader = rows.loader(workers=0, seed=seed)
+        for _ in range(2):
+            assert [row["item"] for row in loader] == expected
