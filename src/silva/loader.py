@@ -15,20 +15,20 @@ from silva.errors import LoaderError, PlanError, SilvaError, StateError
 from silva.insight.watch import Watch
 from silva.optimize.model import Backend
 from silva.optimize.runner import Outcome
+from silva.order.equal_steps import check_equal_steps
 from silva.order.length import plan_rows
 from silva.order.shards import shards_of_rank
 from silva.order.state import Identity, check_state, new_state
 from silva.physical import plan as physical
+from silva.physical.account import tell_sources
 from silva.physical.context import Context, Failure
 from silva.plan import node as logical
 from silva.plan.fingerprint import fingerprint
 from silva.plan.node import option
 from silva.planning.planner import Planner
-from silva.planning.units import Room
+from silva.planning.rooms import disk_of, rooms
 from silva.profile.machine import Machine, parse_bytes
-from silva.profile.speeds import disk_speeds, memory_speeds
 from silva.run.ahead import Ahead
-from silva.run.cache_folder import default_folder
 from silva.run.executor import Executor
 from silva.run.failures import Failures, Policy, Skip, Substitute
 from silva.run.stream import Part, Stream
@@ -77,7 +77,7 @@ class Loader:
         _check_arguments(workers, backend, rank, world, epochs, steps, deadline, on_error)
         if cache == "off":
             plan = logical.Options(plan, (("disable", (*option(plan, "disable", ()), "cache")),))
-        self._logical = without_shuffles(plan) if eval else plan
+        self._logical = logical.without_shuffles(plan) if eval else plan
         self._seed = int(option(plan, "seed", 0) if seed is None else seed)
         self._rank, self._world = rank, world
         self._epochs, self._steps, self._eval = epochs, steps, eval
@@ -103,11 +103,11 @@ class Loader:
         self._planner = Planner(
             self._logical,
             weights_of=functools.partial(_column_values, self._seed, {}),
-            read_columns=functools.partial(read_columns, self._seed),
+            read_columns=read_columns,
             lanes=self._executor.lanes,
             epochs=epochs,
             workers=self._executor.workers,
-            rooms=functools.partial(_rooms, self._executor, _disk(cache)),
+            rooms=functools.partial(rooms, self._executor, disk_of(cache)),
             substitutes=isinstance(on_error, Substitute),
             lenient=on_error != "raise",
         )
@@ -135,7 +135,13 @@ class Loader:
 
     def blocks(self) -> Iterator[Block]:
         """One epoch, each batch as the columns that it is made of: nothing is turned into numpy
-        arrays on the way. For pipelines that end with `batch(size)`."""
+        arrays on the way. For pipelines that end with `batch(size)`.
+
+        >>> import silva as sv
+        >>> loader = sv.from_columns({"x": range(3)}).batch(2).loader(workers=0)
+        >>> [len(block) for block in loader.blocks()]
+        [2, 1]
+        """
         self._check_free()
         self._as_blocks = True
         try:
@@ -207,7 +213,7 @@ class Loader:
         """The physical plan."""
         plan = self._planner.physical()
         shards = self._shards // self._world
-        self._executor.segments = max(1, shards * _count_segments(plan))
+        self._executor.segments = max(1, shards * physical.count_segments(plan))
         return plan
 
     @property
@@ -278,7 +284,8 @@ class Loader:
 
     def _open(self, epoch: int, states: dict[str, Any]) -> Stream:
         plan = self._lowered()
-        self._check_equal_steps()
+        if self._world > 1 and not self._eval and self._steps is None:
+            check_equal_steps(self._logical, self._world, agree=self._group is not None)
         self._failures.start()
         return Stream(
             plan,
@@ -302,30 +309,6 @@ class Loader:
         return Context(self._seed, epoch, "skip" if isinstance(policy, Skip) else "raise")
 
     # Equal steps on all ranks.
-
-    def _check_equal_steps(self) -> None:
-        if self._world == 1 or self._eval or self._steps is not None:
-            return
-        batch = next((n for n in logical.walk(self._logical) if isinstance(n, logical.Batch)), None)
-        if batch is None or batch.size is None:
-            if self._group is None:
-                raise PlanError(
-                    f"with world={self._world}, ranks must take the same number of steps: use "
-                    "batch(n, drop_last=True), steps=…, group=…, or eval=True"
-                )
-            return
-        rows = plan_rows(batch.input)
-        if rows is None:
-            if self._group is None:
-                raise PlanError(
-                    f"with world={self._world}, the number of rows after filters is not known "
-                    "beforehand: give steps=…, or group='auto' to agree over torch.distributed"
-                )
-        elif not batch.drop_last and rows % batch.size:
-            raise PlanError(
-                f"with world={self._world}, {rows} rows do not fill batches of {batch.size}, and "
-                "the last would be uneven: use batch(n, drop_last=True), or eval=True to pad it"
-            )
 
     def _needs_agreement(self) -> bool:
         return self._group is not None and self._world > 1 and not self._eval
@@ -506,32 +489,6 @@ class Loader:
         self.close()
 
 
-def without_shuffles(plan: logical.Node) -> logical.Node:
-    """The same rows in their own order: what evaluation reads."""
-
-    def change(node: logical.Node) -> logical.Node:
-        return node.input if isinstance(node, logical.Shuffle | logical.Sample) else node
-
-    return logical.transform(plan, change)
-
-
-def tell_sources(plan: Any, epoch: int, derived: tuple[str, ...] = ()) -> None:
-    """Tells sources that keep account of it which columns are read of them, and made of those."""
-    steps = plan.stage.steps if isinstance(plan, physical.Segment) else ()
-    derived += tuple(name for step in steps for name in getattr(step, "into", ()))
-    if isinstance(plan, physical.IndexedFeed | physical.ChunkedFeed):
-        if (note := getattr(plan.read.source, "note_read", None)) is not None:
-            note(tuple(dict.fromkeys((*plan.read.columns, *derived))), epoch)
-        return
-    for child in physical.inputs(plan):
-        tell_sources(child, epoch, derived)
-
-
-def _count_segments(plan: Any) -> int:
-    own = isinstance(plan, physical.Segment | physical.BatchSegment)
-    return own + sum(_count_segments(child) for child in physical.inputs(plan))
-
-
 def _check_arguments(
     workers: Any, backend: Any, rank: int, world: int, epochs: Any, steps: Any, deadline: Any,
     on_error: Any,
@@ -562,35 +519,18 @@ def _column_values(
 
 
 def _read_column(seed: int, plan: logical.Node, name: str) -> np.ndarray:
-    picked = logical.Batch(logical.Select(without_shuffles(plan), (name,)), 4096)
-    loader = Loader(picked, backend="inline", seed=seed)
-    parts = [batch[name] for batch in loader]
+    picked = logical.Batch(logical.Select(logical.without_shuffles(plan), (name,)), _READ_ROWS)
+    parts = [batch[name] for batch in Loader(picked, backend="inline", seed=seed)]
     return np.concatenate(parts) if parts else np.empty(0)
 
 
-def read_columns(seed: int, plan: logical.Node, names: tuple[str, ...]) -> dict[str, Column]:
-    """Whole columns of a plan, read here and now, in its own order."""
-    picked = logical.Batch(logical.Select(without_shuffles(plan), names), _READ_ROWS)
-    with Loader(picked, backend="inline", seed=seed) as loader:
+def read_columns(plan: logical.Node, names: tuple[str, ...]) -> dict[str, Column]:
+    """Whole columns of a plan, read here and now: of its first epoch, whoever asks."""
+    picked = logical.Batch(logical.Select(plan, names), _READ_ROWS)
+    with Loader(picked, backend="inline") as loader:
         blocks = list(loader.blocks())
     if not blocks:
         return {name: Values([]) for name in names}
     whole = Block.concat(blocks).columns
     plain = {n: c.expand() if isinstance(c, Grouped) else c for n, c in whole.items()}
     return {name: column.settled() for name, column in plain.items()}
-
-
-def _disk(cache: int | str) -> int | None:
-    """The bytes that the planner may keep on disk, by `loader(cache=…)`."""
-    if isinstance(cache, bool) or not isinstance(cache, int | str):
-        raise PlanError(f"cache is 'auto', 'off' or an amount of disk, not {cache!r}")
-    return None if cache in ("auto", "off") else parse_bytes(cache)
-
-
-def _rooms(executor: Executor, disk: int | None) -> tuple[Room, ...]:
-    """Where the planner may keep rows."""
-    rooms = [Room(None, executor.room, memory_speeds())]
-    if disk is not None:
-        folder = default_folder()
-        rooms.append(Room(str(folder), disk, disk_speeds(folder)))
-    return tuple(rooms)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from source_laws import check_chunked, check_indexed
 
 import silva as sv
 from silva.testing import assert_same_stream
@@ -45,6 +46,7 @@ class TestDelta:
         self.deltalake.write_deltalake(tmp_path, data, partition_by=["p", "n"])
         found = rows(sv.read_delta(tmp_path).select("x", "p", "n"))
         by_x = sorted(found, key=lambda row: row["x"])
+        assert len(check_chunked(sv.read_delta(tmp_path).plan.source)) == 30
         assert by_x == [{"x": i, "p": f"part {i % 3}", "n": i % 3} for i in range(30)]
         source = sv.read_delta(tmp_path).plan.source
         two = sv.read_delta(tmp_path).filter(sv.col("n") == 2)
@@ -68,6 +70,7 @@ class TestDelta:
         pipeline = sv.read_delta(tmp_path)
         assert [row["x"] for row in rows(pipeline)] == [0, 2, 3, 5, 6, 7, 8]
         assert pipeline.count() == 7
+        assert [row["x"] for row in check_chunked(pipeline.plan.source)] == [0, 2, 3, 5, 6, 7, 8]
         assert_same_stream(pipeline.batch(2), backends=("threads",), fresh_process=False)
         assert sv.read_delta(tmp_path, 0).count() == 10
 
@@ -172,6 +175,7 @@ class TestIceberg:
             (1, "a", None), (2, "b", None), (3, "c", "other"),
         ]  # fmt: skip
         assert sv.read_iceberg(made).schema["x"] == "int64"
+        assert len(check_chunked(sv.read_iceberg(made).plan.source)) == 3
 
     def test_partitions_are_filled_in_where_files_leave_them_out(self):
         data = table(0, 6)
@@ -270,6 +274,7 @@ class TestLance:
         dataset.delete("x % 3 = 1")
         found = [row["x"] for row in rows(sv.read_lance(path))]
         assert found == [i for i in range(20) if i % 3 != 1]
+        assert [row["x"] for row in check_indexed(sv.read_lance(path).plan.source)] == found
         shuffled = [row["x"] for row in rows(sv.read_lance(path).shuffle(seed=3))]
         assert sorted(shuffled) == found
 

@@ -87,6 +87,8 @@ def test_nulls_match_nothing_and_may_come_twice():
         ),
         ([datetime.date(2020, 1, 2)], np.array(["2020-01-02"], "M8[s]"), [0]),
         ([(1, 2), (3, 4)], [(3, 4), (5, 6)], [None, 0]),
+        ([2**53 + 1, 0.5, None, 2.0], np.array([2**53, 2, 2**53 + 1]), [2, None, None, 1]),
+        ([0.5, 2], np.array([0.5, 2.0, 7.25]), [0, 1]),
     ],
 )
 def test_keys_are_equal_by_value_whatever_holds_them(left, right, expected):
@@ -279,3 +281,27 @@ def test_a_table_goes_to_a_worker_once_with_its_stage():
         stage = loader._lowered().input.stage
     numbers = 2 * 100_000 + 100_000 + 50_000  # keys and their rows, the values, the left side
     assert len(pickle_stage(stage)) < 8 * numbers + 20_000
+
+
+def test_numpy_scalars_from_functions_are_keys_like_any_other():
+    rows = sv.from_columns({"x": range(3)})
+    wide = rows.derive(k=lambda x: np.int64(x) if x else None).join({"k": [1], "v": [7]}, on="k")
+    assert [row["v"] for row in wide] == [None, 7, None]
+    words = rows.derive(k=lambda x: np.str_(x)).join({"k": ["2"], "v": [7]}, on="k")
+    assert [row["v"] for row in words] == [None, None, 7]
+
+
+def test_numbers_beyond_64_bits_are_told():
+    rows = sv.from_columns({"k": [2**70]})
+    with pytest.raises(sv.RowError, match="beyond 64 bits"):
+        rows.join({"k": [1], "v": [7]}, on="k").head(1)
+
+
+def test_the_other_side_is_what_it_says_whatever_the_seed_and_the_epoch():
+    items = sv.from_columns({"item": range(50), "v": range(50)}).shuffle(seed=3).take(10)
+    rows = sv.from_columns({"item": range(50)}).join(items, on="item", how="inner")
+    expected = sorted(row["item"] for row in items)
+    for seed in (0, 5):
+        loader = rows.loader(workers=0, seed=seed)
+        for _ in range(2):
+            assert [row["item"] for row in loader] == expected

@@ -122,6 +122,19 @@ def huggingface(folder: Path) -> sv.Pipeline:
     )
 
 
+def lance(folder: Path) -> sv.Pipeline:
+    pytest.importorskip("lance").write_dataset(_table(), folder / "a.lance", max_rows_per_file=15)
+    return sv.read_lance(folder / "a.lance")
+
+
+def delta(folder: Path) -> sv.Pipeline:
+    write = pytest.importorskip("deltalake").write_deltalake
+    table = _table().append_column("p", pa.array([i % 2 for i in range(ROWS)]))
+    write(folder / "a", table, partition_by=["p"])
+    write(folder / "a", table.slice(0, 9), mode="append")
+    return sv.read_delta(folder / "a")
+
+
 def _table() -> pa.Table:
     return pa.table(
         {
@@ -137,7 +150,7 @@ def _table() -> pa.Table:
 
 SOURCES = [
     files, lines, zipped_lines, json_lines, csv, arrow_file, npy, parquet, tar, items, columns,
-    arrow, torch_map, torch_stream, huggingface,
+    arrow, torch_map, torch_stream, huggingface, lance, delta,
 ]  # fmt: skip
 
 every_source = pytest.mark.parametrize("source", SOURCES, ids=lambda f: f.__name__)

@@ -126,6 +126,16 @@ def test_rows_that_tar_cannot_hold_are_refused(tmp_path, columns, message):
         sv.from_columns(columns).to_tar(tmp_path)
 
 
+def test_progress_and_error_policies_are_those_of_a_loader(tmp_path, capsys):
+    failing = rows().derive(y=lambda x: 1 / (x - 5))
+    skip = sv.Skip(at_most=3)
+    written = failing.to_parquet(tmp_path, progress=True, on_error=skip, workers=0)
+    assert written.rows == 999
+    with pytest.raises(sv.RowError, match="division by zero"):
+        failing.to_parquet(tmp_path / "b", workers=0)
+    assert failing.to_parquet(tmp_path / "b", on_error=skip, workers=0).rows == 999
+
+
 def test_an_empty_pipeline_is_written_and_finished(tmp_path):
     nothing = rows().filter(lambda x: False)
     assert nothing.to_parquet(tmp_path).shards == ()

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
+from silva.columns import Block
 from silva.insight.memory import Memory
 from silva.insight.words import percent, size
 from silva.plan.verify import is_batched
@@ -86,12 +87,14 @@ def progress(
         line.close(seen)
 
 
-def rows_of(batch: dict[str, Any]) -> int:
+def rows_of(batch: dict[str, Any] | Block) -> int:
     """The rows of a batch: the length of its first column that has one.
 
     >>> rows_of({"mean": 0.5, "x": [1, 2, 3]})
     3
     """
+    if isinstance(batch, Block):
+        return len(batch)
     for value in batch.values():
         shape = getattr(value, "shape", None)
         if shape != () and hasattr(value, "__len__") and not isinstance(value, str | bytes):

@@ -27,7 +27,7 @@ class Removal:
         """`known` are names of columns that say when a row was known, `time` the last resort."""
         self._known = known
         self._time = time
-        self._read = RightSides(functools.partial(read_columns, 0))
+        self._read = RightSides(read_columns)
         self._made: dict[tuple[str, str], Node] = {}
         self.checked: dict[str, None] = {}
         self.unchecked: dict[str, None] = {}

@@ -53,7 +53,7 @@ class Latest:
         pairs = as_pairs("Latest(by=…)", by)
         self._side = by_time(plan, pairs, on, ttl=ttl, lag=lag, available=available)
         self._names = _chosen(plan, columns, self._side.columns)
-        self._read = RightSides(functools.partial(read_columns, 0))
+        self._read = RightSides(read_columns)
 
     @property
     def fingerprint(self) -> str:

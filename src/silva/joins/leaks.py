@@ -22,9 +22,9 @@ import numpy as np
 
 from silva.errors import PlanError, RowError
 from silva.joins.known import Removal
-from silva.loader import Loader, without_shuffles
+from silva.loader import Loader
 from silva.plan import expr
-from silva.plan.node import Batch, Bucket, Filter, Node, Select
+from silva.plan.node import Batch, Bucket, Filter, Node, Select, without_shuffles
 from silva.plan.schema import columns
 from silva.plan.verify import is_batched
 
@@ -125,8 +125,9 @@ def _moments(plan: Node, time: str, count: int, seed: int) -> list[Any]:
     there = sorted(values)
     if len(there) <= count:
         return there
-    picked = np.random.default_rng(seed).choice(len(there), count, replace=False)
-    return [there[i] for i in sorted({0, len(there) - 1, *picked.tolist()})][-count:]
+    inner = np.random.default_rng(seed).permutation(np.arange(1, len(there) - 1))
+    picked = [0, len(there) - 1, *inner[: max(count - 2, 0)].tolist()]
+    return [there[i] for i in sorted(picked[:count])]
 
 
 def _at(plan: Node, time: str, moment: Any) -> Node:

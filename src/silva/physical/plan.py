@@ -131,3 +131,8 @@ def inputs(node: Any) -> tuple[Any, ...]:
     if isinstance(node, Concat | Zip | Mix):
         return node.many
     return () if isinstance(node, IndexedFeed | ChunkedFeed) else (node.input,)
+
+
+def count_segments(plan: Any) -> int:
+    own = isinstance(plan, Segment | BatchSegment)
+    return own + sum(count_segments(child) for child in inputs(plan))

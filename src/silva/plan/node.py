@@ -247,3 +247,12 @@ def option(node: Node, name: str, default: Any = None) -> Any:
                 if key == name:
                     return value
     return default
+
+
+def without_shuffles(plan: Node) -> Node:
+    """The same rows in their own order: what evaluation reads."""
+
+    def change(node: Node) -> Node:
+        return node.input if isinstance(node, Shuffle | Sample) else node
+
+    return transform(plan, change)

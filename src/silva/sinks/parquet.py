@@ -27,7 +27,11 @@ class ParquetWriter:
         self._compression = compression
         self._open: Any = None
         self._nbytes = 0
+        self._written = 0
+        """Of these bytes."""
         self._waiting: list[Any] = []
+        """Chunks of the next row group."""
+        self._waiting_rows = 0
         self._path = folder
 
     def settings(self) -> dict[str, Any]:
@@ -44,7 +48,7 @@ class ParquetWriter:
 
     def open(self, number: int) -> None:
         self._path = self._files.begin(number)
-        self._nbytes = 0
+        self._nbytes = self._written = 0
 
     def write(self, chunk: Block) -> int:
         import pyarrow as pa
@@ -57,9 +61,10 @@ class ParquetWriter:
             schema=self._schema,
         )
         self._waiting.append(table)
+        self._waiting_rows += table.num_rows
         self._nbytes += table.nbytes
-        rows = sum(part.num_rows for part in self._waiting)
-        if rows >= _GROUP_ROWS or sum(part.nbytes for part in self._waiting) >= _GROUP_BYTES:
+        waiting = self._nbytes - self._written
+        if self._waiting_rows >= _GROUP_ROWS or waiting >= _GROUP_BYTES:
             self._write_group()
         return self._nbytes
 
@@ -71,7 +76,7 @@ class ParquetWriter:
             self._open = pq.ParquetWriter(self._path, self._schema, compression=self._compression)
         group = pa.concat_tables(self._waiting)
         self._open.write_table(group, row_group_size=max(group.num_rows, 1))
-        self._waiting = []
+        self._waiting, self._waiting_rows, self._written = [], 0, self._nbytes
 
     def close(self) -> str:
         if self._waiting:
@@ -84,7 +89,7 @@ class ParquetWriter:
         if self._open is not None:
             self._open.close()
             self._open = None
-        self._waiting = []
+        self._waiting, self._waiting_rows = [], 0
         self._files.discard()
 
 

@@ -75,6 +75,8 @@ class Codes:
         if isinstance(column, Grouped):
             found: np.ndarray = self.find(name, column.unique)[column.inverse]
             return found
+        if isinstance(column, Values) and column.kinds >= {int, float}:
+            return self._find_each(name, column)
         plain = _plain(name, column)
         if plain.kind is None or self.kind is None:
             return np.full(len(column), -1, dtype=np.int64)
@@ -90,6 +92,14 @@ class Codes:
             return _bisect(self.values, plain.data, plain.valid)
         codes = map(self.values.get, plain.data, repeat(-1))
         return np.fromiter(codes, np.int64, len(column))
+
+    def _find_each(self, name: str, column: Values) -> np.ndarray:
+        """Whole numbers apart from floats: together they would be floats, and large ones others."""
+        floats = np.array([isinstance(x, float) for x in column.items])
+        codes = np.full(len(column), -1, dtype=np.int64)
+        for picked in (np.flatnonzero(floats), np.flatnonzero(~floats)):
+            codes[picked] = self.find(name, column.take(picked))
+        return codes
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +151,7 @@ class _Plain:
 
 
 def _plain(name: str, column: Column) -> _Plain:
-    column = column.expand() if isinstance(column, Grouped) else column
+    column = (column.expand() if isinstance(column, Grouped) else column).settled()
     if isinstance(column, Strings):
         return _text(column)
     if isinstance(column, Values):
@@ -178,7 +188,7 @@ def _text(column: Strings) -> _Plain:
 
 def _python(name: str, column: Values) -> _Plain:
     items = column.rows()
-    kinds = {_PYTHON.get(kind, "value") for kind in column.kinds if kind is not type(None)}
+    kinds = {_kind(item) for item in items if item is not None}
     if not kinds:
         return _Plain(None, items, np.zeros(len(items), dtype=bool))
     if len(kinds) > 1:
@@ -186,10 +196,17 @@ def _python(name: str, column: Values) -> _Plain:
     (kind,) = kinds
     valid = np.array([x is not None for x in items], dtype=bool)
     if kind in ("number", "bool"):
-        return _numbers(np.array([0 if x is None else x for x in items]), valid)
+        numbers = np.array([0 if x is None else x for x in items])
+        if numbers.dtype == object:
+            raise ColumnError(f"join: the key {name!r} holds numbers beyond 64 bits")
+        return _numbers(numbers, valid)
     if kind == "value":
         return _values(name, column, valid)
     return _Plain(kind, items, valid)
+
+
+def _kind(item: Any) -> str:
+    return next((kind for python, kind in _PYTHON.items() if isinstance(item, python)), "value")
 
 
 def _values(name: str, column: Values, valid: np.ndarray) -> _Plain:

@@ -33,6 +33,9 @@ class Held:
         held.__dict__["inside"] = inside  # no field: it would be hashed, and compared
         return held
 
+    def __repr__(self) -> str:
+        return self.shown
+
     @property
     def table(self) -> Any:
         """A `KeyTable`, a `TimeTable`, or a dict of columns."""
