@@ -73,6 +73,8 @@ class Lane:
         self._workers_since = self._changed = self._warm_since
         self._before: float | None = None
         """Rows a second without workers, until it is clear that they help."""
+        self._no_help: str | None = None
+        """Why workers are of no use for the stage in one piece."""
         self._cold = 0.0
         """Seconds that the first block took."""
         self._seeded = False
@@ -211,7 +213,11 @@ class Lane:
         limits = now.starved - since.starved > MOSTLY * (now.elapsed - since.elapsed)
         if limits and pace is not None and pace < _WORTH_WORKERS * before:
             seen = f"{pace:,.0f} rows/s on {self.backend}, {before:,.0f} without"
-            self.move("inline", f"workers did not help: {seen}")
+            self._look_for_cut()
+            if self.cutting.proposal is None:
+                self.move("inline", f"workers did not help: {seen}")
+            else:  # in two they may
+                self.cutting.least, self._no_help = before, f"workers did not help: {seen}"
 
     def move(self, backend: Backend, reason: str) -> None:
         """From now on the stage runs elsewhere: what was predicted is not about that place."""
@@ -223,29 +229,33 @@ class Lane:
     def _consider_cut(self) -> None:
         """Cuts the stage in two where that should pay, once it has run in one piece for a while;
         and puts it together again where it did not."""
-        cutting, now = self.cutting, self.counters
-        may = self.may_cut and self.forced is None and self.backend != "inline"
-        if not may or self._seeded or self._before is not None:
+        if self._before is not None or self.backend == "inline":
             return
-        if cutting.due(self.stats.followed):
-            share = None if self.probe is None else self.probe.share
-            rows = self.stats.rows_in
-            left = float("inf") if self.rows_left is None else self.rows_left + self.later_rows
-            cutting.consider(
-                self.stage,
-                self.stats,
-                self.load(),
-                lock_share=share,
-                stretch=self._stretch,
-                workers=self.workers,
-                cores=Machine.here().cpus,
-                consumer=self.consumer_seconds / max(rows, 1),
-                block_rows=self.blocks.next_rows(),
-                left=left,
-                since=max(self._workers_since, self._changed, key=lambda at: at.elapsed),
-            )
-        if cutting.looked(now):
-            self.forecasts.forget(not_before=self.stats.blocks + _NEW_BLOCKS)
+        self._look_for_cut()
+        if not self.cutting.looked(self.counters):
+            return
+        self.forecasts.forget(not_before=self.stats.blocks + _NEW_BLOCKS)
+        if self.cutting.chosen is None and self._no_help is not None:
+            self.move("inline", self._no_help)
+
+    def _look_for_cut(self) -> None:
+        may = self.may_cut and self.forced is None and not self._seeded
+        if not may or not self.cutting.due(self.stats.followed):
+            return
+        left = float("inf") if self.rows_left is None else self.rows_left + self.later_rows
+        self.cutting.consider(
+            self.stage,
+            self.stats,
+            self.load(),
+            lock_share=None if self.probe is None else self.probe.share,
+            stretch=self._stretch,
+            workers=self.workers,
+            cores=Machine.here().cpus,
+            consumer=self.consumer_seconds / max(self.stats.rows_in, 1),
+            block_rows=self.blocks.next_rows(),
+            left=left,
+            since=max(self._workers_since, self._changed, key=lambda at: at.elapsed),
+        )
 
     @property
     def _stretch(self) -> float:
