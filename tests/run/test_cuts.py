@@ -18,6 +18,7 @@ from silva.run import cutting as cutting_module
 from silva.run import lane as lane_module
 from silva.run.cutting import Cutting
 from silva.run.forecast import Counters
+from silva.run.lane import Lane
 from silva.run.lane_stats import LaneStats
 from silva.testing import assert_same_stream, cut_blocks, cut_stages, stream
 
@@ -253,6 +254,58 @@ def test_a_cut_that_does_not_pay_is_undone_and_not_tried_again() -> None:
     (decision,) = decisions((), (), (), cuts=[("stage 1", cutting)])
     assert not decision.applied
     assert "50 rows/s" in decision.line
+
+
+def test_a_cut_must_be_faster_than_the_consumer_was_alone() -> None:
+    cutting = Known().considered()
+    cutting.least = 400.0
+    assert cutting.looked(_later(200, 2.0, 1.9))
+    assert cutting.looked(_later(600, 4.0, 3.8)), "twice as fast as in one piece, on workers"
+    assert "200 rows/s cut in two, 400 in one piece" in cutting.refused
+
+
+def _lane_that_workers_do_not_help(monkeypatch, proposal: Proposal | None) -> Lane:
+    """A stage on processes that does 100 rows a second, and did 200 without."""
+    monkeypatch.setattr(cutting_module, "propose", lambda *args, **more: proposal)
+    known = Known()
+    made = Lane(known.stage, "stage 1", None, 2, 1 << 30)
+    made.may_cut = made.decided = True
+    made.backend, made._before = "processes", 200.0
+    made.probe.seconds = 1.0
+    for name in ("steps", "late"):
+        setattr(made.stats, name, getattr(known.stats, name))
+    made.stats.followed = made.stats.blocks = 20
+    _advance(made, rows=200, seconds=2.0)
+    return made
+
+
+def _advance(made: Lane, rows: int, seconds: float) -> None:
+    """So many rows in so many seconds, in which the consumer did nothing but wait."""
+    made.stats.rows_in += rows
+    made.stats.elapsed += seconds
+    made.stats.starved += seconds
+    made.stats.busy += seconds
+    made.decide()
+
+
+PART = Load(1e-3, 1e-3, 0.5, 8)
+TWO = Proposal(1, ("processes", "threads"), PART, PART, 300.0, "the cores", 200.0)
+
+
+def test_where_workers_do_not_help_a_cut_is_tried_before_they_are_given_up(monkeypatch) -> None:
+    made = _lane_that_workers_do_not_help(monkeypatch, TWO)
+    assert made.backends == ("processes", "threads")
+    _advance(made, rows=500, seconds=2.0)
+    assert made.backends == ("processes", "threads"), "250 rows a second are more than 200"
+    worse = _lane_that_workers_do_not_help(monkeypatch, TWO)
+    _advance(worse, rows=300, seconds=2.0)
+    assert worse.backends == ("inline",), "150 are not"
+    assert "workers did not help" in worse.reason
+
+
+def test_where_no_cut_is_proposed_workers_are_given_up(monkeypatch) -> None:
+    made = _lane_that_workers_do_not_help(monkeypatch, None)
+    assert made.backends == ("inline",)
 
 
 def test_a_stage_that_nobody_waits_for_is_left_in_one_piece() -> None:

@@ -46,6 +46,8 @@ class Cutting:
         self.refused: str | None = None
         """Why what was tried was given up."""
         self.since = Counters(0, 0.0, 0.0, 0.0, 0.0, 0)
+        self.least = 0.0
+        """Rows a second that it must do, since the consumer did so many alone."""
         self._considered = False
         self._whole: float | None = None
         """Rows a second in one piece."""
@@ -115,7 +117,7 @@ class Cutting:
         if pace is None or now.starved - since.starved < MOSTLY * (now.elapsed - since.elapsed):
             return False  # something else limits: a cut would not show
         if self.chosen is None:
-            self.chosen, self._whole = self._next, pace
+            self.chosen, self._whole = self._next, max(pace, self.least)
             return True
         if self._whole is None:  # judged before
             return False

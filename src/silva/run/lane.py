@@ -75,6 +75,8 @@ class Lane:
         """On workers, until it is clear that they help."""
         self._tried = False
         """Where the stage is fastest was measured."""
+        self._no_help: str | None = None
+        """Why workers are of no use for the stage in one piece."""
         self._seeded = False
         self._watching: GilProbe | None = None
         """The probe, if it watched the block that is done next."""
@@ -105,7 +107,7 @@ class Lane:
         if self.forced is not None or not self.workers:
             return
         self.backend, self.reason, self.decided = "inline", "measuring", False
-        self._trial, self._tried = None, False
+        self._trial, self._tried, self._no_help = None, False, None
         self._warm_since = self.counters
         if self.probe is not None:
             self.probe = GilProbe()
@@ -220,8 +222,15 @@ class Lane:
         best = trial.judge(self.backend, self.counters)
         if not trial.open:
             self._trial, self._tried = None, True
-        if best is not None and best != self.backend:
-            self.move(best, f"as measured: {trial.told()}")
+        if best is None or best == self.backend:
+            return
+        told = f"as measured: {trial.told()}"
+        if best == "inline":
+            self._look_for_cut()
+            if self.cutting.proposal is not None:  # in two, workers may help
+                self.cutting.least, self._no_help = trial.alone, told
+                return
+        self.move(best, told)
 
     def move(self, backend: Backend, reason: str) -> None:
         """From now on the stage runs elsewhere: what was predicted is not about that place."""
@@ -234,29 +243,33 @@ class Lane:
     def _consider_cut(self) -> None:
         """Cuts the stage in two where that should pay, once it has run in one piece for a while;
         and puts it together again where it did not."""
-        cutting, now = self.cutting, self.counters
-        may = self.may_cut and self.forced is None and self.backend != "inline"
-        if not may or self._seeded or self._trial is not None:
+        if self._trial is not None or self.backend == "inline":
             return
-        if cutting.due(self.stats.followed):
-            share = None if self.probe is None else self.probe.share
-            rows = self.stats.rows_in
-            left = float("inf") if self.rows_left is None else self.rows_left + self.later_rows
-            cutting.consider(
-                self.stage,
-                self.stats,
-                self.load(),
-                lock_share=share,
-                stretch=self._stretch,
-                workers=self.workers,
-                cores=Machine.here().cpus,
-                consumer=self.consumer_seconds / max(rows, 1),
-                block_rows=self.blocks.next_rows(),
-                left=left,
-                since=self._workers_since,
-            )
-        if cutting.looked(now):
-            self.forecasts.forget(not_before=self.stats.blocks + _NEW_BLOCKS)
+        self._look_for_cut()
+        if not self.cutting.looked(self.counters):
+            return
+        self.forecasts.forget(not_before=self.stats.blocks + _NEW_BLOCKS)
+        if self.cutting.chosen is None and self._no_help is not None:
+            self.move("inline", self._no_help)
+
+    def _look_for_cut(self) -> None:
+        may = self.may_cut and self.forced is None and not self._seeded
+        if not may or not self.cutting.due(self.stats.followed):
+            return
+        left = float("inf") if self.rows_left is None else self.rows_left + self.later_rows
+        self.cutting.consider(
+            self.stage,
+            self.stats,
+            self.load(),
+            lock_share=None if self.probe is None else self.probe.share,
+            stretch=self._stretch,
+            workers=self.workers,
+            cores=Machine.here().cpus,
+            consumer=self.consumer_seconds / max(self.stats.rows_in, 1),
+            block_rows=self.blocks.next_rows(),
+            left=left,
+            since=self._workers_since,
+        )
 
     @property
     def _stretch(self) -> float:
