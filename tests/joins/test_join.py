@@ -305,3 +305,18 @@ def test_the_other_side_is_what_it_says_whatever_the_seed_and_the_epoch():
         loader = rows.loader(workers=0, seed=seed)
         for _ in range(2):
             assert [row["item"] for row in loader] == expected
+
+
+def test_the_other_side_is_read_in_one_pass(tmp_path, monkeypatch):
+    pq.write_table(pa.table(ITEMS), tmp_path / "items.parquet")
+    items = sv.read_parquet(tmp_path / "items.parquet")
+    asked: list[tuple[str, ...]] = []
+    before = type(items.plan.source).open
+
+    def noted(self, unit, start, columns):
+        asked.append(columns)
+        return before(self, unit, start, columns)
+
+    monkeypatch.setattr(type(items.plan.source), "open", noted)
+    assert len(orders().join(items, on="item").head(9)) == 4
+    assert [sorted(names) for names in asked] == [["item", "name", "price"]]

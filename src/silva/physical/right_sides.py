@@ -29,7 +29,22 @@ class RightSides:
 
     def bound(self, term: expr.Term) -> expr.Term:
         """The term with the tables themselves in place of what they are made of."""
+        self._read_at_once(term)
         return expr.rebuild(term, self._bind)
+
+    def _read_at_once(self, term: expr.Term) -> None:
+        """Reads what the term finds rows by and what it takes of them in one pass."""
+        plans: dict[str, Node] = {}
+        wanted: dict[str, list[str]] = {}
+        for part in expr.walk(term):
+            side = right_side(part)
+            if side is not None:
+                assert isinstance(part, expr.Call)
+                key = fingerprint(side.plan)
+                plans[key] = side.plan
+                wanted.setdefault(key, []).extend(_columns_of(side, part))
+        for key, plan in plans.items():
+            self.columns(plan, tuple(wanted[key]))
 
     def _bind(self, part: expr.Term) -> expr.Term:
         side = right_side(part)
@@ -70,3 +85,12 @@ class RightSides:
         if missing:
             have.update(self._read(plan, missing))
         return {name: have[name] for name in names}
+
+
+def _columns_of(side: RightSide, call: expr.Call) -> tuple[str, ...]:
+    match side:
+        case ByKey():
+            return side.keys
+        case ByTime():
+            return side.columns
+    return taken(call)
