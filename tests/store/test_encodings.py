@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from silva.columns import Grouped, Lists, from_arrow, to_arrow
 from silva.errors import ColumnError
-from silva.store.layout import Part, all_files
-from silva.store.rows import PartReader, write_part, write_values
+from silva.store.layout import Part, all_files, under
+from silva.store.rows import PartReader, write_part
 
 SMALL = st.integers(0, 2)
 VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
@@ -146,18 +146,16 @@ def test_repeated_slices_are_grouped_and_rows_that_do_not_repeat_are_not(tmp_pat
     assert isinstance(read(tmp_path, part, [0, 4])["h"], Lists)
 
 
-def test_a_derived_column_is_stored_under_the_index_of_what_it_reads(tmp_path):
+def test_a_part_under_the_index_of_another_has_one_value_for_each_distinct_row(tmp_path):
     table = pa.table({"h": lists([[1, 2], [1, 2], [3]]), "x": [1, 2, 3]})
     part = write_part(tmp_path, table, {"h": "grouped"})
-    grown = write_values(tmp_path, part, 0, "total", pa.array([3, 3]))
-    grown = write_values(tmp_path, grown, 0, "twice", lists([[2, 4], [6]]))
-    found = read(tmp_path, grown)
-    assert found["total"].inverse is found["h"].inverse
+    values = write_part(tmp_path, pa.table({"total": [3, 3], "twice": lists([[2, 4], [6]])}))
+    more = under(part, 0, values)
+    base, found = read(tmp_path, part), read(tmp_path, more)
+    assert found["total"].rows() == [3, 3, 3]
+    assert found["total"].inverse.tolist() == base["h"].inverse.tolist()
     assert found["twice"].rows()[1].tolist() == [2, 4]
-    assert found["x"].rows() == [1, 2, 3]
-    assert {f.name for f in all_files(part)} < {f.name for f in all_files(grown)}
-    with pytest.raises(ColumnError, match="3 values for the 2 distinct rows"):
-        write_values(tmp_path, part, 0, "wrong", pa.array([1, 2, 3]))
+    assert more.files[0] in part.files
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,6 +12,7 @@ from silva.errors import TableError
 from silva.insight.words import plural
 from silva.profile.machine import parse_bytes
 from silva.store import commits
+from silva.store.dedup import Kind
 from silva.store.folder import Folder
 from silva.store.ingest import ingest
 from silva.store.keys import Keys
@@ -26,6 +27,7 @@ def create_table(
     key: str | Sequence[str],
     group: str | None,
     time: str | None,
+    kinds: Mapping[str, Kind],
     memory: int | str,
 ) -> None:
     """The first version of a new table."""
@@ -35,7 +37,7 @@ def create_table(
     keys = (key,) if isinstance(key, str) else tuple(key)
     with contextlib.ExitStack() as stack:
         stack.callback(rows.close)
-        schema = new_schema(rows.schema, keys, group, time)
+        schema = new_schema(rows.schema, keys, group, time, kinds)
         folder.path.mkdir(parents=True, exist_ok=True)
         writer = stack.enter_context(Writer(folder))
         fragments, _ = _written(folder, writer, rows.batches, schema, memory)

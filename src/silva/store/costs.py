@@ -15,6 +15,7 @@ from silva.physical.call import Worker
 from silva.profile.speeds import Speeds, disk_speeds
 from silva.store.choose import Costs
 from silva.store.compute import compute
+from silva.store.dedup import choose_kinds
 from silva.store.definitions import Recipe
 from silva.store.rows import write_part
 from silva.store.sizes import column_bytes
@@ -78,5 +79,5 @@ def _stored_bytes(name: str, fingerprint: str, column: Column) -> int:
 
     table = pa.table(encoded(name, fingerprint, column))
     with tempfile.TemporaryDirectory() as folder:
-        part = write_part(Path(folder), table)
+        part = write_part(Path(folder), table, choose_kinds(table))
         return sum(column_bytes(Path(folder), part).values())

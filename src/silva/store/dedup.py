@@ -7,6 +7,7 @@ others: the kind for histories that slide.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +16,9 @@ from silva.columns import Column, Grouped, Lists, from_arrow
 from silva.columns.array import Array
 from silva.columns.codes import codes, list_runs
 from silva.columns.runs import appearance
+from silva.errors import ColumnError
 from silva.store.sequence import shared
+from silva.store.slices import is_list
 
 Kind = Literal["plain", "grouped", "slices"]
 
@@ -28,6 +31,17 @@ _INDEX, _BOUNDS = 4, 12
 _NUMBER = 8
 """Values up to this many bytes are left to the file's own compression, which sees repeats of them
 as well as an index would."""
+
+
+def check_kinds(schema: Any, kinds: Mapping[str, Kind]) -> None:
+    """Raises for kinds that columns of an Arrow schema cannot have."""
+    for name, kind in kinds.items():
+        if name not in schema.names:
+            raise ColumnError(f"there is no column {name!r} that could be stored as {kind}")
+        if kind not in ("plain", "grouped", "slices"):
+            raise ColumnError(f"kinds are plain, grouped and slices, not {kind!r}")
+        if kind == "slices" and not is_list(schema.field(name).type):
+            raise ColumnError(f"column {name!r} is {schema.field(name).type}: slices are for lists")
 
 
 def choose_kinds(sample: Any) -> dict[str, Kind]:

@@ -50,6 +50,12 @@ class DerivedReader:
             found[fingerprint] = self._compute(recipe, found, len(rows))
         return found
 
+    def of_part(self, part: Part, recipe: Recipe) -> Column:
+        """A column computed of all rows of a part, which holds what it reads."""
+        names = {fingerprint: fingerprint.removeprefix(BASE) for fingerprint in recipe.inputs}
+        read = self._readers.read(part, np.arange(part.rows), tuple(names.values()))
+        return self._compute(recipe, {fp: read[n] for fp, n in names.items()}, part.rows)
+
     def _gather(
         self,
         fragment: Fragment,

@@ -35,7 +35,7 @@ def ingest(
     """Fragments of all rows, each with its rows."""
     for table in _sortable(writer.path, batches, schema, memory, 0):
         for piece in _cut(_sorted(table, schema), schema):
-            yield piece, writer.fragment(piece)
+            yield piece, writer.fragment(piece, schema.kinds)
 
 
 def _sortable(

@@ -6,10 +6,8 @@ All of it is plain data, written as JSON. Files are named by random numbers and 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import assert_never
 
 import msgspec
-from msgspec.structs import replace
 
 
 class File(msgspec.Struct, frozen=True):
@@ -77,20 +75,8 @@ def all_files(part: Part) -> Iterator[File]:
         yield from all_files(group.values)
 
 
-def beside(part: Part, more: Part) -> Part:
-    """The columns of two parts that hold the same rows, as one part; `more` wins a name."""
-    files, groups = len(part.files), len(part.groups)
-    moved = {name: _moved(stored, files, groups) for name, stored in more.columns.items()}
-    theirs = tuple(replace(group, file=group.file + files) for group in more.groups)
-    return Part(part.rows, part.files + more.files, {**part.columns, **moved}, part.groups + theirs)
-
-
-def _moved(stored: Stored, files: int, groups: int) -> Stored:
-    match stored:
-        case Plain():
-            return replace(stored, file=stored.file + files)
-        case Slices():
-            return replace(stored, file=stored.file + files, items=stored.items + files)
-        case Grouped():
-            return replace(stored, group=stored.group + groups)
-    assert_never(stored)
+def under(part: Part, group: int, values: Part) -> Part:
+    """A part of columns of one value for each distinct row of a group, under that group's index."""
+    index = part.groups[group]
+    columns: dict[str, Stored] = dict.fromkeys(values.columns, Grouped(0))
+    return Part(part.rows, (part.files[index.file],), columns, (Group(0, index.index, values),))

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from silva.store.dedup import Kind
 from silva.store.layout import File, Part
 
 FULL_LIST = 512
@@ -65,6 +66,9 @@ class Schema(msgspec.Struct, frozen=True):
     key: tuple[str, ...] = ()
     group: str | None = None
     time: str | None = None
+    kinds: dict[str, Kind] = {}
+    """How columns are stored whose kind somebody chose; that of the others is chosen by what a
+    fragment holds."""
 
 
 class Wish(msgspec.Struct, frozen=True, omit_defaults=True):

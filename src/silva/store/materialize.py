@@ -20,9 +20,9 @@ from silva.insight.words import plural
 from silva.plan.node import Step
 from silva.profile.machine import Machine
 from silva.store import commits
-from silva.store.definitions import Recipe, read_definition, recipes
+from silva.store.definitions import BASE, Recipe, read_definition, recipes
 from silva.store.folder import Folder
-from silva.store.layout import Part
+from silva.store.layout import Grouped, Part
 from silva.store.manifest import Bound, Fragment, Version
 from silva.store.source import TableSource
 from silva.store.statistics import statistics
@@ -79,7 +79,8 @@ def _stored_parts(
     for number, fragment in enumerate(source.fragments):
         if is_stored(fragment, fingerprint):
             continue
-        made = _part(writer, source, number, name, fingerprint, on_error)
+        made = _once_each(writer, source, number, name, fingerprint)
+        made = made or _part(writer, source, number, name, fingerprint, on_error)
         if made is None:
             continue
         new[fragment.id] = made
@@ -89,6 +90,40 @@ def _stored_parts(
             new, rows = {}, 0
     if new:
         yield new
+
+
+def _once_each(
+    writer: Writer, source: TableSource, number: int, name: str, fingerprint: str
+) -> tuple[Part, dict[str, tuple[Bound, Bound]]] | None:
+    """The column computed once for each distinct row of what it reads, and stored under the same
+    index. None where that is not all in one group; or where it fails on some value, which may be
+    one that only deleted rows have."""
+    import pyarrow as pa
+
+    fragment = source.fragments[number]
+    recipe = next(r for r in source.recipes if r.fingerprint == fingerprint)
+    group = _group_of(fragment.parts[0], recipe)
+    if group is None or recipe.step is None:
+        return None
+    try:
+        column = source.distinct(number, group, recipe)
+    except Exception:  # noqa: BLE001  the user's own: rows are asked one by one which of them it is
+        return None
+    table = pa.table(encoded(name, fingerprint, column))
+    bounds = statistics(table)
+    known = {fingerprint: bounds[fingerprint]} if fingerprint in bounds else {}
+    return writer.values(fragment.parts[0], group, table), known
+
+
+def _group_of(part: Part, recipe: Recipe) -> int | None:
+    """The group that holds all that a column is computed of."""
+    if not all(fingerprint.startswith(BASE) for fingerprint in recipe.inputs):
+        return None
+    found = {
+        stored.group if isinstance(stored := part.columns[name.removeprefix(BASE)], Grouped) else -1
+        for name in recipe.inputs
+    }
+    return found.pop() if len(found) == 1 and -1 not in found else None
 
 
 def _part(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from silva.errors import PlanError, TableError
 from silva.io.batches import leaf_types
 from silva.pipeline import Pipeline
 from silva.plan.verify import is_batched
+from silva.store.dedup import Kind, check_kinds
 from silva.store.manifest import Schema
 
 _BATCH = 4096
@@ -152,7 +153,13 @@ def arrow_schema(schema: Schema) -> Any:
     return pa.ipc.read_schema(pa.py_buffer(schema.arrow))
 
 
-def new_schema(arrow: Any, key: tuple[str, ...], group: str | None, time: str | None) -> Schema:
+def new_schema(
+    arrow: Any,
+    key: tuple[str, ...],
+    group: str | None,
+    time: str | None,
+    kinds: Mapping[str, Kind],
+) -> Schema:
     """The schema of a new table, if its columns can be what they are meant to be."""
     import pyarrow as pa
 
@@ -168,7 +175,8 @@ def new_schema(arrow: Any, key: tuple[str, ...], group: str | None, time: str | 
         kind = arrow.field(name).type
         if pa.types.is_nested(kind):
             raise TableError(f"{role}={name!r} is a column of {kind}; lists have no order")
-    return Schema(arrow.serialize().to_pybytes(), key, group, time)
+    check_kinds(arrow, kinds)
+    return Schema(arrow.serialize().to_pybytes(), key, group, time, dict(kinds))
 
 
 def check_same(given: Any, own: Any, path: str) -> None:

@@ -14,8 +14,7 @@ import numpy as np
 
 from silva.columns import Column
 from silva.errors import TableError
-from silva.store.layout import Part
-from silva.store.manifest import files_of
+from silva.store.layout import Part, all_files
 from silva.store.rows import PartReader
 
 _HELD = 256
@@ -37,7 +36,7 @@ class Readers:
 
     def read(self, part: Part, rows: np.ndarray, columns: Sequence[str]) -> dict[str, Column]:
         """The rows of a part at these positions, in this order."""
-        name = part.files[-1].name
+        name = " ".join(file.name for file in all_files(part))
         reader = self._lend(name) or PartReader(self._folder, part)
         try:
             found = _read(reader, rows, columns)
@@ -48,7 +47,7 @@ class Readers:
         return found
 
     def _check_files(self, part: Part, error: Exception) -> None:
-        for file in files_of(part):
+        for file in all_files(part):
             if not (self._folder / file.name).exists():
                 raise TableError(
                     f"{str(self._folder / file.name)!r} is gone: its version was collected by "

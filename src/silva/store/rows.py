@@ -22,11 +22,10 @@ from msgspec.structs import replace
 from silva.columns import Array, Column, Grouped, from_arrow
 from silva.columns.codes import codes
 from silva.columns.runs import appearance
-from silva.errors import ColumnError
 from silva.store import layout
-from silva.store.dedup import Kind
+from silva.store.dedup import Kind, check_kinds
 from silva.store.files import FileReader, write_file
-from silva.store.layout import File, Group, Part, Plain, Slices, Stored, beside
+from silva.store.layout import File, Group, Part, Plain, Slices, Stored
 from silva.store.slices import cut_slices, gather_slices, is_list
 
 _ITEM = "item"
@@ -39,7 +38,7 @@ def write_part(folder: Path, table: Any, kinds: Mapping[str, Kind] | None = None
     """Writes the rows of an Arrow table into new files of `folder`, all of which are on the disk
     when this returns. Columns without a kind are plain."""
     kinds = kinds or {}
-    _check(table, kinds)
+    check_kinds(table.schema, kinds)
     writer = _Writer(folder, table.num_rows)
     for name in table.column_names:
         if kinds.get(name) != "grouped":
@@ -47,34 +46,6 @@ def write_part(folder: Path, table: Any, kinds: Mapping[str, Kind] | None = None
     for first, index, names in _groups(table, kinds):
         writer.add_group(table.select(names).take(first), index)
     return writer.written(table.column_names)
-
-
-def write_values(folder: Path, part: Part, group: int, name: str, values: Any) -> Part:
-    """The part with one more column, under the index of one of its groups: `values` is an Arrow
-    array with one value for each distinct row."""
-    import pyarrow as pa
-
-    found = part.groups[group]
-    if len(values) != found.values.rows:
-        raise ColumnError(
-            f"column {name!r}: {len(values)} values for the {found.values.rows} distinct rows"
-        )
-    more = write_part(folder, pa.table({name: values}))
-    grown = replace(found, values=beside(found.values, more))
-    groups = (*part.groups[:group], grown, *part.groups[group + 1 :])
-    return replace(part, columns={**part.columns, name: layout.Grouped(group)}, groups=groups)
-
-
-def _check(table: Any, kinds: Mapping[str, Kind]) -> None:
-    for name, kind in kinds.items():
-        if name not in table.column_names:
-            raise ColumnError(f"there is no column {name!r} that could be stored as {kind}")
-        if kind not in ("plain", "grouped", "slices"):
-            raise ColumnError(f"kinds are plain, grouped and slices, not {kind!r}")
-        if kind == "slices" and not is_list(table.schema.field(name).type):
-            raise ColumnError(
-                f"column {name!r} is {table.schema.field(name).type}: slices are for lists"
-            )
 
 
 def _groups(

@@ -225,6 +225,11 @@ class TableSource(Travels):
                 found[name].append(read[fingerprint])
         return {name: concat(columns) for name, columns in found.items()}
 
+    def distinct(self, number: int, group: int, recipe: Recipe) -> Column:
+        """A derived column, computed of the distinct rows of a group of a fragment."""
+        values = self.fragments[number].parts[0].groups[group].values
+        return self._derived.of_part(values, recipe)
+
     def draws_from(self) -> frozenset[str]:
         """The global generators that its functions were found to use."""
         return self._derived.drawn

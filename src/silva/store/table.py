@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -15,6 +15,7 @@ from silva.plan.traits import step_reads
 from silva.profile.machine import parse_bytes
 from silva.store import commits
 from silva.store.append import append_rows, create_table
+from silva.store.dedup import Kind
 from silva.store.definitions import current
 from silva.store.deletions import delete_rows
 from silva.store.explain import TableExplanation, advise, explain_table
@@ -64,15 +65,19 @@ class Table:
         key: str | Sequence[str] = (),
         group: str | None = None,
         time: str | None = None,
+        store: Mapping[str, Kind] | None = None,
         memory: int | str = MEMORY,
     ) -> Table:
         """A new table with the rows of a pipeline, or of anything that speaks Arrow.
 
         Rows of one `group` are kept together, in the order of `time`. `key` names columns of which
-        no two rows have the same values. At most about `memory` bytes of rows are sorted at a time.
+        no two rows have the same values. How columns are stored is chosen by how much their rows
+        repeat; `store` chooses for some: `"plain"`, `"grouped"` (each distinct value once) or
+        `"slices"` (lists that share items). At most about `memory` bytes of rows are sorted at a
+        time.
         """
         folder = Folder(path)
-        create_table(folder, data, key, group, time, memory)
+        create_table(folder, data, key, group, time, store or {}, memory)
         return Table(folder, commits.MAIN)
 
     @staticmethod

@@ -7,19 +7,23 @@ import io
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from silva.errors import SilvaError
+from silva.store.dedup import Kind, choose_kinds
 from silva.store.folder import Folder, sync
-from silva.store.layout import File, Part
+from silva.store.layout import File, Part, under
 from silva.store.locks import take
 from silva.store.manifest import Deleted, Fragment, relocated
 from silva.store.rows import write_part
 from silva.store.statistics import statistics
+
+_SAMPLE = 20_000
+"""Rows by which it is told how a column is best stored."""
 
 
 class Writer:
@@ -63,13 +67,21 @@ class Writer:
             self.path.rmdir()
         os.close(self._handle)
 
-    def part(self, table: Any) -> Part:
-        """The rows of an Arrow table in files."""
-        found: Part = relocated(write_part(self.path, table), self.name)
+    def part(self, table: Any, kinds: Mapping[str, Kind] | None = None) -> Part:
+        """The rows of an Arrow table in files; the first of them tell how much columns repeat, of
+        which nobody has said how they are stored."""
+        free = table.select([name for name in table.column_names if name not in (kinds or {})])
+        chosen = {**choose_kinds(free.slice(0, _SAMPLE)), **(kinds or {})}
+        found: Part = relocated(write_part(self.path, table, chosen), self.name)
         return found
 
-    def fragment(self, table: Any) -> Fragment:
-        return Fragment(uuid.uuid4().hex, table.num_rows, (self.part(table),), statistics(table))
+    def values(self, part: Part, group: int, table: Any) -> Part:
+        """Columns of one value for each distinct row of a group of a part."""
+        return under(part, group, relocated(write_part(self.path, table), self.name))
+
+    def fragment(self, table: Any, kinds: Mapping[str, Kind]) -> Fragment:
+        part = self.part(table, kinds)
+        return Fragment(uuid.uuid4().hex, table.num_rows, (part,), statistics(table))
 
     def deleted(self, positions: np.ndarray) -> Deleted:
         """Positions of deleted rows, ascending, in a file."""
