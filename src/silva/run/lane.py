@@ -70,7 +70,7 @@ class Lane:
         self._objects = 0.0
         """Seconds a row takes to be written down and read again, where it holds Python objects."""
         self._warm_since = Counters(0, 0.0, 0.0, 0.0, 0.0, 0)
-        self._workers_since = self._changed = self._warm_since
+        self._workers_since = self._warm_since
         self._before: float | None = None
         """Rows a second without workers, until it is clear that they help."""
         self._no_help: str | None = None
@@ -98,7 +98,6 @@ class Lane:
             self.forecasts.forget(not_before=self.stats.blocks + _NEW_BLOCKS)
             self.alone = None
             self.cutting.forget(self.stage, self.stats.steps)
-            self._changed = self.counters
             self.stats.steps, self.stats.late = [], Cost()
         self.stage = stage
 
@@ -254,7 +253,7 @@ class Lane:
             consumer=self.consumer_seconds / max(self.stats.rows_in, 1),
             block_rows=self.blocks.next_rows(),
             left=left,
-            since=max(self._workers_since, self._changed, key=lambda at: at.elapsed),
+            since=self.counters,  # not since the workers began: they were cold
         )
 
     @property
