@@ -256,6 +256,14 @@ def test_a_cut_that_does_not_pay_is_undone_and_not_tried_again() -> None:
     assert "50 rows/s" in decision.line
 
 
+def test_blocks_that_were_in_flight_do_not_count_against_a_cut() -> None:
+    cutting = Known().considered()
+    assert cutting.looked(_later(200, 2.0, 1.9))
+    assert not cutting.looked(_later(205, 4.0, 3.9)), "still in one piece"
+    assert not cutting.looked(_later(505, 6.0, 5.9))
+    assert cutting.gain == pytest.approx(1.5)
+
+
 def test_a_cut_must_be_faster_than_the_consumer_was_alone() -> None:
     cutting = Known().considered()
     cutting.least = 400.0
@@ -276,12 +284,16 @@ def _lane_that_workers_do_not_help(monkeypatch, proposal: Proposal | None) -> La
         setattr(made.stats, name, getattr(known.stats, name))
     made.stats.followed = made.stats.blocks = 20
     _advance(made, rows=200, seconds=2.0)
+    if proposal is not None:
+        assert made.backends == ("processes",), "once more, now that the workers are warm"
+        _advance(made, rows=200, seconds=2.0)
     return made
 
 
 def _advance(made: Lane, rows: int, seconds: float) -> None:
     """So many rows in so many seconds, in which the consumer did nothing but wait."""
     made.stats.rows_in += rows
+    made.stats.blocks += rows
     made.stats.elapsed += seconds
     made.stats.starved += seconds
     made.stats.busy += seconds
@@ -312,6 +324,15 @@ def test_a_stage_that_nobody_waits_for_is_left_in_one_piece() -> None:
     cutting = Known().considered()
     assert not cutting.looked(_later(200, 2.0, 0.1))
     assert cutting.chosen is None
+
+
+def test_first_rows_that_mislead_are_not_the_last_word() -> None:
+    cutting = Known().considered(workers=1, cores=1)
+    assert cutting.proposal is None
+    assert not cutting.due(19)
+    assert cutting.due(20)
+    proposed = Known().considered()
+    assert not proposed.due(1000), "it is tried first"
 
 
 def test_python_objects_do_not_cross() -> None:
@@ -355,7 +376,7 @@ def test_explain_shows_the_cut_and_what_came_of_it(monkeypatch) -> None:
     monkeypatch.setattr(cutting_module, "propose", lambda *args, **more: proposal)
     monkeypatch.setattr(cutting_module, "SECONDS", 0.0)
     monkeypatch.setattr(cutting_module, "MOSTLY", -1.0)
-    monkeypatch.setattr(lane_module, "TRIAL_SECONDS", 0.0)
+    monkeypatch.setattr(lane_module, "SECONDS", 0.0)
     monkeypatch.setattr(lane_module, "_WORTH_WORKERS", 0.0)
     monkeypatch.setattr(lane_module, "choose_place", lambda *a, **more: Place("threads", "told"))
     pipeline = _rows(1000).derive(y=slow).derive(z=lambda y: y + 1).select("z").batch(8)

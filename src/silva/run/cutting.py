@@ -25,6 +25,8 @@ OPERATORS_SHARE = 0.1
 """Of a built-in operator's time, what is spent holding Python's lock."""
 _KNOWN_BLOCKS = 5
 """By then the costs of steps are about the stage as it is."""
+_MORE = 4
+"""Times as many blocks until the next look, where nothing was proposed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +50,10 @@ class Cutting:
         self.since = Counters(0, 0.0, 0.0, 0.0, 0.0, 0)
         self.least = 0.0
         """Rows a second that it must do, since the consumer did so many alone."""
-        self._considered = False
+        self._settling = self._settled_at = 0
+        """Blocks that are left out after a cut: those in flight are still in one piece."""
+        self._look_at = _KNOWN_BLOCKS
+        """Blocks after which it is considered next: the first rows are often slow, and mislead."""
         self._whole: float | None = None
         """Rows a second in one piece."""
         self._locks: dict[str, float] = {}
@@ -57,7 +62,8 @@ class Cutting:
 
     def due(self, blocks: int) -> bool:
         """Whether enough is known of the stage, of which so many blocks are done."""
-        return not self._considered and blocks >= _KNOWN_BLOCKS
+        idle = self.proposal is None and self.refused is None
+        return idle and blocks >= self._look_at
 
     def consider(
         self,
@@ -75,9 +81,10 @@ class Cutting:
         since: Counters,
     ) -> None:
         """Looks for a cut. `lock_share` is what was seen of the whole stage, if anybody looked, and
-        `stretch` the seconds for each of its CPU seconds while nobody was in its way; it runs in
-        one piece on workers since `since`."""
-        self._considered, self.since = True, since
+        `stretch` the seconds for each of its CPU seconds while nobody was in its way; how fast it
+        is in one piece is measured from `since` on."""
+        self._look_at, self.since = _MORE * max(stats.followed, _KNOWN_BLOCKS), since
+        self._settling = 2 * workers + 1
         if not isinstance(stage, Stage) or lock_share is None:
             return
         self._see_locks(stage, stats.steps)
@@ -110,6 +117,8 @@ class Cutting:
 
     def looked(self, now: Counters) -> bool:
         """Cuts the stage, or judges the cut, when it is time; whether it is another now."""
+        if now.blocks < self._settled_at:
+            self.since = now
         if self.proposal is None or now.elapsed - self.since.elapsed < SECONDS:
             return False
         since, self.since = self.since, now
@@ -118,6 +127,7 @@ class Cutting:
             return False  # something else limits: a cut would not show
         if self.chosen is None:
             self.chosen, self._whole = self._next, max(pace, self.least)
+            self._settled_at = now.blocks + self._settling
             return True
         if self._whole is None:  # judged before
             return False
@@ -138,7 +148,7 @@ class Cutting:
         if isinstance(stage, Stage):
             self._see_locks(stage, steps)
         self.give_up()
-        self._considered, self.gain, self.refused = False, None, None
+        self._look_at, self.gain, self.refused = _KNOWN_BLOCKS, None, None
 
     def parts(self, stats: LaneStats) -> tuple[Load, Load] | None:
         """What a row costs in each part, as measured; None where there are none."""

@@ -70,7 +70,6 @@ class Lane:
         self._objects = 0.0
         """Seconds a row takes to be written down and read again, where it holds Python objects."""
         self._warm_since = Counters(0, 0.0, 0.0, 0.0, 0.0, 0)
-        self._workers_since = self._warm_since
         self._trial: Trial | None = None
         """On workers, until it is clear that they help."""
         self._tried = False
@@ -236,7 +235,6 @@ class Lane:
         """From now on the stage runs elsewhere: what was predicted is not about that place."""
         if backend != self.backend or self.cutting.chosen is not None:
             self.forecasts.forget()
-            self._workers_since = self.counters
         self.cutting.give_up()
         self.backend, self.reason = backend, reason
 
@@ -268,7 +266,7 @@ class Lane:
             consumer=self.consumer_seconds / max(self.stats.rows_in, 1),
             block_rows=self.blocks.next_rows(),
             left=left,
-            since=self._workers_since,
+            since=self.counters,  # not since the workers began: they were cold
         )
 
     @property
@@ -304,7 +302,7 @@ class Lane:
         self.consumer_seconds += monotonic() - given
         self._tick()
         if starting:
-            self._workers_since = self.cutting.since = self.counters
+            self.cutting.since = self.counters
             if self._trial is not None:
                 self._trial.since = self.counters
         self.forecasts.learn(self.counters, starting)
