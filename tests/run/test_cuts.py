@@ -20,6 +20,7 @@ from silva.run.cutting import Cutting
 from silva.run.forecast import Counters
 from silva.run.lane import Lane
 from silva.run.lane_stats import LaneStats
+from silva.run.trial import Trial
 from silva.testing import assert_same_stream, cut_blocks, cut_stages, stream
 
 
@@ -278,7 +279,8 @@ def _lane_that_workers_do_not_help(monkeypatch, proposal: Proposal | None) -> La
     known = Known()
     made = Lane(known.stage, "stage 1", None, 2, 1 << 30)
     made.may_cut = made.decided = True
-    made.backend, made._before = "processes", 200.0
+    made.backend = "processes"
+    made._trial = Trial(200.0, {"processes": 380.0}, made.counters)
     made.probe.seconds = 1.0
     for name in ("steps", "late"):
         setattr(made.stats, name, getattr(known.stats, name))
@@ -312,7 +314,7 @@ def test_where_workers_do_not_help_a_cut_is_tried_before_they_are_given_up(monke
     worse = _lane_that_workers_do_not_help(monkeypatch, TWO)
     _advance(worse, rows=300, seconds=2.0)
     assert worse.backends == ("inline",), "150 are not"
-    assert "workers did not help" in worse.reason
+    assert "200 rows/s without workers, 100 rows/s on processes" in worse.reason
 
 
 def test_where_no_cut_is_proposed_workers_are_given_up(monkeypatch) -> None:
@@ -376,8 +378,6 @@ def test_explain_shows_the_cut_and_what_came_of_it(monkeypatch) -> None:
     monkeypatch.setattr(cutting_module, "propose", lambda *args, **more: proposal)
     monkeypatch.setattr(cutting_module, "SECONDS", 0.0)
     monkeypatch.setattr(cutting_module, "MOSTLY", -1.0)
-    monkeypatch.setattr(lane_module, "SECONDS", 0.0)
-    monkeypatch.setattr(lane_module, "_WORTH_WORKERS", 0.0)
     monkeypatch.setattr(lane_module, "choose_place", lambda *a, **more: Place("threads", "told"))
     pipeline = _rows(1000).derive(y=slow).derive(z=lambda y: y + 1).select("z").batch(8)
     with pipeline.loader(workers=2) as loader:
