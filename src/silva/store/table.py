@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-from silva.errors import PlanError, TableError
+from silva.errors import TableError
 from silva.insight.words import plural
 from silva.pipeline import Pipeline
 from silva.plan.node import Step
 from silva.plan.traits import step_reads
-from silva.profile.machine import parse_bytes
 from silva.store import commits
 from silva.store.append import append_rows, create_table
 from silva.store.dedup import Kind
 from silva.store.definitions import current
 from silva.store.deletions import delete_rows
-from silva.store.explain import TableExplanation, advise, explain_table
+from silva.store.explain import TableExplanation, explain_table
 from silva.store.find import Which, find_version
 from silva.store.folder import Folder, Paths, Tag, check_name, publish
 from silva.store.garbage import Removed, collect_garbage, forget_columns
 from silva.store.ingest import MEMORY
 from silva.store.locks import held
-from silva.store.logical import add_columns, add_wishes, as_steps, table_pipeline
+from silva.store.logical import as_steps, table_pipeline
 from silva.store.manifest import Version, encode
-from silva.store.materialize import drop_parts, store_column
+from silva.store.table_columns import Columns
 from silva.store.writer import Writer
 
 
-class Table:
+class Table(Columns):
     """A branch of a table, as it is now; or one version of it, by `at`.
 
     >>> import silva as sv, pyarrow as pa, tempfile
@@ -157,83 +156,6 @@ class Table:
         """The columns that a condition reads, or at least one."""
         names = step_reads(as_steps(self.columns, {"silva.condition": step})["silva.condition"])
         return names or self.columns[:1]
-
-    # Derived columns.
-
-    def derive(self, **steps: Any) -> Table:
-        """Adds columns that are computed of others: definitions, no data.
-
-        A function itself is not kept: programs that read the column derive it again, which
-        changes nothing as long as the function is the same.
-
-        >>> import silva as sv, pyarrow as pa, tempfile
-        >>> t = sv.Table.create(tempfile.mkdtemp() + "/t", pa.table({"dwell": [40, 5]}))
-        >>> t.derive(clicked=lambda dwell: dwell > 30).read().head(1)
-        [{'dwell': 40, 'clicked': True}]
-        """
-        if not steps:
-            raise PlanError("derive needs at least one column: derive(y=lambda x: x + 1)")
-        self._writable()
-        as_steps(self.columns, steps)  # mistakes are told before anything is held
-        self._commit(add_columns(self._folder, steps, self._steps))
-        return self
-
-    def materialize(self, *names: str, on_error: Literal["raise", "skip"] = "raise") -> Table:
-        """Stores derived columns, so that reading them computes nothing; fragments that have them
-        already are left alone. Rows that are appended later are computed until this is done again.
-
-        A row on which a definition fails is an error; with `on_error="skip"`, its fragment stays
-        computed on read, where the loader's own policy decides.
-        """
-        for name in names:
-            self._check_derived(name)
-            store_column(self._folder, self._branch, name, self._steps, on_error)
-        return self
-
-    def unstore(self, *names: str) -> Table:
-        """Derived columns are computed on read again; older versions keep what they have."""
-        for name in names:
-            self._check_derived(name)
-            self._commit(drop_parts(self._folder, name))
-        return self
-
-    def _check_derived(self, name: str) -> None:
-        if name not in dict(self._writable().definitions):
-            raise PlanError(f"{name!r} is no derived column of {self.path!r}")
-
-    def expect(self, **reads: float) -> Table:
-        """Says how often columns will be read, from the first row to the last: `expect(clicked=20)`
-        for twenty epochs. Reads that were seen count as well, and less as time goes by."""
-        for name, count in reads.items():
-            if isinstance(count, bool) or not isinstance(count, int | float) or count < 0:
-                raise PlanError(f"expect({name}=…) is a number of reads, not {count!r}")
-        self._wish({name: {"reads": float(count)} for name, count in reads.items()})
-        return self
-
-    def pin(self, **pins: Literal["always", "never"] | None) -> Table:
-        """Columns that `optimize` shall store `"always"` or `"never"`; None lets it choose."""
-        for name, pin in pins.items():
-            if pin not in ("always", "never", None):
-                raise PlanError(f"pin({name}=…) is 'always', 'never' or None, not {pin!r}")
-        self._wish({name: {"pin": pin} for name, pin in pins.items()})
-        return self
-
-    def _wish(self, wishes: dict[str, dict[str, Any]]) -> None:
-        for name in wishes:
-            self._check_derived(name)
-        self._commit(add_wishes(wishes))
-
-    def optimize(self, budget: int | str | None = None) -> Table:
-        """Stores the derived columns that are worth it and gives up those that are not, by what
-        some rows of them cost and how often they are read; all that are stored take at most
-        `budget` bytes. `explain` tells beforehand what it would do, and why."""
-        room = None if budget is None else parse_bytes(budget)
-        for advice in advise(self._folder, self._writable(), self._steps, room):
-            if advice.decision.store:
-                self.materialize(advice.candidate.name)
-            elif advice.candidate.stored:
-                self.unstore(advice.candidate.name)
-        return self
 
     def explain(self) -> TableExplanation:
         """For each column: stored or computed on read, its bytes, why, and what it is of."""
