@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
-from silva.errors import TableError
+from silva.errors import PlanError, TableError
 from silva.insight.words import plural
+from silva.joins.latest import Latest
 from silva.pipeline import Pipeline
 from silva.plan.node import Step
 from silva.plan.traits import step_reads
@@ -53,6 +54,8 @@ class Table(Columns):
         self._pinned = pinned
         self._steps: dict[str, Step] = {} if steps is None else steps
         """The functions of derived columns that this program has, by fingerprint."""
+        self._latest: tuple[Any, Latest] | None = None
+        """What `latest` looked into, and what that was."""
 
     # Making and opening.
 
@@ -120,6 +123,42 @@ class Table(Columns):
     def read(self, columns: Sequence[str] | None = None) -> Pipeline:
         """The rows as a pipeline, with all columns or these."""
         return table_pipeline(self._folder, self.version, columns, self._steps)
+
+    def latest(
+        self,
+        keys: Any,
+        *,
+        by: str | Sequence[str] | None = None,
+        on: str | None = None,
+        at: Any = None,
+        columns: str | Sequence[str] | None = None,
+    ) -> dict[str, Any]:
+        """The columns of the latest row of each key, null where there is none: what `asof_join`
+        would find. `by` and `on` are the table's group and time, unless others are named; with
+        `at`, a time or one for each key, later rows do not count.
+
+        Rows are read once for each version. `sv.Latest` has more to choose from.
+
+        >>> import silva as sv, pyarrow as pa, tempfile
+        >>> rows = pa.table({"user": [1, 1, 2], "ts": [5, 20, 7], "seen": [1, 2, 9]})
+        >>> t = sv.Table.create(tempfile.mkdtemp() + "/t", rows, group="user", time="ts")
+        >>> t.latest([2, 1, 3])["seen"].tolist(), t.latest([1], at=19)["seen"].tolist()
+        ([9, 2, None], [1])
+        """
+        version = self.version
+        schema = self._folder.schema(version.schema)
+        by, on = by or schema.group, on or schema.time
+        if by is None or on is None:
+            what, role = ("by", "group") if by is None else ("on", "time")
+            raise PlanError(f"latest({what}=…) is needed: {self.path!r} has no {role}")
+        found_by = (by,) if isinstance(by, str) else tuple(by)
+        wanted = (columns,) if isinstance(columns, str) else columns and tuple(columns)
+        asked = (version.branch, version.number, found_by, on, wanted)
+        if self._latest is None or self._latest[0] != asked:
+            names = None if wanted is None else tuple(dict.fromkeys((*found_by, on, *wanted)))
+            rows = table_pipeline(self._folder, version, names, self._steps)
+            self._latest = asked, Latest(rows, by=found_by, on=on, columns=wanted)
+        return self._latest[1].get(keys, at)
 
     # Changing rows.
 
