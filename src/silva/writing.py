@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from silva.errors import PlanError
 from silva.plan.node import Node
@@ -12,8 +13,9 @@ from silva.plan.verify import verify
 from silva.profile.machine import parse_bytes
 
 if TYPE_CHECKING:
-    from silva.sinks.write import Written
+    from silva.sinks.write import Limits, Written
     from silva.sinks.writer import Writer
+    from silva.store.table import Table
 
 
 class Writing:
@@ -79,6 +81,37 @@ class Writing:
         writer = TarWriter(Path(folder), key)
         return _write(self.plan, Path(folder), writer, shard_rows, shard_bytes, arguments)
 
+    def to_table(
+        self,
+        path: str | Path,
+        *,
+        key: str | Sequence[str] = (),
+        group: str | None = None,
+        time: str | None = None,
+        store: Mapping[str, Literal["plain", "grouped", "slices"]] | None = None,
+        shard_rows: int | None = None,
+        shard_bytes: int | str = "256MiB",
+        **arguments: Any,
+    ) -> Table:
+        """Appends one epoch to a table, which is made if it is not there; `key`, `group`, `time`
+        and `store` are those of `Table.create`. Each shard is one append, sorted by itself. Killed
+        and run again, it goes on where it was; a pipeline that is in the table is not appended
+        again. For the rest, see `to_parquet`.
+
+        >>> import silva as sv, tempfile
+        >>> numbers = sv.from_columns({"x": range(5)})
+        >>> path = tempfile.mkdtemp() + "/numbers"
+        >>> numbers.to_table(path, key="x", shard_rows=2)  # doctest: +ELLIPSIS
+        table ...numbers (main 3: append 1 row; 5 rows)
+        >>> numbers.to_table(path, shard_rows=2).rows
+        5
+        """
+        from silva.store.sink import write_table
+
+        limits = _limits(self.plan, shard_rows, shard_bytes, arguments)
+        roles = (key, group, time, store or {})
+        return write_table(self.plan, path, *roles, limits, arguments)
+
 
 def _write(
     plan: Node,
@@ -88,11 +121,17 @@ def _write(
     nbytes: int | str,
     arguments: dict[str, Any],
 ) -> Written:
-    from silva.sinks.write import Limits, write
+    from silva.sinks.write import write
+
+    return write(plan, folder, writer, _limits(plan, rows, nbytes, arguments), arguments)
+
+
+def _limits(plan: Node, rows: int | None, nbytes: int | str, arguments: dict[str, Any]) -> Limits:
+    from silva.sinks.write import Limits
 
     if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
         raise PlanError(f"shard_rows is a whole number from 1 up, not {rows!r}")
     if unfit := sorted({"rank", "world", "epochs", "steps", "eval", "group"} & set(arguments)):
         raise PlanError(f"one process writes one epoch: leave out {unfit[0]}=")
     verify(plan)
-    return write(plan, folder, writer, Limits(rows, parse_bytes(nbytes)), arguments)
+    return Limits(rows, parse_bytes(nbytes))

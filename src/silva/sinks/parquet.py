@@ -1,7 +1,6 @@
 """Parquet shards, in row groups of some megabytes.
 
-The schema is the user's, or that of the first chunk; later chunks are cast to it where nothing is
-lost. It is kept with the progress, so that a run that goes on writes the same types.
+The schema is kept with the progress, so that a run that goes on writes the same types.
 """
 
 from __future__ import annotations
@@ -10,9 +9,8 @@ import base64
 from pathlib import Path
 from typing import Any
 
-from silva.columns import Block, Column, Grouped, Strings, Values, to_arrow
-from silva.errors import ColumnError
-from silva.feed.arrow_types import arrow_array
+from silva.columns import Block
+from silva.sinks.arrow import ArrowTables
 from silva.sinks.files import ShardFiles
 
 _GROUP_BYTES, _GROUP_ROWS = 16 << 20, 1 << 16
@@ -22,7 +20,7 @@ _GROUP_BYTES, _GROUP_ROWS = 16 << 20, 1 << 16
 class ParquetWriter:
     def __init__(self, folder: Path, schema: Any, compression: str) -> None:
         self._files = ShardFiles(folder, ".parquet")
-        self._schema = schema
+        self._arrow = ArrowTables(schema, ", or to_parquet(schema=…) a type that holds both")
         self._given = schema is not None
         self._compression = compression
         self._open: Any = None
@@ -35,31 +33,23 @@ class ParquetWriter:
         self._path = folder
 
     def settings(self) -> dict[str, Any]:
-        given = _as_text(self._schema) if self._given else None
+        given = _as_text(self._arrow.schema) if self._given else None
         return {"format": "parquet", "compression": self._compression, "schema": given}
 
     def resume(self, shards: list[str], kept: dict[str, Any]) -> None:
         self._files.keep_only(shards)
         if kept:
-            self._schema = _from_text(kept["schema"])
+            self._arrow.schema = _from_text(kept["schema"])
 
     def keep(self) -> dict[str, Any]:
-        return {"schema": _as_text(self._schema)}
+        return {"schema": _as_text(self._arrow.schema)}
 
     def open(self, number: int) -> None:
         self._path = self._files.begin(number)
         self._nbytes = self._written = 0
 
     def write(self, chunk: Block) -> int:
-        import pyarrow as pa
-
-        arrays = {name: _array(name, column) for name, column in chunk.columns.items()}
-        if self._schema is None:
-            self._schema = pa.schema([(name, array.type) for name, array in arrays.items()])
-        table = pa.Table.from_arrays(
-            [_fitted(n, arrays, self._schema.field(n).type) for n in self._schema.names],
-            schema=self._schema,
-        )
+        table = self._arrow.table(chunk)
         self._waiting.append(table)
         self._waiting_rows += table.num_rows
         self._nbytes += table.nbytes
@@ -73,7 +63,9 @@ class ParquetWriter:
         import pyarrow.parquet as pq
 
         if self._open is None:
-            self._open = pq.ParquetWriter(self._path, self._schema, compression=self._compression)
+            self._open = pq.ParquetWriter(
+                self._path, self._arrow.schema, compression=self._compression
+            )
         group = pa.concat_tables(self._waiting)
         self._open.write_table(group, row_group_size=max(group.num_rows, 1))
         self._waiting, self._waiting_rows, self._written = [], 0, self._nbytes
@@ -91,34 +83,6 @@ class ParquetWriter:
             self._open = None
         self._waiting, self._waiting_rows = [], 0
         self._files.discard()
-
-
-def _array(name: str, column: Column) -> Any:
-    if isinstance(column, Grouped):
-        column = column.expand()
-    if isinstance(column, Strings):
-        return column.data
-    column = column.settled()
-    if isinstance(column, Values):
-        return arrow_array(name, column.batch())
-    return to_arrow(column)
-
-
-def _fitted(name: str, arrays: dict[str, Any], kind: Any) -> Any:
-    import pyarrow as pa
-
-    if name not in arrays:
-        raise ColumnError(f"the schema has a column {name!r}, which the pipeline does not have")
-    array = arrays[name]
-    if array.type == kind:
-        return array
-    try:
-        return array.cast(kind)
-    except pa.ArrowException:
-        raise ColumnError(
-            f"column {name!r} is {array.type} in some rows and {kind} in the schema: give it one "
-            "type with cast(…), or to_parquet(schema=…) a type that holds both"
-        ) from None
 
 
 def _as_text(schema: Any) -> str:

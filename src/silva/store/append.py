@@ -20,6 +20,9 @@ from silva.store.manifest import Fragment, Schema, Version
 from silva.store.normal import arrow_schema, check_same, incoming, new_schema
 from silva.store.writer import Writer
 
+Mark = tuple[str, int]
+"""The pipeline of which the rows are a shard, and the shard's number."""
+
 
 def create_table(
     folder: Folder,
@@ -29,6 +32,7 @@ def create_table(
     time: str | None,
     kinds: Mapping[str, Kind],
     memory: int | str,
+    mark: Mark | None = None,
 ) -> None:
     """The first version of a new table."""
     if folder.is_table:
@@ -43,11 +47,13 @@ def create_table(
         fragments, _ = _written(folder, writer, rows.batches, schema, memory)
         count = plural(sum(f.rows for f in fragments), "row")
         with writer.committing():
-            commits.create(folder, schema, fragments, f"create with {count}")
+            commits.create(folder, schema, fragments, f"create with {count}", _marked({}, mark))
 
 
-def append_rows(folder: Folder, branch: str, data: Any, memory: int | str) -> None:
-    """A version more, with the rows at its end."""
+def append_rows(
+    folder: Folder, branch: str, data: Any, memory: int | str, mark: Mark | None = None
+) -> None:
+    """A version more, with the rows at its end; unless it has the shard that is marked already."""
     schema = folder.schema(folder.head(branch).schema)
     own = arrow_schema(schema)
     rows = incoming(data, own)
@@ -59,22 +65,29 @@ def append_rows(folder: Folder, branch: str, data: Any, memory: int | str) -> No
         fragments, keys = _written(folder, writer, ordered, schema, memory)
         if fragments:
             with writer.committing():
-                commits.commit(folder, branch, _appended(folder, schema, fragments, keys))
+                commits.commit(folder, branch, _appended(folder, schema, fragments, keys, mark))
 
 
 def _appended(
-    folder: Folder, schema: Schema, fragments: list[Fragment], keys: Keys
+    folder: Folder, schema: Schema, fragments: list[Fragment], keys: Keys, mark: Mark | None
 ) -> commits.Change:
     count = plural(sum(f.rows for f in fragments), "row")
 
-    def change(head: Version) -> Version:
+    def change(head: Version) -> Version | None:
+        if mark is not None and head.written.get(mark[0], 0) > mark[1]:
+            return None
         if folder.schema(head.schema) != schema:
             raise TableError(f"the schema of {str(folder)!r} changed in the meantime")
         keys.check_against(folder.all_fragments(head))
         lists = commits.new_lists(folder, head.lists, fragments)
-        return msgspec.structs.replace(head, lists=lists, what=f"append {count}")
+        written = _marked(head.written, mark)
+        return msgspec.structs.replace(head, lists=lists, written=written, what=f"append {count}")
 
     return change
+
+
+def _marked(written: Mapping[str, int], mark: Mark | None) -> dict[str, int]:
+    return dict(written) if mark is None else {**written, mark[0]: mark[1] + 1}
 
 
 def _written(

@@ -48,12 +48,13 @@ def create(
     schema: Schema,
     fragments: Sequence[Fragment],
     what: str,
+    written: dict[str, int],
 ) -> Version:
     """The first version of a new table."""
     with held(folder.path, alone=False):
         first = Version(
             1, MAIN, None, _now(), what, folder.add(folder.schemas, schema),
-            new_lists(folder, (), fragments),
+            new_lists(folder, (), fragments), written=written,
         )  # fmt: skip
         if folder.is_table or not publish(folder.version_file(MAIN, 1), encode(first)):
             raise exists(folder)

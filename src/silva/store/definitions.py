@@ -4,6 +4,8 @@ A definition's fingerprint covers its function or expression and the fingerprint
 so that equal definitions are one, on whatever branch. Of a function a table keeps nothing that
 could be run: what it reads, and its text for people. A program that has the function can read the
 column; so can any program where the column is stored.
+
+A column that is *given* (`put`) has values and no function: its fingerprint is the hash of them.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from silva.columns import Column, from_arrow
 from silva.errors import TableError
 from silva.plan import expr
 from silva.plan.fingerprint import column_fingerprint, opaque_parts
@@ -32,6 +35,22 @@ _TEXT = 4000
 """Characters of a function's text that are kept."""
 
 
+class Given(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Values that were put, not computed; each fragment has its own, or none."""
+
+    kind: str
+    """Arrow's type of them."""
+    default: int | float | bool | str | None = None
+    """What rows have that nobody gave a value."""
+
+    def missing(self, count: int) -> Column:
+        """So many rows that nobody gave a value."""
+        import pyarrow as pa
+
+        kind = pa.type_for_alias(self.kind)
+        return from_arrow(pa.repeat(pa.scalar(self.default, kind), count))
+
+
 class Definition(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     reads: tuple[str, ...]
@@ -44,6 +63,8 @@ class Definition(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of an expression, its parts as data."""
     unstorable: str | None = None
     """Why it cannot be stored."""
+    given: Given | None = None
+    """Of a column that is given, what it has where no part holds it."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +77,7 @@ class Recipe:
     """None where this program does not have it."""
     reads: tuple[str, ...] = field(compare=False)
     inputs: tuple[str, ...] = field(compare=False)
+    given: Given | None = field(default=None, compare=False)
 
 
 def current(folder: Folder, version: Version) -> dict[str, str]:
@@ -140,8 +162,15 @@ def recipes(
             step = decode_term(definition.term)
             if column_fingerprint(step, definition.inputs) != fingerprint:
                 step = None  # an operator has changed since: what is stored stays what it was
-        found.append(Recipe(name, fingerprint, step, definition.reads, definition.inputs))
+        reads, inputs = definition.reads, definition.inputs
+        found.append(Recipe(name, fingerprint, step, reads, inputs, definition.given))
     return found[::-1]
+
+
+def facts(recipe: Recipe) -> tuple[Any, ...]:
+    """A recipe as `TableSource.giving` takes it."""
+    own = (recipe.name, recipe.fingerprint, recipe.step, recipe.reads, recipe.inputs)
+    return (*own, recipe.given)
 
 
 def _unstorable(step: Step) -> str | None:

@@ -80,6 +80,8 @@ class DerivedReader:
         computed[fingerprint] = recipe
 
     def _compute(self, recipe: Recipe, found: dict[str, Column], count: int) -> Column:
+        if recipe.given is not None:
+            return recipe.given.missing(count)
         if recipe.step is None:
             raise TableError(
                 f"{recipe.name!r} is not stored for all rows, and this program does not have its "

@@ -47,7 +47,9 @@ def advise(
     """What to store, from what was said, what was seen, and what some rows cost."""
     seen = observed(folder, time.time())
     candidates = [
-        _candidate(folder, version, name, steps, seen) for name in dict(version.definitions)
+        _candidate(folder, version, name, steps, seen)
+        for name, fingerprint in dict(version.definitions).items()
+        if read_definition(folder, fingerprint).given is None
     ]
     made = choose(candidates, budget)
     return [Advice(c, d) for c, d in zip(candidates, made, strict=True)]
@@ -82,11 +84,13 @@ def explain_table(folder: Folder, version: Version, steps: Mapping[str, Step]) -
     sizes = _sizes(folder, fragments)
     for name, fingerprint in current(folder, version).items():
         lines.append(f"  {name}" + (f" ({roles[name]})" if name in roles else ""))
-        told = (
-            [_stored_line(folder, fragments, name, sizes)]
-            if fingerprint.startswith(BASE)
-            else _derived_lines(folder, fragments, name, fingerprint, sizes, advice[name])
-        )
+        if fingerprint.startswith(BASE):
+            told = [_stored_line(folder, fragments, name, sizes)]
+        elif name in advice:
+            told = _derived_lines(folder, fragments, name, fingerprint, sizes, advice[name])
+        else:
+            text = read_definition(folder, fingerprint).text
+            told = [f"given: {size(sizes.get(fingerprint, 0))}, {text}"]
         lines += [line for text in told for line in wrapped(text, _INDENT, _INDENT + "  ")]
     return TableExplanation("\n".join(lines))
 

@@ -7,6 +7,7 @@ definitions/<fingerprint>.json   derived columns
 data/<writer>/<random>.lance     columns; each writer has a folder of its own
 tags/<name>.json                 names for versions
 audit/<day>.jsonl                who read what
+writing/<pipeline>/_silva.json   how far pipelines are written here
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class Folder:
         self.data = self.path / "data"
         self.tags = self.path / "tags"
         self.audit = self.path / "audit"
+        self.writing = self.path / "writing"
         self.fragments = functools.lru_cache(maxsize=_LISTS_HELD)(self._fragments)
         self.schema = functools.lru_cache(maxsize=8)(self._schema)
 

@@ -7,12 +7,14 @@ reads, moves filters before them, and reads them where they are stored.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from silva.errors import PlanError, TableError
 from silva.pipeline import Pipeline
+from silva.plan import expr
 from silva.plan import node as logical
 from silva.plan.node import Step
 from silva.sources import from_columns
@@ -22,6 +24,7 @@ from silva.store.definitions import (
     add_definition,
     current,
     define,
+    facts,
     recipes,
     with_definition,
 )
@@ -43,7 +46,8 @@ def table_pipeline(
             raise PlanError(f"there is no column {name!r}; the columns here are {shown}")
     found = recipes(folder, version, names, steps)
     source = TableSource.of(folder, version)
-    plan: logical.Node = logical.Source(_given(source, found))
+    source, found = _given(source, found)
+    plan: logical.Node = logical.Source(source)
     occurrences: dict[str, int] = {}
     for recipe in found:
         if recipe.step is None:
@@ -56,29 +60,42 @@ def table_pipeline(
     return pipeline if pipeline.columns == names else pipeline.select(*names)
 
 
-def _given(source: TableSource, found: list[Recipe]) -> TableSource:
-    """The source with the columns of functions that this program does not have, if it has them
-    stored for all rows."""
-    for place, recipe in enumerate(found):
+def _given(source: TableSource, found: list[Recipe]) -> tuple[TableSource, list[Recipe]]:
+    """The source with the columns that no function of this program makes: those that were put, and
+    those that it has stored for all rows; and what is left to do."""
+    left: list[Recipe] = []
+    for recipe in found:
         if recipe.step is not None:
+            left.append(recipe)
             continue
-        where = source.stored_in(recipe.fingerprint)
-        others = found[:place]
-        if where != "stored" and source.length():
-            raise TableError(
-                f"{recipe.name!r} of {source.describe()} is a function that this program does not "
-                f"have, and it is {where or 'not stored'}. Derive it again on the table that you "
-                f"read, t.derive({recipe.name}=…), which changes nothing if it is the same; or "
-                "name the columns that you need, columns=[…]"
-            )
-        if any(recipe.name in (*other.reads, other.name) for other in others if other.step):
-            raise TableError(
-                f"{recipe.name!r} of {source.describe()} was defined several times, and this "
-                "program does not have the last function: derive it again"
-            )
-        facts = (recipe.name, recipe.fingerprint, None, recipe.reads, recipe.inputs)
-        source = source.giving((facts,), (recipe.name,))
-    return source
+        taken = any(recipe.name in (*other.reads, other.name) for other in left)
+        if recipe.given is None:
+            _check_stored(source, recipe, taken)
+        if not taken:
+            source = source.giving((facts(recipe),), (recipe.name,))
+            continue
+        # a step reads what had the name before: it takes the name after that step
+        aside = f"silva.{recipe.fingerprint}"
+        source = source.giving((facts(replace(recipe, name=aside)),), (aside,))
+        inputs = (recipe.fingerprint,)
+        left.append(Recipe(recipe.name, recipe.fingerprint, expr.Col(aside), (aside,), inputs))
+    return source, left
+
+
+def _check_stored(source: TableSource, recipe: Recipe, taken: bool) -> None:
+    where = source.stored_in(recipe.fingerprint)
+    if where != "stored" and source.length():
+        raise TableError(
+            f"{recipe.name!r} of {source.describe()} is a function that this program does not "
+            f"have, and it is {where or 'not stored'}. Derive it again on the table that you "
+            f"read, t.derive({recipe.name}=…), which changes nothing if it is the same; or "
+            "name the columns that you need, columns=[…]"
+        )
+    if taken:
+        raise TableError(
+            f"{recipe.name!r} of {source.describe()} was defined several times, and this "
+            "program does not have the last function: derive it again"
+        )
 
 
 def as_steps(columns: Sequence[str], given: Mapping[str, Any]) -> dict[str, Step]:

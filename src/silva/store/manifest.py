@@ -95,6 +95,8 @@ class Version(msgspec.Struct, frozen=True, tag="version", omit_defaults=True):
     """(name, fingerprint) of derived columns, in the order in which they were defined. A name may
     stand here twice, where an earlier definition is still read by others."""
     wishes: dict[str, Wish] = {}
+    written: dict[str, int] = {}
+    """Of each pipeline that is written here (`sink`): how many of its shards there are."""
 
     @property
     def rows(self) -> int:

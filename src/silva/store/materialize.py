@@ -7,7 +7,7 @@ are appended meanwhile are computed when they are read, until they are stored to
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
@@ -20,7 +20,7 @@ from silva.insight.words import plural
 from silva.plan.node import Step
 from silva.profile.machine import Machine
 from silva.store import commits
-from silva.store.definitions import BASE, Recipe, read_definition, recipes
+from silva.store.definitions import BASE, Recipe, facts, read_definition, recipes
 from silva.store.folder import Folder
 from silva.store.layout import Grouped, Part
 from silva.store.manifest import Bound, Fragment, Version
@@ -62,8 +62,7 @@ def store_column(
 
 def giving(source: TableSource, found: Sequence[Recipe], name: str) -> TableSource:
     """The source with one derived column."""
-    facts = tuple((r.name, r.fingerprint, r.step, r.reads, r.inputs) for r in found)
-    return source.giving(facts, (name,))
+    return source.giving(tuple(facts(r) for r in found), (name,))
 
 
 def _stored_parts(
@@ -187,15 +186,7 @@ def _with_parts(folder: Folder, new: New, name: str, fingerprint: str) -> commit
     """The commit that names new parts, on top of any version that still has their fragments."""
 
     def change(head: Version) -> Version | None:
-        changed: dict[str, Fragment | None] = {}
-        for fragment in folder.all_fragments(head):
-            if fragment.id in new and not is_stored(fragment, fingerprint):
-                part, bounds = new[fragment.id]
-                changed[fragment.id] = msgspec.structs.replace(
-                    fragment,
-                    parts=(*fragment.parts, part),
-                    statistics={**fragment.statistics, **bounds},
-                )
+        changed = with_new(folder.all_fragments(head), new, fingerprint)
         if not changed:
             return None
         what = f"store {name} of {plural(len(changed), 'fragment')}"
@@ -203,6 +194,22 @@ def _with_parts(folder: Folder, new: New, name: str, fingerprint: str) -> commit
         return msgspec.structs.replace(head, lists=lists, what=what)
 
     return change
+
+
+def with_new(
+    fragments: Iterable[Fragment], new: New, fingerprint: str
+) -> dict[str, Fragment | None]:
+    """The fragments that get a new part, by id."""
+    changed: dict[str, Fragment | None] = {}
+    for fragment in fragments:
+        if fragment.id in new and not is_stored(fragment, fingerprint):
+            part, bounds = new[fragment.id]
+            changed[fragment.id] = msgspec.structs.replace(
+                fragment,
+                parts=(*fragment.parts, part),
+                statistics={**fragment.statistics, **bounds},
+            )
+    return changed
 
 
 def drop_parts(folder: Folder, name: str) -> commits.Change:

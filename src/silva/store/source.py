@@ -148,6 +148,9 @@ class TableSource(Travels):
     def _empty(self, name: str) -> Column:
         import pyarrow as pa
 
+        for recipe in self.recipes:
+            if recipe.name == name and recipe.given is not None:
+                return recipe.given.missing(0)
         own = self._types.get(name) if name not in self.given else None
         return Values([]) if own is None else from_arrow(pa.array([], type=own))
 

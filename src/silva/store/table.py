@@ -3,34 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from silva.errors import PlanError, TableError
 from silva.insight.words import plural
+from silva.joins.latest import Latest
 from silva.pipeline import Pipeline
 from silva.plan.node import Step
 from silva.plan.traits import step_reads
-from silva.profile.machine import parse_bytes
 from silva.store import commits
 from silva.store.append import append_rows, create_table
 from silva.store.dedup import Kind
 from silva.store.definitions import current
 from silva.store.deletions import delete_rows
-from silva.store.explain import TableExplanation, advise, explain_table
+from silva.store.explain import TableExplanation, explain_table
 from silva.store.find import Which, find_version
 from silva.store.folder import Folder, Paths, Tag, check_name, publish
 from silva.store.garbage import Removed, collect_garbage, forget_columns
 from silva.store.ingest import MEMORY
 from silva.store.locks import held
-from silva.store.logical import add_columns, add_wishes, as_steps, table_pipeline
+from silva.store.logical import as_steps, table_pipeline
 from silva.store.manifest import Version, encode
-from silva.store.materialize import drop_parts, store_column
+from silva.store.table_columns import Columns
 from silva.store.writer import Writer
 
 
-class Table:
+class Table(Columns):
     """A branch of a table, as it is now; or one version of it, by `at`.
 
     >>> import silva as sv, pyarrow as pa, tempfile
@@ -54,6 +54,8 @@ class Table:
         self._pinned = pinned
         self._steps: dict[str, Step] = {} if steps is None else steps
         """The functions of derived columns that this program has, by fingerprint."""
+        self._latest: tuple[Any, Latest] | None = None
+        """What `latest` looked into, and what that was."""
 
     # Making and opening.
 
@@ -122,6 +124,42 @@ class Table:
         """The rows as a pipeline, with all columns or these."""
         return table_pipeline(self._folder, self.version, columns, self._steps)
 
+    def latest(
+        self,
+        keys: Any,
+        *,
+        by: str | Sequence[str] | None = None,
+        on: str | None = None,
+        at: Any = None,
+        columns: str | Sequence[str] | None = None,
+    ) -> dict[str, Any]:
+        """The columns of the latest row of each key, null where there is none: what `asof_join`
+        would find. `by` and `on` are the table's group and time, unless others are named; with
+        `at`, a time or one for each key, later rows do not count.
+
+        Rows are read once for each version. `sv.Latest` has more to choose from.
+
+        >>> import silva as sv, pyarrow as pa, tempfile
+        >>> rows = pa.table({"user": [1, 1, 2], "ts": [5, 20, 7], "seen": [1, 2, 9]})
+        >>> t = sv.Table.create(tempfile.mkdtemp() + "/t", rows, group="user", time="ts")
+        >>> t.latest([2, 1, 3])["seen"].tolist(), t.latest([1], at=19)["seen"].tolist()
+        ([9, 2, None], [1])
+        """
+        version = self.version
+        schema = self._folder.schema(version.schema)
+        by, on = by or schema.group, on or schema.time
+        if by is None or on is None:
+            what, role = ("by", "group") if by is None else ("on", "time")
+            raise PlanError(f"latest({what}=…) is needed: {self.path!r} has no {role}")
+        found_by = (by,) if isinstance(by, str) else tuple(by)
+        wanted = (columns,) if isinstance(columns, str) else columns and tuple(columns)
+        asked = (version.branch, version.number, found_by, on, wanted)
+        if self._latest is None or self._latest[0] != asked:
+            names = None if wanted is None else tuple(dict.fromkeys((*found_by, on, *wanted)))
+            rows = table_pipeline(self._folder, version, names, self._steps)
+            self._latest = asked, Latest(rows, by=found_by, on=on, columns=wanted)
+        return self._latest[1].get(keys, at)
+
     # Changing rows.
 
     def append(self, data: Any, *, memory: int | str = MEMORY) -> Table:
@@ -157,83 +195,6 @@ class Table:
         """The columns that a condition reads, or at least one."""
         names = step_reads(as_steps(self.columns, {"silva.condition": step})["silva.condition"])
         return names or self.columns[:1]
-
-    # Derived columns.
-
-    def derive(self, **steps: Any) -> Table:
-        """Adds columns that are computed of others: definitions, no data.
-
-        A function itself is not kept: programs that read the column derive it again, which
-        changes nothing as long as the function is the same.
-
-        >>> import silva as sv, pyarrow as pa, tempfile
-        >>> t = sv.Table.create(tempfile.mkdtemp() + "/t", pa.table({"dwell": [40, 5]}))
-        >>> t.derive(clicked=lambda dwell: dwell > 30).read().head(1)
-        [{'dwell': 40, 'clicked': True}]
-        """
-        if not steps:
-            raise PlanError("derive needs at least one column: derive(y=lambda x: x + 1)")
-        self._writable()
-        as_steps(self.columns, steps)  # mistakes are told before anything is held
-        self._commit(add_columns(self._folder, steps, self._steps))
-        return self
-
-    def materialize(self, *names: str, on_error: Literal["raise", "skip"] = "raise") -> Table:
-        """Stores derived columns, so that reading them computes nothing; fragments that have them
-        already are left alone. Rows that are appended later are computed until this is done again.
-
-        A row on which a definition fails is an error; with `on_error="skip"`, its fragment stays
-        computed on read, where the loader's own policy decides.
-        """
-        for name in names:
-            self._check_derived(name)
-            store_column(self._folder, self._branch, name, self._steps, on_error)
-        return self
-
-    def unstore(self, *names: str) -> Table:
-        """Derived columns are computed on read again; older versions keep what they have."""
-        for name in names:
-            self._check_derived(name)
-            self._commit(drop_parts(self._folder, name))
-        return self
-
-    def _check_derived(self, name: str) -> None:
-        if name not in dict(self._writable().definitions):
-            raise PlanError(f"{name!r} is no derived column of {self.path!r}")
-
-    def expect(self, **reads: float) -> Table:
-        """Says how often columns will be read, from the first row to the last: `expect(clicked=20)`
-        for twenty epochs. Reads that were seen count as well, and less as time goes by."""
-        for name, count in reads.items():
-            if isinstance(count, bool) or not isinstance(count, int | float) or count < 0:
-                raise PlanError(f"expect({name}=…) is a number of reads, not {count!r}")
-        self._wish({name: {"reads": float(count)} for name, count in reads.items()})
-        return self
-
-    def pin(self, **pins: Literal["always", "never"] | None) -> Table:
-        """Columns that `optimize` shall store `"always"` or `"never"`; None lets it choose."""
-        for name, pin in pins.items():
-            if pin not in ("always", "never", None):
-                raise PlanError(f"pin({name}=…) is 'always', 'never' or None, not {pin!r}")
-        self._wish({name: {"pin": pin} for name, pin in pins.items()})
-        return self
-
-    def _wish(self, wishes: dict[str, dict[str, Any]]) -> None:
-        for name in wishes:
-            self._check_derived(name)
-        self._commit(add_wishes(wishes))
-
-    def optimize(self, budget: int | str | None = None) -> Table:
-        """Stores the derived columns that are worth it and gives up those that are not, by what
-        some rows of them cost and how often they are read; all that are stored take at most
-        `budget` bytes. `explain` tells beforehand what it would do, and why."""
-        room = None if budget is None else parse_bytes(budget)
-        for advice in advise(self._folder, self._writable(), self._steps, room):
-            if advice.decision.store:
-                self.materialize(advice.candidate.name)
-            elif advice.candidate.stored:
-                self.unstore(advice.candidate.name)
-        return self
 
     def explain(self) -> TableExplanation:
         """For each column: stored or computed on read, its bytes, why, and what it is of."""

@@ -1,0 +1,57 @@
+"""Chunks of rows as Arrow tables of one schema.
+
+The schema is the user's, or that of the first chunk; later chunks are cast to it where nothing is
+lost.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from silva.columns import Block, Column, Grouped, Strings, Values, to_arrow
+from silva.errors import ColumnError
+from silva.feed.arrow_types import arrow_array
+
+
+class ArrowTables:
+    def __init__(self, schema: Any, hint: str) -> None:
+        self.schema = schema
+        """None until the first chunk tells."""
+        self._hint = hint
+        """What to do about values that do not fit."""
+
+    def table(self, chunk: Block) -> Any:
+        import pyarrow as pa
+
+        arrays = {name: _array(name, column) for name, column in chunk.columns.items()}
+        if self.schema is None:
+            self.schema = pa.schema([(name, array.type) for name, array in arrays.items()])
+        fitted = [self._fitted(n, arrays, self.schema.field(n).type) for n in self.schema.names]
+        return pa.Table.from_arrays(fitted, schema=self.schema)
+
+    def _fitted(self, name: str, arrays: dict[str, Any], kind: Any) -> Any:
+        import pyarrow as pa
+
+        if name not in arrays:
+            raise ColumnError(f"the schema has a column {name!r}, which the pipeline does not have")
+        array = arrays[name]
+        if array.type == kind:
+            return array
+        try:
+            return array.cast(kind)
+        except pa.ArrowException:
+            raise ColumnError(
+                f"column {name!r} is {array.type} in some rows and {kind} in the schema: give it "
+                f"one type with cast(…){self._hint}"
+            ) from None
+
+
+def _array(name: str, column: Column) -> Any:
+    if isinstance(column, Grouped):
+        column = column.expand()
+    if isinstance(column, Strings):
+        return column.data
+    column = column.settled()
+    if isinstance(column, Values):
+        return arrow_array(name, column.batch())
+    return to_arrow(column)

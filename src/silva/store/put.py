@@ -1,0 +1,240 @@
+"""Columns that are given: values for rows, from outside, and no function that makes them.
+
+They are stored as derived columns are, in a part of each fragment under a fingerprint; the
+fingerprint is the hash of the values. Fragments in which no row has a value hold no part, so that
+rows which are appended later change nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from silva.columns import Column, from_arrow, to_arrow
+from silva.errors import PlanError, TableError
+from silva.insight.words import plural
+from silva.io.memory import as_column
+from silva.operators._join.keys import Keys
+from silva.plan.fingerprint import digest
+from silva.store import commits
+from silva.store.definitions import (
+    BASE,
+    Definition,
+    Given,
+    add_definition,
+    current,
+    with_definition,
+)
+from silva.store.folder import Folder
+from silva.store.manifest import Version, encode
+from silva.store.materialize import New, with_new
+from silva.store.normal import normal_type
+from silva.store.source import TableSource
+from silva.store.statistics import statistics
+from silva.store.writer import Writer
+
+
+def put_column(
+    folder: Folder, branch: str, at: Version, name: str, values: Any, keys: Any, default: Any
+) -> None:
+    """Gives rows of the version `at` values, on top of whatever the branch is by then."""
+    _check_name(folder, at, name)
+    source = TableSource.of(folder, at)
+    array = _as_values(name, values)
+    given = Given(str(array.type), _as_default(name, default, array.type))
+    own = folder.schema(at.schema).key
+    places = (
+        _in_order(source, len(array)) if keys is None else _by_key(source, own, keys, len(array))
+    )
+    pieces, count = _pieces(source, array, places, given)
+    fingerprint = digest((given.kind, given.default, [(i, _plain(p)) for i, p in pieces.items()]))
+    rest = "null" if given.default is None else repr(given.default)
+    text = f"{given.kind} for {plural(count, 'row')}; others are {rest}"
+    definition = encode(Definition(name, (), (), text, given=given))
+    with Writer(folder) as writer:
+        new = _written(writer, pieces, fingerprint)
+        with writer.committing():
+            change = _with_values(folder, name, fingerprint, definition, new)
+            commits.commit(folder, branch, change)
+
+
+def _check_name(folder: Folder, version: Version, name: str) -> None:
+    if not isinstance(name, str) or not name:
+        raise PlanError(f"put: a column's name is a non-empty string, not {name!r}")
+    if current(folder, version).get(name, "").startswith(BASE):
+        raise PlanError(
+            f"put: {name!r} is a column that rows are appended with, which stay as they are: put "
+            "the values under another name"
+        )
+
+
+def _as_values(name: str, values: Any) -> Any:
+    """The values as an Arrow array of a type that has one value a row."""
+    import pyarrow as pa
+
+    array = _as_arrow(name, values)
+    kind = normal_type(array.type)
+    types = pa.types
+    wide = types.is_float32(kind) or types.is_float64(kind)
+    if types.is_null(kind):
+        kind = pa.float64()
+    elif not (wide or types.is_integer(kind) or types.is_boolean(kind) or types.is_string(kind)):
+        raise PlanError(
+            f"put: {name!r} is given as {kind}; a row's value is a number (floats have 32 or 64 "
+            "bits), true or false, or text"
+        )
+    return array.cast(kind)
+
+
+def _as_arrow(name: str, values: Any) -> Any:
+    import pyarrow as pa
+
+    try:
+        if hasattr(values, "__arrow_c_stream__"):
+            found = pa.chunked_array(values)
+            return pa.concat_arrays(found.chunks) if found.num_chunks else pa.array([], found.type)
+        if hasattr(values, "__arrow_c_array__"):
+            return pa.array(values)
+        return to_arrow(as_column(name, values).settled())
+    except (pa.ArrowException, TypeError) as error:
+        raise PlanError(f"put: {name!r} is not given as values of one type: {error}") from error
+
+
+def _as_default(name: str, default: Any, kind: Any) -> Any:
+    import pyarrow as pa
+
+    if isinstance(default, float) and not math.isfinite(default):
+        raise PlanError(f"put: the default of {name!r} is a finite number, not {default!r}")
+    try:
+        return pa.scalar(default).cast(kind).as_py()
+    except pa.ArrowException as error:
+        raise PlanError(f"put: default={default!r} is no value of {kind}: {error}") from error
+
+
+def _in_order(source: TableSource, count: int) -> np.ndarray:
+    if count != source.length():
+        raise TableError(
+            f"put: {plural(count, 'value')} for the {plural(source.length(), 'row')} of "
+            f"{source.describe()}. Give one for each, in the order of read(), and with at=… the "
+            "version that was read; or with keys=… the keys of the rows that they are for"
+        )
+    return np.arange(count)
+
+
+def _by_key(source: TableSource, names: tuple[str, ...], keys: Any, count: int) -> np.ndarray:
+    """For each row of the table the number of its value, -1 where it has none."""
+    asked = _key_columns(source, names, keys, count)
+    known, codes = Keys.of(names, asked)
+    if (codes < 0).any():
+        raise TableError(f"put: a key is null ({_shown(names, asked, int(np.argmin(codes)))})")
+    rows = np.full(len(known), -1, dtype=np.int64)
+    rows[codes] = np.arange(count)
+    if len(twice := np.flatnonzero(rows[codes] != np.arange(count))):
+        raise TableError(f"put: the key {_shown(names, asked, int(twice[0]))} is given twice")
+    places = np.full(source.length(), -1, dtype=np.int64)
+    for start, end in zip(source.starts[:-1], source.starts[1:], strict=True):
+        found = known.find(list(source.read(np.arange(start, end), names).values()))
+        places[start:end] = np.where(found >= 0, rows[found], -1) if count else -1
+    strangers = np.setdiff1d(np.arange(count), places)
+    if len(strangers):
+        more = f" (and {len(strangers) - 1:,} more)" if len(strangers) > 1 else ""
+        raise TableError(
+            f"put: there is no row with the key {_shown(names, asked, int(strangers[0]))}{more} "
+            f"in {source.describe()}"
+        )
+    return places
+
+
+def _key_columns(
+    source: TableSource, names: tuple[str, ...], keys: Any, count: int
+) -> list[Column]:
+    if not names:
+        raise TableError(
+            f"put: {source.describe()} has no key, which sv.Table.create(path, data, key=…) gives "
+            "it: give one value for each row, in the order of read()"
+        )
+    if hasattr(keys, "column_names"):  # an Arrow table
+        keys = {name: keys[name] for name in keys.column_names}
+    if not isinstance(keys, Mapping):
+        keys = {names[0]: keys}
+    if set(keys) != set(names):
+        raise TableError(f"put: keys=… has the columns {', '.join(keys)}; the key is {names}")
+    found = [from_arrow(_as_arrow(name, keys[name])) for name in names]
+    for column in found:
+        if len(column) != count:
+            raise TableError(f"put: {plural(len(column), 'key')} for {plural(count, 'value')}")
+    return found
+
+
+def _shown(names: tuple[str, ...], columns: list[Column], row: int) -> str:
+    pairs = zip(names, columns, strict=True)
+    return ", ".join(f"{name}={c.slice(row, row + 1).rows()[0]!r}" for name, c in pairs)
+
+
+def _pieces(
+    source: TableSource, array: Any, places: np.ndarray, given: Given
+) -> tuple[dict[str, Any], int]:
+    """The values of each fragment that has any, as many as it has rows in its files; and how many
+    rows have one."""
+    import pyarrow as pa
+
+    pieces: dict[str, Any] = {}
+    count = 0
+    for number, fragment in enumerate(source.fragments):
+        first, end = int(source.starts[number]), int(source.starts[number + 1])
+        wanted = np.full(fragment.rows, -1, dtype=np.int64)
+        wanted[source.within(number, np.arange(first, end))] = places[first:end]
+        piece = array.take(pa.array(wanted, mask=wanted < 0))
+        if piece.null_count == len(piece):
+            continue
+        count += len(piece) - piece.null_count
+        pieces[fragment.id] = piece if given.default is None else piece.fill_null(given.default)
+    return pieces, count
+
+
+def _plain(piece: Any) -> tuple[Any, ...]:
+    """What tells values from others, whatever Arrow holds in place of nulls."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_string(piece.type):
+        lengths = pc.binary_length(piece).fill_null(-1)
+        return lengths.to_numpy(), "".join(piece.drop_null().to_pylist())
+    there = piece.is_valid().cast(pa.uint8()).to_numpy()
+    if pa.types.is_boolean(piece.type):
+        piece = piece.cast(pa.uint8())
+    return there, piece.fill_null(0).to_numpy()
+
+
+def _written(writer: Writer, pieces: Mapping[str, Any], fingerprint: str) -> New:
+    import pyarrow as pa
+
+    new: New = {}
+    for fragment, piece in pieces.items():
+        table = pa.table({fingerprint: piece})
+        new[fragment] = (writer.part(table), statistics(table))
+    return new
+
+
+def _with_values(
+    folder: Folder, name: str, fingerprint: str, definition: bytes, new: New
+) -> commits.Change:
+    """The commit that names the values, on top of any version that still has their fragments."""
+
+    def change(head: Version) -> Version | None:
+        _check_name(folder, head, name)
+        changed = with_new(folder.all_fragments(head), new, fingerprint)
+        if not changed and current(folder, head).get(name) == fingerprint:
+            return None
+        add_definition(folder, fingerprint, definition)
+        definitions = with_definition(folder, head.definitions, name, fingerprint)
+        lists = commits.changed_lists(folder, head.lists, changed)
+        return msgspec.structs.replace(
+            head, lists=lists, definitions=definitions, what=f"put {name}"
+        )
+
+    return change

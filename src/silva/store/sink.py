@@ -1,0 +1,166 @@
+"""A pipeline written into a table: each shard is one append.
+
+A version counts the shards of each pipeline that its rows hold. Rows and count appear in one
+commit, so that a shard which was committed by a process that died before it could say so is known,
+read again and not appended again. A version that is restored has its rows and its count.
+
+    <table>/writing/<pipeline>/_silva.json    where to go on: the state after the last shard
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from silva.columns import Block
+from silva.errors import PlanError, TableError
+from silva.plan.fingerprint import digest, fingerprint, opaque_parts
+from silva.plan.node import Node, walk
+from silva.plan.schema import columns
+from silva.sinks.arrow import ArrowTables
+from silva.sinks.progress import Progress, alone, read_progress, write_progress
+from silva.sinks.write import Limits, write
+from silva.store import commits
+from silva.store.append import append_rows, create_table
+from silva.store.dedup import Kind
+from silva.store.folder import Folder
+from silva.store.ingest import MEMORY
+from silva.store.manifest import Schema
+from silva.store.normal import arrow_schema
+from silva.store.table import Table
+
+
+def write_table(
+    plan: Node,
+    path: str | Path,
+    key: str | Sequence[str],
+    group: str | None,
+    time: str | None,
+    kinds: Mapping[str, Kind],
+    limits: Limits,
+    arguments: dict[str, Any],
+) -> Table:
+    """Appends all rows of a plan, or the rest of them where an earlier run was cut off."""
+    folder = Folder(path)
+    keys = (key,) if isinstance(key, str) else tuple(key)
+    _check_stable(plan)
+    name = fingerprint(plan)
+    cut = (limits.rows, limits.nbytes, arguments.get("seed"))
+    writer = TableWriter(folder, digest((name, cut)), keys, group, time, kinds)
+    writer.check(columns(plan))
+    place = folder.writing / name
+    place.mkdir(parents=True, exist_ok=True)
+    with alone(place):
+        before = read_progress(place)
+        if before is not None and len(before.shards) > writer.committed():
+            # the table was restored to a version without some of them
+            write_progress(place, Progress(before.pipeline, before.settings))
+    write(plan, place, writer, limits, arguments)
+    if not folder.is_table:
+        raise TableError(
+            "to_table: the pipeline has no rows to tell the types of columns by, and "
+            f"{str(folder)!r} is no table yet"
+        )
+    return Table.open(path)
+
+
+def _check_stable(plan: Node) -> None:
+    steps = [getattr(node, "step", None) for node in walk(plan)]
+    unstable = [name for step in steps for name in opaque_parts(step)]
+    if unstable:
+        raise PlanError(
+            f"to_table: {unstable[0]} has another identity in every process, so nobody could tell "
+            "after a kill which of the rows are in the table already"
+        )
+
+
+class TableWriter:
+    """Makes appends of shards: a `silva.sinks.writer.Writer`."""
+
+    def __init__(
+        self,
+        folder: Folder,
+        name: str,
+        key: tuple[str, ...],
+        group: str | None,
+        time: str | None,
+        kinds: Mapping[str, Kind],
+    ) -> None:
+        self._folder = folder
+        self._name = name
+        """Of the pipeline and how it is cut: other shards have other rows."""
+        self._key, self._group, self._time, self._kinds = key, group, time, kinds
+        self._arrow = ArrowTables(None, "")
+        self._number = 0
+        self._waiting: list[Any] = []
+        self._nbytes = 0
+
+    def check(self, names: tuple[str, ...]) -> None:
+        """Raises for a table whose columns, key, group or time are others."""
+        own = self._schema()
+        if own is None:
+            return
+        asked = {"key": self._key or None, "group": self._group, "time": self._time}
+        for role, name in asked.items():
+            if name is not None and name != getattr(own, role):
+                raise PlanError(
+                    f"to_table: {role}={name!r}, but the {role} of the table {str(self._folder)!r} "
+                    f"is {getattr(own, role)!r}"
+                )
+        there = arrow_schema(own).names
+        wrong = [f"{name!r} is missing" for name in there if name not in names]
+        wrong += [f"{name!r} is new" for name in names if name not in there]
+        if wrong:
+            raise TableError(
+                f"to_table: the rows do not fit {str(self._folder)!r}: {'; '.join(wrong)}"
+            )
+
+    def _schema(self) -> Schema | None:
+        if not self._folder.is_table:
+            return None
+        return self._folder.schema(self._folder.head(commits.MAIN).schema)
+
+    def committed(self) -> int:
+        """How many shards of the pipeline the table holds."""
+        if not self._folder.is_table:
+            return 0
+        return self._folder.head(commits.MAIN).written.get(self._name, 0)
+
+    def settings(self) -> dict[str, Any]:
+        return {"format": "table"}
+
+    def resume(self, shards: list[str], kept: dict[str, Any]) -> None:
+        self.discard()
+        own = self._schema()
+        self._arrow = ArrowTables(None if own is None else arrow_schema(own), "")
+
+    def keep(self) -> dict[str, Any]:
+        return {}
+
+    def open(self, number: int) -> None:
+        self._number = number
+        self.discard()
+
+    def write(self, chunk: Block) -> int:
+        table = self._arrow.table(chunk)
+        self._waiting.append(table)
+        self._nbytes += table.nbytes
+        return self._nbytes
+
+    def close(self) -> str:
+        import pyarrow as pa
+
+        rows = pa.concat_tables(self._waiting)
+        mark = (self._name, self._number)
+        if not self._folder.is_table:
+            given = (self._key, self._group, self._time, self._kinds)
+            create_table(self._folder, rows, *given, MEMORY, mark)
+            self.resume([], {})
+        elif self.committed() <= self._number:
+            append_rows(self._folder, commits.MAIN, rows, MEMORY, mark)
+        self.discard()
+        return f"append {self._number}"
+
+    def discard(self) -> None:
+        self._waiting, self._nbytes = [], 0

@@ -1,0 +1,150 @@
+"""The verbs of a table that are about columns beside those that are appended."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from silva.errors import PlanError
+from silva.plan.node import Step
+from silva.profile.machine import parse_bytes
+from silva.store import commits
+from silva.store.definitions import read_definition
+from silva.store.explain import advise
+from silva.store.find import Which, find_version
+from silva.store.folder import Folder
+from silva.store.logical import add_columns, add_wishes, as_steps
+from silva.store.manifest import Version
+from silva.store.materialize import drop_parts, store_column
+from silva.store.put import put_column
+
+
+class Columns:
+    """A part of `Table`."""
+
+    _folder: Folder
+    _branch: str
+    _steps: dict[str, Step]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        raise NotImplementedError
+
+    @property
+    def path(self) -> str:
+        raise NotImplementedError
+
+    def _writable(self) -> Version:
+        raise NotImplementedError
+
+    def _commit(self, change: commits.Change) -> Version:
+        raise NotImplementedError
+
+    def derive(self, **steps: Any) -> Self:
+        """Adds columns that are computed of others: definitions, no data.
+
+        A function itself is not kept: programs that read the column derive it again, which
+        changes nothing as long as the function is the same.
+
+        >>> import silva as sv, pyarrow as pa, tempfile
+        >>> t = sv.Table.create(tempfile.mkdtemp() + "/t", pa.table({"dwell": [40, 5]}))
+        >>> t.derive(clicked=lambda dwell: dwell > 30).read().head(1)
+        [{'dwell': 40, 'clicked': True}]
+        """
+        if not steps:
+            raise PlanError("derive needs at least one column: derive(y=lambda x: x + 1)")
+        self._writable()
+        as_steps(self.columns, steps)  # mistakes are told before anything is held
+        self._commit(add_columns(self._folder, steps, self._steps))
+        return self
+
+    def materialize(self, *names: str, on_error: Literal["raise", "skip"] = "raise") -> Self:
+        """Stores derived columns, so that reading them computes nothing; fragments that have them
+        already are left alone. Rows that are appended later are computed until this is done again.
+
+        A row on which a definition fails is an error; with `on_error="skip"`, its fragment stays
+        computed on read, where the loader's own policy decides.
+        """
+        for name in names:
+            self._check_derived(name)
+            store_column(self._folder, self._branch, name, self._steps, on_error)
+        return self
+
+    def unstore(self, *names: str) -> Self:
+        """Derived columns are computed on read again; older versions keep what they have."""
+        for name in names:
+            self._check_derived(name)
+            self._commit(drop_parts(self._folder, name))
+        return self
+
+    def _check_derived(self, name: str) -> None:
+        known = dict(self._writable().definitions)
+        if name not in known:
+            raise PlanError(f"{name!r} is no derived column of {self.path!r}")
+        if read_definition(self._folder, known[name]).given is not None:
+            raise PlanError(
+                f"{name!r} of {self.path!r} is given, not computed: its values are always stored, "
+                "and put gives it others"
+            )
+
+    def put(
+        self,
+        name: str,
+        values: Any,
+        *,
+        keys: Any = None,
+        at: Which | None = None,
+        default: Any = None,
+    ) -> Self:
+        """Gives rows values from outside, such as a model's loss: a column without a function.
+
+        There is one value for each row, in the order of `read`; or with `keys`, one for each row
+        with that key (of several key columns, a dict of columns). `at` is the version whose rows
+        are meant, where others may have changed the table since it was read. Other rows, and those
+        that are appended later, have `default`. Put again under the same name, it is a new version;
+        older ones keep their values, and equal values change nothing.
+
+        >>> import silva as sv, pyarrow as pa, tempfile
+        >>> rows = pa.table({"event": [1, 2, 3]})
+        >>> t = sv.Table.create(tempfile.mkdtemp() + "/t", rows, key="event")
+        >>> first = t.put("score", [0.5, 0.1], keys=[3, 1], default=0.0).version.number
+        >>> t.put("score", [9.0, 9.0, 9.0]).at(first).read().head(3)[1:]
+        [{'event': 2, 'score': 0.0}, {'event': 3, 'score': 0.5}]
+        """
+        head = self._writable()
+        version = head if at is None else find_version(self._folder, head, at)
+        put_column(self._folder, self._branch, version, name, values, keys, default)
+        return self
+
+    def expect(self, **reads: float) -> Self:
+        """Says how often columns will be read, from the first row to the last: `expect(clicked=20)`
+        for twenty epochs. Reads that were seen count as well, and less as time goes by."""
+        for name, count in reads.items():
+            if isinstance(count, bool) or not isinstance(count, int | float) or count < 0:
+                raise PlanError(f"expect({name}=…) is a number of reads, not {count!r}")
+        self._wish({name: {"reads": float(count)} for name, count in reads.items()})
+        return self
+
+    def pin(self, **pins: Literal["always", "never"] | None) -> Self:
+        """Columns that `optimize` shall store `"always"` or `"never"`; None lets it choose."""
+        for name, pin in pins.items():
+            if pin not in ("always", "never", None):
+                raise PlanError(f"pin({name}=…) is 'always', 'never' or None, not {pin!r}")
+        self._wish({name: {"pin": pin} for name, pin in pins.items()})
+        return self
+
+    def _wish(self, wishes: dict[str, dict[str, Any]]) -> None:
+        for name in wishes:
+            self._check_derived(name)
+        self._commit(add_wishes(wishes))
+
+    def optimize(self, budget: int | str | None = None) -> Self:
+        """Stores the derived columns that are worth it and gives up those that are not, by what
+        some rows of them cost and how often they are read; all that are stored take at most
+        `budget` bytes. `explain` tells beforehand what it would do, and why."""
+        room = None if budget is None else parse_bytes(budget)
+        for advice in advise(self._folder, self._writable(), self._steps, room):
+            if advice.decision.store:
+                self.materialize(advice.candidate.name)
+            elif advice.candidate.stored:
+                self.unstore(advice.candidate.name)
+        return self

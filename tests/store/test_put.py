@@ -1,0 +1,243 @@
+"""Values that are written back: a column with versions, which a stream can be drawn by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from failure_tools import run_script
+from store_tools import assert_no_orphans, rows_of
+
+import silva as sv
+from silva.store import put
+from silva.testing import digest
+
+
+def make(path: Path, count: int = 6, **options) -> sv.Table:
+    rows = pa.table({"event": np.arange(count), "user": [f"u{i % 2}" for i in range(count)]})
+    return sv.Table.create(path / "t", rows, **{"key": "event", "group": "user"} | options)
+
+
+def more(first: int, count: int = 2) -> pa.Table:
+    return pa.table({"event": np.arange(first, first + count), "user": ["v"] * count})
+
+
+def scores(table: sv.Table, name: str = "score") -> dict[int, object]:
+    return {row["event"]: row[name] for row in rows_of(table, ["event", name])}
+
+
+def test_values_come_in_the_order_of_read_or_by_key(tmp_path):
+    table = make(tmp_path)
+    table.put("score", [row["event"] * 2 for row in table.read()])
+    assert scores(table) == {i: i * 2 for i in range(6)}
+    table.put("score", np.array([0.5, 0.25]), keys=[4, 1])
+    assert scores(table) == {0: None, 1: 0.25, 2: None, 3: None, 4: 0.5, 5: None}
+    assert table.version.what == "put score"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1, 2, None, 4, 5, 6],
+        [1.5, None, 2.5, 3.0, 4.0, 5.0],
+        [True, False, None, True, True, False],
+        ["a", "", None, "ä", "b", "b"],
+        np.arange(6, dtype=np.uint8),
+        np.arange(6, dtype=np.float32),
+        pa.array(["x", "y"] * 3).dictionary_encode(),
+        pa.chunked_array([[1, 2], [3, None, 5, 6]]),
+        [None] * 6,
+    ],
+    ids=str,
+)
+def test_values_of_any_plain_type_come_back(tmp_path, values):
+    table = make(tmp_path).put("v", values)
+    wanted = values.to_pylist() if hasattr(values, "to_pylist") else list(values)
+    assert [row["v"] for row in rows_of(table)] == wanted
+    table.append(more(6))
+    assert [row["v"] for row in rows_of(table)] == [*wanted, None, None]
+
+
+def test_a_key_may_be_of_several_columns_and_keys_a_table(tmp_path):
+    table = make(tmp_path, key=("event", "user"))
+    table.put("score", [7, 8], keys={"user": ["u1", "u0"], "event": [3, 2]})
+    assert scores(table) == {0: None, 1: None, 2: 8, 3: 7, 4: None, 5: None}
+    table.put("score", [9], keys=pa.table({"user": ["u1"], "event": [5]}))
+    assert scores(table)[5] == 9
+
+
+def test_rows_without_a_value_have_the_default_also_those_appended_later(tmp_path):
+    table = make(tmp_path).put("score", [1.0], keys=[2], default=0.25)
+    table.append(more(6))
+    assert scores(table) == {**dict.fromkeys(range(8), 0.25), 2: 1.0}
+    drawn = table.read().sample(weights="score", size=50)
+    assert {row["event"] for row in drawn} <= set(range(8))
+
+
+def test_old_versions_and_branches_keep_their_values(tmp_path):
+    table = make(tmp_path).put("score", range(6))
+    first, branch = table.version.number, table.branch("other")
+    table.put("score", range(10, 16), at=first)
+    assert sorted(scores(branch).values()) == sorted(scores(table.at(first)).values())
+    assert sorted(scores(table).values()) == list(range(10, 16))
+    table.restore(first)
+    assert sorted(scores(table).values()) == list(range(6))
+
+
+def test_equal_values_make_no_new_version(tmp_path):
+    table = make(tmp_path).put("score", [1, 2], keys=[0, 1])
+    number = table.version.number
+    assert table.put("score", [2, 1], keys=[1, 0]).version.number == number
+    table.append(more(6))
+    assert table.put("score", [1, 2], keys=[0, 1]).version.number == number + 1
+    table.gc()
+    assert_no_orphans(tmp_path / "t")
+    assert table.put("score", [1, 2.0], keys=[0, 1]).version.number == number + 2
+
+
+def test_the_stream_drawn_by_a_version_is_the_same_after_later_puts(tmp_path):
+    table = make(tmp_path, 50).put("score", np.linspace(0, 1, 50))
+    version = table.version.number
+
+    def stream(of: sv.Table) -> list[str]:
+        drawn = of.read().sample(weights="score", size=200, seed=3).batch(8)
+        return [digest(batch) for batch in drawn.loader(backend="inline")]
+
+    before = stream(table)
+    loader = table.read().sample(weights="score", size=200, seed=3).batch(8).loader(workers=0)
+    batches = iter(loader)
+    next(batches)
+    state = loader.state_dict()
+    loader.close()
+    table.put("score", np.linspace(1, 0, 50))
+    table.append(more(50)).delete(sv.col("event") == 3)
+    assert stream(table.at(version)) == before
+    assert stream(table.put("score", [1] * 51)) != before
+    again = sv.read_table(table.path, version).sample(weights="score", size=200, seed=3).batch(8)
+    with again.loader(workers=0) as resumed:
+        resumed.load_state_dict(state)
+        assert [digest(batch) for batch in resumed] == before[1:]
+
+
+def test_deleted_rows_need_no_value(tmp_path):
+    table = make(tmp_path).delete(sv.col("event") == 2)
+    table.put("score", [row["event"] for row in table.read()])
+    assert scores(table) == {i: i for i in (0, 1, 3, 4, 5)}
+    with pytest.raises(sv.TableError, match="no row with the key event=2"):
+        table.put("score", [1], keys=[2])
+    table.delete(sv.col("event") == 4)
+    assert scores(table) == {i: i for i in (0, 1, 3, 5)}
+
+
+def test_what_others_did_since_the_version_was_read_stays(tmp_path):
+    table = make(tmp_path).append(more(6))
+    read = table.version.number
+    order = [row["event"] for row in table.read()]
+    table.append(more(8)).delete(lambda user: user == "u0").delete(sv.col("event") == 6)
+    table.put("score", order, at=read)
+    assert scores(table) == {1: 1, 3: 3, 5: 5, 7: 7, 8: None, 9: None}
+
+
+def test_a_put_lands_on_top_of_concurrent_appends_without_doing_its_work_again(
+    tmp_path, monkeypatch
+):
+    table = make(tmp_path)
+    rival = sv.Table.open(table.path)
+    made, heads = put._with_values, []
+
+    def overtaken(*arguments):
+        change = made(*arguments)
+
+        def late(head):
+            if not heads:
+                rival.append(more(6))  # takes the number that this one is about to take
+            heads.append(head.number)
+            return change(head)
+
+        return late
+
+    monkeypatch.setattr(put, "_with_values", overtaken)
+    table.put("score", range(6))
+    assert heads == [1, 2]
+    assert table.version.number == 3
+    assert sum(value is not None for value in scores(table).values()) == 6
+    data = set((tmp_path / "t" / "data").rglob("*.lance"))
+    table.gc()
+    assert set((tmp_path / "t" / "data").rglob("*.lance")) == data, "values were written twice"
+
+
+def test_columns_derived_of_values_read_those_there_were(tmp_path):
+    table = make(tmp_path)
+    table.put("score", [row["event"] for row in table.read()])
+    table.derive(hard=sv.col("score") > 3).materialize("hard")
+    assert scores(table, "hard") == {i: i > 3 for i in range(6)}
+    table.put("score", [0] * 6)
+    assert scores(table, "hard") == {i: i > 3 for i in range(6)}
+    assert rows_of(table)[0] == {"event": 0, "user": "u0", "hard": False, "score": 0}
+    table.derive(hard=sv.col("score") > 3, score=sv.col("score") + 1)
+    assert set(scores(table, "hard").values()) == {False}
+    assert set(scores(table).values()) == {1}
+
+
+def test_values_skip_fragments_by_their_statistics(tmp_path):
+    table = make(tmp_path).append(more(6)).put("score", [1, 1, 1, 1, 1, 1, 5, 6])
+    wanted = table.read().filter(sv.col("score") > 4)
+    assert "1 of 2 fragments skipped" in str(wanted.explain())
+    assert [row["score"] for row in wanted] == [5, 6]
+
+
+def test_other_programs_read_values_and_explain_shows_them(tmp_path):
+    table = make(tmp_path).put("score", [1.5], keys=[0])
+    text = str(table.explain())
+    assert "score\n    given: " in text
+    assert "double for 1 row; others are null" in text
+    script = "import sys, silva as sv\nprint(sv.read_table(sys.argv[1]).head(1))"
+    assert "'score': 1.5" in run_script(tmp_path, script, table.path)
+    table.optimize()
+    assert scores(table)[0] == 1.5
+    for verb in (table.materialize, table.unstore):
+        with pytest.raises(sv.PlanError, match="is given, not computed"):
+            verb("score")
+
+
+def test_an_empty_table_takes_no_values(tmp_path):
+    table = make(tmp_path).delete(sv.col("event") >= 0).put("score", [])
+    assert table.read().head(1) == []
+    assert scores(table.append(more(0))) == {0: None, 1: None}
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "message"),
+    [
+        ([1, 2], {}, r"2 values for the 6 rows of table .* \(main 1\)"),
+        ([1, 2], {"keys": [1]}, "1 key for 2 values"),
+        ([1, 2], {"keys": [1, 77]}, "no row with the key event=77"),
+        ([1, 2, 3], {"keys": [1, 77, 78]}, r"event=77 \(and 1 more\)"),
+        ([1, 2], {"keys": [1, 1]}, "the key event=1 is given twice"),
+        ([1, 2], {"keys": [1, None]}, "a key is null"),
+        ([1, 2], {"keys": {"user": ["a", "b"]}}, "has the columns user"),
+        ([1, 2], {"keys": ["a", "b"]}, "the key 'event' is a number here"),
+        ([[1], [2]], {"keys": [1, 2]}, "a row's value is a number"),
+        (["a", 2], {"keys": [1, 2]}, "not given as values of one type"),
+        ([1, 2], {"keys": [1, 2], "default": "x"}, "no value of int64"),
+        ([1.0], {"keys": [1], "default": float("nan")}, "finite"),
+    ],
+)
+def test_mistakes_are_told_and_change_nothing(tmp_path, values, options, message):
+    table = make(tmp_path)
+    with pytest.raises(sv.SilvaError, match=message):
+        table.put("score", values, **options)
+    assert table.version.number == 1
+    assert table.gc().files == 0
+
+
+def test_tables_without_a_key_and_columns_that_are_appended_are_refused(tmp_path):
+    table = make(tmp_path, key=())
+    with pytest.raises(sv.TableError, match="has no key"):
+        table.put("score", [1], keys=[1])
+    with pytest.raises(sv.PlanError, match="rows are appended with"):
+        table.put("event", range(6))
+    with pytest.raises(sv.TableError, match="stays as it is"):
+        table.at(1).put("score", range(6))

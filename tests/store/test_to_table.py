@@ -1,0 +1,179 @@
+"""Pipelines written into tables: every row once, whatever happens."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from failure_tools import run_script, start_script
+from store_tools import assert_no_orphans, rows_of
+
+import silva as sv
+
+COUNT = 700
+
+
+def rows(count: int = COUNT) -> sv.Pipeline:
+    return (
+        sv.from_columns({"x": np.arange(count)})
+        .derive(user=lambda x: f"u{x % 5}", maybe=lambda x: None if x % 3 == 0 else float(x))
+        .shuffle(seed=2)
+    )
+
+
+def numbers(table: sv.Table) -> list[int]:
+    return sorted(row["x"] for row in rows_of(table, ["x"]))
+
+
+def test_a_pipeline_becomes_a_table_of_some_appends(tmp_path):
+    table = rows().to_table(tmp_path / "t", key="x", group="user", time="x", shard_rows=300)
+    found = [version.what for version in table.versions()]
+    assert found == ["create with 300 rows", "append 300 rows", "append 100 rows"]
+    assert sorted(rows_of(table), key=lambda row: row["x"]) == sorted(
+        rows().loader(backend="inline"), key=lambda row: row["x"]
+    )
+    assert sum(len(set(users)) for users in _runs(table)) == 5
+    assert_no_orphans(tmp_path / "t")
+
+
+def _runs(table: sv.Table) -> list[list[str]]:
+    first = [row["user"] for row in rows_of(table)][:300]
+    return [first[i : i + 1] for i in range(300) if i == 0 or first[i] != first[i - 1]]
+
+
+def test_a_finished_run_is_recognised_and_another_pipeline_is_appended(tmp_path):
+    table = rows(20).to_table(tmp_path, shard_rows=8)
+    version = table.version.number
+    assert rows(20).to_table(tmp_path, shard_rows=8).version.number == version
+    with pytest.raises(sv.PlanError, match="begun with rows=8, not 5"):
+        rows(20).to_table(tmp_path, shard_rows=5)
+    other = rows(20).derive(x=sv.col("x") + 20).select("x", "user", "maybe")
+    assert numbers(other.to_table(tmp_path)) == list(range(40))
+
+
+def test_rows_that_were_restored_away_are_written_again(tmp_path):
+    table = rows(20).to_table(tmp_path, shard_rows=8)
+    table.restore(2)
+    assert table.rows == 16
+    assert numbers(rows(20).to_table(tmp_path, shard_rows=8)) == list(range(20))
+
+
+def test_a_table_that_does_not_fit_is_refused(tmp_path):
+    rows(9).to_table(tmp_path / "t", key="x")
+    with pytest.raises(sv.PlanError, match=r"group='user', but the group of the table .* is None"):
+        rows(8).to_table(tmp_path / "t", group="user")
+    with pytest.raises(sv.TableError, match="in the table already"):
+        rows(8).to_table(tmp_path / "t")
+    with pytest.raises(sv.SilvaError, match="'maybe'"):
+        rows(8).drop("maybe").to_table(tmp_path / "t")
+    with pytest.raises(sv.TableError, match="'new'"):
+        rows(8).derive(new=lambda x: 1).to_table(tmp_path / "t")
+    with pytest.raises(sv.TableError, match="no rows to tell the types"):
+        rows(8).filter(lambda x: False).to_table(tmp_path / "empty")
+    with pytest.raises(sv.PlanError, match="one process writes"):
+        rows(8).to_table(tmp_path / "t", rank=0)
+    assert sv.Table.open(tmp_path / "t").version.number == 1
+
+
+def test_a_pipeline_that_cannot_be_known_again_is_refused(tmp_path):
+    lock = threading.Lock()
+    with pytest.raises(sv.PlanError, match="lock has another identity in every process"):
+        rows(8).derive(y=lambda x: lock.locked()).to_table(tmp_path / "t")
+
+
+CHILD = """
+import os, signal, sys
+import numpy as np
+import silva as sv
+
+path, moment = sys.argv[1], int(sys.argv[2])
+rows = sv.from_columns({"x": np.arange(90)}).derive(user=lambda x: f"u{x % 5}").shuffle(seed=2)
+calls = 0
+
+
+def count(frame, event, argument):
+    global calls
+    name = frame.f_code.co_filename
+    if "silva/store" in name or "silva/sinks" in name:
+        calls += 1
+        if calls == moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+sys.setprofile(count)
+rows.to_table(path, group="user", shard_rows=30, backend="inline")
+sys.setprofile(None)
+print(calls)
+"""
+
+
+def killed_and_run_again(folder: Path, moments: list[int]) -> None:
+    """Each run is killed at another of its calls, the last one is not."""
+    path = folder / "-".join(map(str, moments))
+    for moment in moments:
+        child = start_script(folder, CHILD, str(path), str(moment))
+        _, err = child.communicate(timeout=60)
+        assert child.returncode in (-signal.SIGKILL, 0), err
+    run_script(folder, CHILD, str(path), "-1")
+    table = sv.Table.open(path)
+    assert numbers(table) == list(range(90))
+    assert len(table.versions()) == 3
+    table.gc()
+    assert_no_orphans(path)
+
+
+def test_a_killed_run_goes_on_without_losing_or_repeating_rows(tmp_path):
+    calls = int(run_script(tmp_path, CHILD, str(tmp_path / "whole"), "-1"))
+    rng = random.Random(5)
+    for _ in range(2):
+        killed_and_run_again(tmp_path, [rng.randint(1, calls), rng.randint(1, calls // 2)])
+
+
+@pytest.mark.slow
+def test_runs_killed_at_many_moments_go_on_without_losing_or_repeating_rows(tmp_path):
+    calls = int(run_script(tmp_path, CHILD, str(tmp_path / "whole"), "-1"))
+    rng = random.Random(6)
+    for _ in range(15):
+        killed_and_run_again(tmp_path, [rng.randint(1, calls) for _ in range(3)])
+
+
+BETWEEN = """
+import os, signal, sys
+import numpy as np
+import silva as sv
+from silva.sinks import write
+
+path, left = sys.argv[1], int(sys.argv[2])
+rows = sv.from_columns({"x": np.arange(90)}).derive(user=lambda x: f"u{x % 5}").shuffle(seed=2)
+listed = write.write_progress
+
+
+def dies(folder, progress):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    listed(folder, progress)
+
+
+write.write_progress = dies
+rows.to_table(path, key="x", group="user", shard_rows=30, backend="inline")
+"""
+
+
+def test_a_shard_that_was_committed_but_not_yet_listed_is_not_appended_again(tmp_path):
+    for moment in (2, 3, 4):  # the first is listed before any shard
+        path = tmp_path / str(moment)
+        child = start_script(tmp_path, BETWEEN, str(path), str(moment))
+        _, err = child.communicate(timeout=60)
+        assert child.returncode == -signal.SIGKILL, err
+        assert sv.Table.open(path).rows == 30 * (moment - 1)
+        sv.Table.open(path).tag("dead").delete(sv.col("x") == 89).gc(versions=1)
+        run_script(tmp_path, BETWEEN, str(path), "-1")
+        found = numbers(sv.Table.open(path))
+        assert len(found) == len(set(found))
+        assert set(range(89)) <= set(found)
