@@ -15,7 +15,11 @@ import numpy as np
 
 import silva as sv
 from benchmarks.planner.child import read_bytes
-from benchmarks.store import part
+from benchmarks.store.history import as_of
+from benchmarks.store.scans import scan_hf, scan_lance, scan_silva
+from benchmarks.store.writers import write_at_once
+from silva.store.folder import Folder
+from silva.store.source import TableSource
 
 _BATCH = 1024
 _BUCKETS = 100_000
@@ -24,10 +28,11 @@ _EPOCHS = 5
 _EXAMPLE = Path(__file__).parents[2] / "examples" / "recommend.py"
 
 
-def bytes_of_part(folder: str, rows: int) -> dict[str, Any]:
-    reader = part.reader(Path(folder))
-    reader.read(np.arange(1), ("hist",))
-    return _mean_bytes(rows, lambda start: reader.read(np.arange(start, start + _BATCH), ("hist",)))
+def bytes_of_table(path: str, rows: int) -> dict[str, Any]:
+    folder = Folder(path)
+    source = TableSource.of(folder, folder.head("main"))
+    source.read(np.arange(1), ("hist",))
+    return _mean_bytes(rows, lambda start: source.read(np.arange(start, start + _BATCH), ("hist",)))
 
 
 def bytes_of_lists(file: str, rows: int) -> dict[str, Any]:
@@ -47,7 +52,7 @@ def _mean_bytes(rows: int, read: Any) -> dict[str, Any]:
     return {"bytes": (read_bytes() - before) / len(starts)}
 
 
-def transform_rows(folder: str) -> dict[str, Any]:
+def transform_rows(path: str) -> dict[str, Any]:
     """How often a function of a deduplicated column is called for all rows."""
     runs = 0
 
@@ -56,16 +61,16 @@ def transform_rows(folder: str) -> dict[str, Any]:
         runs += 1
         return int(hist.max())
 
-    rows = part.rows(folder).derive(longest=longest).select("longest").batch(_BATCH)
+    rows = sv.read_table(path).derive(longest=longest).select("longest").batch(_BATCH)
     for _ in rows.loader(backend="inline"):
         pass
     return {"runs": runs}
 
 
-def preprocess(folder: str, grouped: bool) -> dict[str, Any]:
+def preprocess(path: str, grouped: bool) -> dict[str, Any]:
     """Seconds of a settled epoch."""
     rows = (
-        part.rows(folder)
+        sv.read_table(path)
         .derive(
             hashed=sv.list("hist").hash(_BUCKETS).truncate(_LONGEST),
             shard=sv.list("hist").modulo(1000),
@@ -141,7 +146,19 @@ def equality(unchanged: float, steps: int) -> dict[str, Any]:
 
 MEASUREMENTS = {
     f.__name__: f
-    for f in (bytes_of_part, bytes_of_lists, transform_rows, preprocess, training, equality)
+    for f in (
+        bytes_of_table,
+        bytes_of_lists,
+        transform_rows,
+        preprocess,
+        training,
+        equality,
+        scan_silva,
+        scan_lance,
+        scan_hf,
+        write_at_once,
+        as_of,
+    )
 }
 
 

@@ -5,35 +5,22 @@ from __future__ import annotations
 import statistics
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 from benchmarks.claims import Finding
 from benchmarks.measure import Children, ratio
 from benchmarks.store.log import Log, table
-from benchmarks.store.part import put
 from benchmarks.store.setting import Sizes
-from silva.store.dedup import choose_kinds
+from benchmarks.store.tables import put, two_tables
 
 _CHILDREN = Children("benchmarks.store.child")
-
-
-@contextmanager
-def _parts(log: Log) -> Iterator[tuple[str, str]]:
-    """The same rows deduplicated and plain, in two folders."""
-    rows = table(log)
-    with tempfile.TemporaryDirectory(prefix="silva-bench-") as folder:
-        put(Path(folder) / "dedup", rows, choose_kinds(rows.slice(0, 8192)))
-        put(Path(folder) / "plain", rows)
-        yield f"{folder}/dedup", f"{folder}/plain"
 
 
 def bytes_read(sizes: Sizes) -> Iterator[Finding]:
     rows = table(Log(sizes.rows)).select(["hist"])
     with tempfile.TemporaryDirectory(prefix="silva-bench-") as folder:
-        put(Path(folder) / "dedup", rows, choose_kinds(rows.slice(0, 8192)))
+        put(f"{folder}/dedup", rows)
         _lance(f"{folder}/lists.lance", rows)
-        ours = _CHILDREN.run("bytes_of_part", folder=f"{folder}/dedup", rows=sizes.rows)["bytes"]
+        ours = _CHILDREN.run("bytes_of_table", path=f"{folder}/dedup", rows=sizes.rows)["bytes"]
         theirs = _CHILDREN.run("bytes_of_lists", file=f"{folder}/lists.lance", rows=sizes.rows)
     factor = theirs["bytes"] / ours
     yield Finding(
@@ -56,8 +43,8 @@ def _lance(path: str, rows: object) -> None:
 def transform_rows(sizes: Sizes) -> Iterator[Finding]:
     for unchanged in (1.0, 0.9, 0.5):
         log = Log(sizes.rows, unchanged=unchanged)
-        with _parts(log) as (dedup, _):
-            runs = _CHILDREN.run("transform_rows", folder=dedup)["runs"]
+        with two_tables(log) as (dedup, _):
+            runs = _CHILDREN.run("transform_rows", path=dedup)["runs"]
         share = sizes.rows / runs / log.factor
         yield Finding(
             f"rows for each run of a transform, {unchanged:.0%} unchanged: of the predicted factor",
@@ -69,12 +56,12 @@ def transform_rows(sizes: Sizes) -> Iterator[Finding]:
 
 
 def preprocessing(sizes: Sizes) -> Iterator[Finding]:
-    with _parts(Log(sizes.rows)) as (dedup, plain):
+    with two_tables(Log(sizes.rows)) as (dedup, plain):
         found = _CHILDREN.in_turns(
             sizes.rounds,
             {
-                "dedup": ("preprocess", {"folder": dedup, "grouped": True}),
-                "plain": ("preprocess", {"folder": plain, "grouped": False}),
+                "dedup": ("preprocess", {"path": dedup, "grouped": True}),
+                "plain": ("preprocess", {"path": plain, "grouped": False}),
             },
         )
     seconds = {name: [one["seconds"] for one in runs] for name, runs in found.items()}

@@ -11,8 +11,8 @@ import numpy as np
 
 from benchmarks.claims import Finding
 from benchmarks.store.log import Log, table
-from benchmarks.store.part import put
 from benchmarks.store.setting import Sizes
+from benchmarks.store.tables import put, size
 from silva.store.dedup import choose_kinds
 
 
@@ -37,7 +37,8 @@ def _times(claim: str, log: Log, names: list[str], least: float) -> Finding:
     rows = table(log).select(names)
     kinds = choose_kinds(rows.slice(0, min(rows.num_rows, 8192)))
     with tempfile.TemporaryDirectory(prefix="silva-bench-") as folder:
-        ours = put(Path(folder) / "part", rows, kinds)
+        put(f"{folder}/table", rows)
+        ours = size(f"{folder}/table")
         theirs = _parquet(Path(folder) / "rows.parquet", rows)
     factor = theirs / ours
     chosen = ", ".join(f"{name} {kind}" for name, kind in kinds.items() if kind != "plain")

@@ -39,6 +39,11 @@ ROWS = st.one_of(
 )  # fmt: skip
 
 
+ROWS = ROWS | st.lists(st.lists(small, min_size=4, max_size=4), min_size=2).map(
+    lambda x: from_arrow(pa.array(x, pa.list_(pa.int64())))
+)
+
+
 def shown(row: Any) -> str:
     return repr(row.tolist()) if isinstance(row, np.ndarray) else repr(row)
 

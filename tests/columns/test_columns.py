@@ -21,6 +21,10 @@ COLUMNS: dict[str, Column] = {
     "masked": Array(np.arange(9), np.arange(9) % 4 > 0),
     "images": Array(np.arange(36, dtype=np.float32).reshape(9, 2, 2)),
     "lists": Lists(Array(np.arange(12)), np.array([0, 0, 3, 4, 4, 6, 9, 9, 10, 12])),
+    "lists of one length": Lists(Array(np.arange(20)), np.arange(1, 20, 2)),
+    "lists of two lengths": Lists(
+        Array(np.arange(20)), np.array([0, 2, 4, 6, 8, 11, 13, 15, 17, 19])
+    ),
     "strings": Strings(pa.array(["a", "", None, "ddd", "e", "f", "g", "h", "i"])),
     "bytes": Strings(pa.array([b"a"] * 9)),
     "values": Values([1, 2.5, None, [1], "x", np.zeros(2), (3,), {"k": 1}, 9]),

@@ -55,7 +55,8 @@ def taken(batches: Iterator[Any] | Any) -> tuple[list[str], BaseException | None
 def start_script(folder: Path, text: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
     """Starts a script as a user would: a file, no test machinery."""
     file = folder / "script.py"
-    file.write_text(text)
+    if not file.exists() or file.read_text() != text:  # one that was just started may be reading it
+        file.write_text(text)
     return subprocess.Popen(
         [sys.executable, str(file), *arguments],
         stdout=subprocess.PIPE,

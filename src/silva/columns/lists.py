@@ -34,9 +34,12 @@ class Lists:
         lengths = self.offsets[1:][indices] - starts
         offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
         np.cumsum(lengths, out=offsets[1:])
-        picked = np.arange(int(offsets[-1])) + np.repeat(starts - offsets[:-1], lengths)
         valid = None if self.valid is None else self.valid[indices]
-        return Lists(self.values.take(picked), offsets, valid)
+        alike = _alike(self.values, starts, lengths)
+        if alike is None:
+            picked = np.arange(int(offsets[-1])) + np.repeat(starts - offsets[:-1], lengths)
+            return Lists(self.values.take(picked), offsets, valid)
+        return Lists(alike, offsets, valid)
 
     def slice(self, start: int, stop: int) -> Lists:
         start, stop, _ = slice(start, stop).indices(len(self))
@@ -71,6 +74,23 @@ class Lists:
 
     def settled(self, allocate: Allocate = np.empty) -> Lists:
         return self
+
+
+def _alike(values: Column, starts: np.ndarray, lengths: np.ndarray) -> Array | None:
+    """The items of lists of one length that lie end to end, copied list by list instead of item by
+    item, which is several times as fast; None where they are not so."""
+    if not isinstance(values, Array) or values.valid is not None or values.data.ndim > 1:
+        return None
+    size = int(lengths[0]) if len(lengths) else 0
+    if not size or (lengths != size).any():
+        return None
+    number, first = np.divmod(starts, size)
+    if (first != first[0]).any():
+        return None
+    begin = int(first[0])
+    count = (len(values) - begin) // size
+    table = values.data[begin : begin + count * size].reshape(count, size)
+    return Array(table[number].reshape(-1))
 
 
 def _with_nulls(rows: list[Any], inner: Array, bounds: list[int]) -> list[Any]:
