@@ -34,6 +34,21 @@ def test_rows_come_back_in_the_order_asked_for(tmp_path: Path, rows: list[int]) 
         )
 
 
+@pytest.mark.parametrize("kind", [pa.int64(), pa.uint64()])
+@pytest.mark.parametrize("most", [(1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32])
+def test_numbers_come_back_with_their_own_type_however_small(
+    tmp_path: Path, kind: pa.DataType, most: int
+) -> None:
+    numbers = pa.array([0, None, most], kind)
+    part = write_part(
+        tmp_path, pa.table({"x": numbers, "list": pa.array([[most]] * 3, pa.list_(kind))})
+    )
+    read = PartReader(tmp_path, part).read(np.arange(3), ("x", "list"))
+    assert to_arrow(read["x"]).equals(numbers)
+    assert to_arrow(read["list"]).type.value_type == kind
+    assert to_arrow(read["list"]).to_pylist() == [[most]] * 3
+
+
 def test_the_part_names_every_file_that_was_written(tmp_path: Path) -> None:
     part = write_part(tmp_path, TABLE)
     found = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
