@@ -46,7 +46,7 @@ bench: $(READY)  ## silva beside its peers, and what its planner promises
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.planner
 
-bench-store: $(READY)  ## what the store promises: sizes, bytes read, preprocessing, training
+bench-store: $(READY)  ## what the store promises: sizes, scans, preprocessing, training, writers
 	$(BIN)/python -m benchmarks.store
 
 bench-peers: $(READY)  ## make the environments of the peers

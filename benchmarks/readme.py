@@ -1,5 +1,5 @@
-"""Writes the tables in the README and in docs/planning.md from the last results: `python -m
-benchmarks.readme`."""
+"""Writes the tables in the README, docs/planning.md and docs/dedup.md from the last results:
+`python -m benchmarks.readme`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "results.json"
-PLANNER = RESULTS.with_name("planner.json")
+CLAIMS = {"planner": "planning.md", "store": "dedup.md"}
+"""Where the findings of a command are shown, between marks of its name."""
 
 
 def table(results: dict[str, Any]) -> str:
@@ -28,7 +29,7 @@ def table(results: dict[str, Any]) -> str:
 
 
 def claims(results: dict[str, Any]) -> str:
-    """One row a claim of the planner."""
+    """One row a claim."""
     lines = ["| claim | wanted | measured (95 % interval) |", "| --- | --- | --- |"]
     for found in results["findings"]:
         mark = "" if found["reached"] else " (not reached)"
@@ -46,8 +47,10 @@ def fill(page: Path, name: str, text: str) -> None:
 
 def main() -> None:
     fill(ROOT / "README.md", "bench", table(json.loads(RESULTS.read_text())))
-    if PLANNER.exists():
-        fill(ROOT / "docs" / "planning.md", "planner", claims(json.loads(PLANNER.read_text())))
+    for name, page in CLAIMS.items():
+        found = RESULTS.with_name(f"{name}.json")
+        if found.exists():
+            fill(ROOT / "docs" / page, name, claims(json.loads(found.read_text())))
 
 
 if __name__ == "__main__":

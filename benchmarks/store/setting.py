@@ -14,5 +14,5 @@ class Sizes:
     """Training steps of each contestant in a round."""
 
 
-FULL = Sizes(rows=100_000, rounds=7, steps=12)
+FULL = Sizes(rows=100_000, rounds=5, steps=8)
 QUICK = Sizes(rows=20_000, rounds=2, steps=4)

@@ -10,6 +10,8 @@ from benchmarks.measure import Children, ratio
 from benchmarks.store.setting import Sizes
 
 _CHILD = "benchmarks.store.child"
+_FEW = 3
+"""Rounds on two threads, which say little where others use the machine."""
 
 
 def training(sizes: Sizes) -> Iterator[Finding]:
@@ -31,7 +33,7 @@ def _steps(sizes: Sizes, children: Children, threads: str) -> Iterator[Finding]:
     for unchanged, least, goal in ((0.9, 2.0, ", goal 2.5"), (0.0, 0.95, "")):
         found = [
             children.run("training", unchanged=unchanged, steps=sizes.steps, seed=seed)
-            for seed in range(sizes.rounds)
+            for seed in range(sizes.rounds if children.threads == 1 else min(sizes.rounds, _FEW))
         ]
         every, distinct = ([one[name] for one in found] for name in ("every", "distinct"))
         faster = ratio(every, distinct)
