@@ -72,9 +72,13 @@ def test_a_script_that_ends_in_such_a_moment_ends(tmp_path) -> None:
             import threading
             import silva as sv
 
+            last = threading.Event()
+
             def step(x):
                 if step.late:
                     threading.Event().wait(3600)
+                if x == 15:
+                    last.set()
                 return x
 
             step.late = False
@@ -82,6 +86,7 @@ def test_a_script_that_ends_in_such_a_moment_ends(tmp_path) -> None:
             loader = rows.loader(backend="threads", workers=1, epochs=3)
             batches = iter(loader)
             next(batches)
+            last.wait()  # all rows of this epoch are made
             step.late = True
             next(batches)
             print("the end", flush=True)
