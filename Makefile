@@ -26,7 +26,7 @@ demo: $(READY)   ## train on a few photos, and see what silva did
 
 # ARGS goes to pytest: make test ARGS="-k resume"
 test: $(READY)   ## quick tests and doctests
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-slow: $(READY)  ## the tests marked slow, one at a time
 	$(BIN)/python -m pytest -m slow --timeout 900 $(ARGS)
