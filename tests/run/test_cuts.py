@@ -280,7 +280,7 @@ def _lane_that_workers_do_not_help(monkeypatch, proposal: Proposal | None) -> La
     made = Lane(known.stage, "stage 1", None, 2, 1 << 30)
     made.may_cut = made.decided = True
     made.backend = "processes"
-    made._trial = Trial(200.0, {"processes": 380.0}, made.counters)
+    made._trial = Trial(200.0, {"processes": 380.0}, made.counters, settling=0)
     made.probe.seconds = 1.0
     for name in ("steps", "late"):
         setattr(made.stats, name, getattr(known.stats, name))

@@ -22,7 +22,7 @@ def after(
 
 
 def trial(**promised: float) -> Trial:
-    return Trial(alone=100.0, promised=dict(promised), since=START)  # type: ignore[arg-type]
+    return Trial(100.0, dict(promised), START, settling=0)  # type: ignore[arg-type]
 
 
 def test_a_place_that_keeps_its_promise_is_stayed_in() -> None:
@@ -67,3 +67,10 @@ def test_the_first_place_is_returned_to_where_the_second_is_worse() -> None:
     some = after(140.0)
     assert made.judge("threads", some) == "processes"
     assert made.judge("processes", after(110.0, since=some)) == "threads"
+
+
+def test_workers_that_are_cold_tell_nothing() -> None:
+    made = Trial(100.0, {"processes": 190.0}, START, settling=5)
+    cold = after(20.0)._replace(blocks=4)
+    assert made.judge("processes", cold) is None
+    assert made.judge("processes", after(180.0, since=cold)._replace(blocks=9)) == "processes"

@@ -210,7 +210,7 @@ class Lane:
         pace = self.counters.pace(self._warm_since)
         if place.speeds and self.backend == "inline" and pace is not None:
             promised = {backend: pace * speed for backend, speed in place.speeds}
-            self._trial = Trial(pace, promised, self.counters)
+            self._trial = Trial(pace, promised, self.counters, 2 * self.workers + 1)
         self.move(place.backend, place.reason)
 
     def _judge(self) -> None:
@@ -304,7 +304,7 @@ class Lane:
         if starting:
             self.cutting.since = self.counters
             if self._trial is not None:
-                self._trial.since = self.counters
+                self._trial.begin(self.counters)
         self.forecasts.learn(self.counters, starting)
 
     def _tick(self) -> None:

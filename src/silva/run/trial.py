@@ -29,7 +29,7 @@ _WORTH_WORKERS = 1.05
 class Trial:
     """
     >>> start = Counters(rows=0, elapsed=0.0, starved=0.0, busy=0.0, cpu=0.0, blocks=0)
-    >>> trial = Trial(alone=100.0, promised={"threads": 190.0, "processes": 170.0}, since=start)
+    >>> trial = Trial(100.0, {"threads": 190.0, "processes": 170.0}, start, settling=0)
     >>> later = Counters(rows=50, elapsed=0.5, starved=0.4, busy=1.0, cpu=1.0, blocks=10)
     >>> trial.judge("threads", later)  # no faster than one thread alone
     'processes'
@@ -42,16 +42,27 @@ class Trial:
     promised: dict[Backend, float]
     """Rows a second that workers would do, as predicted."""
     since: Counters
-    """When the stage came where it is now, and its workers were ready."""
+    """When the stage came where it is now, and its workers were warm."""
+    settling: int
+    """Blocks that are left out at first: workers import what they need, and some blocks were begun
+    elsewhere."""
     seen: dict[Backend, float] = field(init=False)
     """Rows a second, measured."""
     open: bool = True
+    _warm_at: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self.seen = {"inline": self.alone}
+        self.begin(self.since)
+
+    def begin(self, now: Counters) -> None:
+        """The stage has just come where it is, or its workers have just started."""
+        self.since, self._warm_at = now, now.blocks + self.settling
 
     def judge(self, backend: Backend, now: Counters) -> Backend | None:
         """Where the stage should go on, being at `backend`; None as long as that is not clear."""
+        if now.blocks < self._warm_at:
+            self.since = now
         spent = now.elapsed - self.since.elapsed
         pace = now.pace(self.since)
         if not self.open or pace is None or spent < _EARLY_SECONDS:
@@ -67,7 +78,7 @@ class Trial:
         hopeful = {b: p for b, p in self.promised.items() if b not in self.seen}
         hopeful = {b: p for b, p in hopeful.items() if p > _BETTER * best}
         if hopeful:
-            self.since = now
+            self.begin(now)
             return max(hopeful, key=lambda place: hopeful[place])
         self.open = False
         return fastest if best > _WORTH_WORKERS * self.alone else "inline"
