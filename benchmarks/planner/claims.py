@@ -148,7 +148,7 @@ def _data(space: str, sizes: Sizes) -> Iterator[Any]:
     with tempfile.TemporaryDirectory(prefix="silva-bench-") as folder:
         path = Path(folder)
         if space == "image":
-            put_photos(path, sizes.photos)
+            put_photos(path, sizes.many)
         elif space == "audio":
             put_speech(path, sizes.clips)
         elif space == "text":
