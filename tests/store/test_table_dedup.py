@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +91,13 @@ def test_a_function_of_what_repeats_is_called_once_for_each_distinct_row(table: 
     read = [b["total"] for b in table.read().select("total").batch(64).loader(backend="inline")]
     assert np.concatenate(read).tolist() == expected
     assert not calls
+
+
+def test_random_numbers_are_not_stored_once_for_what_repeats(table: sv.Table) -> None:
+    table.derive(noise=lambda user: len(user) + random.random())
+    with pytest.raises(sv.TableError, match="draws from the generators of random"):
+        table.materialize("noise")
+    assert len({row["noise"] for row in table.read().head(SESSIONS * EACH)}) == SESSIONS * EACH
 
 
 def test_a_value_that_only_deleted_rows_have_may_fail(table: sv.Table) -> None:

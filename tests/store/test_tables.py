@@ -393,3 +393,10 @@ def test_a_version_stays_small_with_thousands_of_fragments(tmp_path: Path) -> No
     new = all_files(table.path) - before
     assert sum(path.stat().st_size for path in new) < 10_000
     assert not [path for path in new if path.parent.name in ("lists", "data")]
+
+
+def test_a_table_is_not_made_in_the_place_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(sv.TableError, match="is a file"):
+        sv.Table.create(tmp_path / "file", pa.table({"x": [1]}))
+    assert (tmp_path / "file").read_text() == "mine"

@@ -37,6 +37,8 @@ def create_table(
     """The first version of a new table."""
     if folder.is_table:
         raise commits.exists(folder)
+    if folder.path.exists() and not folder.path.is_dir():
+        raise TableError(f"{str(folder)!r} is a file; a table is a folder")
     rows = incoming(data)
     keys = (key,) if isinstance(key, str) else tuple(key)
     with contextlib.ExitStack() as stack:

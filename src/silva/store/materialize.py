@@ -95,8 +95,8 @@ def _once_each(
     writer: Writer, source: TableSource, number: int, name: str, fingerprint: str
 ) -> tuple[Part, dict[str, tuple[Bound, Bound]]] | None:
     """The column computed once for each distinct row of what it reads, and stored under the same
-    index. None where that is not all in one group; or where it fails on some value, which may be
-    one that only deleted rows have."""
+    index. None where that is not all in one group; where it fails on some value, which may be one
+    that only deleted rows have; or where it draws random numbers, which differ from row to row."""
     import pyarrow as pa
 
     fragment = source.fragments[number]
@@ -107,6 +107,8 @@ def _once_each(
     try:
         column = source.distinct(number, group, recipe)
     except Exception:  # noqa: BLE001  the user's own: rows are asked one by one which of them it is
+        return None
+    if source.draws_from():
         return None
     table = pa.table(encoded(name, fingerprint, column))
     bounds = statistics(table)

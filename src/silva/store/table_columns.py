@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, Literal, Self
 
 from silva.errors import PlanError
@@ -18,26 +19,26 @@ from silva.store.materialize import drop_parts, store_column
 from silva.store.put import put_column
 
 
-class Columns:
-    """A part of `Table`."""
+class Columns(ABC):
+    """A part of `Table`, which has the rest."""
 
     _folder: Folder
     _branch: str
     _steps: dict[str, Step]
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        raise NotImplementedError
+    @abstractmethod
+    def columns(self) -> tuple[str, ...]: ...
 
     @property
-    def path(self) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def path(self) -> str: ...
 
-    def _writable(self) -> Version:
-        raise NotImplementedError
+    @abstractmethod
+    def _writable(self) -> Version: ...
 
-    def _commit(self, change: commits.Change) -> Version:
-        raise NotImplementedError
+    @abstractmethod
+    def _commit(self, change: commits.Change) -> Version: ...
 
     def derive(self, **steps: Any) -> Self:
         """Adds columns that are computed of others: definitions, no data.
