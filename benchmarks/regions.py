@@ -23,20 +23,20 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.data import put_large_photos, put_photos
-from silva.operators._image.decode import decode_bytes
+from silva.operators._image.decode import Wanted, decode_bytes
 from silva.operators._image.geometry import random_box
 from silva.operators._image.header import Header, read_header
 from silva.operators._image.moves import Crop, Resize
 from silva.operators._image.partial import rows_of, upper_rows
 
-_MANY = 10**9
+_MANY = Wanted(limit=10**9)
 _SIZE = 224
 _PHOTOS, _LARGE_PHOTOS = 200, 16
 Way = Callable[[bytes, Header, Crop], np.ndarray]
 
 
 def whole(data: bytes, header: Header, crop: Crop) -> np.ndarray:
-    return crop.mask(decode_bytes(data, False, _MANY))
+    return crop.mask(decode_bytes(data, _MANY))
 
 
 def part(data: bytes, header: Header, crop: Crop) -> np.ndarray:
@@ -138,7 +138,7 @@ def views(photos: list[bytes], table: Table) -> None:
     """Crops of crops, and crops of what was resized: of pixels that are decoded already."""
     first, second = Crop(10, 10, 256, 256), Crop(16, 16, _SIZE, _SIZE)
     once = Crop(26, 26, _SIZE, _SIZE)
-    images = [cv2.resize(decode_bytes(data, False, _MANY), (500, 375)) for data in photos[:100]]
+    images = [cv2.resize(decode_bytes(data, _MANY), (500, 375)) for data in photos[:100]]
     shrink, middle = Resize((375, 500), (256, 341), cv2.INTER_LINEAR), Crop(16, 58, _SIZE, _SIZE)
     fewer = Resize((328, 328), (_SIZE, _SIZE), cv2.INTER_LINEAR)
     around = Crop(23, 85, 328, 328)

@@ -70,6 +70,10 @@ def images(draw) -> Column:
 
 
 real_images = st.permutations(REAL_IMAGES).map(lambda some: Values(list(some[:2])))
+damaged_images = st.builds(
+    lambda data, at, gone: Values([data[: at % len(data)] + data[at % len(data) + gone :]]),
+    st.sampled_from(REAL_IMAGES[:3]), st.integers(1, 10**6), st.integers(1, 2000),
+)  # fmt: skip
 unusual = st.text(st.sampled_from("İıßΣσς¨ϒKﬁÅé́ \t\u3000\x1fabA"), max_size=8)
 lines = st.lists(st.none() | st.text(max_size=12) | unusual, min_size=1, max_size=6)
 texts = (lines | st.just(REAL_LINES)).map(Values)
@@ -201,6 +205,14 @@ LEFT: dict[str, tuple[st.SearchStrategy[Any], st.SearchStrategy[Any]]] = {
             st.lists(fixed_crops, min_size=2, max_size=3),
         ),
         images() | real_images,
+    ),
+    "decode_upper_rows": (
+        st.builds(
+            lambda mode, crop: crop(sv.image("x").decode(mode, strict=False)),
+            st.sampled_from(["rgb", "gray"]),
+            crops | st.builds(lambda h: lambda x: x.random_resized_crop(h), small),
+        ),
+        images() | real_images | damaged_images,
     ),
     "gray_before_flip": (
         st.builds(lambda x, f: f(x).grayscale(), st.sampled_from([I, I.center_crop(1)]), flips),

@@ -50,7 +50,7 @@ class ImageExpr(Expr):
         mode: Literal["rgb", "gray"] = "rgb",
         max_pixels: int = MOST_PIXELS,
         shrink: bool = False,
-        partial: bool = False,
+        strict: bool = True,
     ) -> ImageExpr:
         """The pixels of a JPEG, PNG, WebP, BMP or GIF (first frame): uint8, 3 channels or 1.
 
@@ -60,16 +60,16 @@ class ImageExpr(Expr):
         `shrink` decodes a JPEG at 1/2, 1/4 or 1/8 where the next step is a `resize` or
         `random_resized_crop` by `"area"` that makes it smaller anyway: much faster for large
         photos, and within a level or two (`options(fidelity="close")` sets it where it applies).
-        `partial` decodes a JPEG no further down than the next step, a crop, looks: the same pixels,
-        but of damage only truncation is always found; for files that are known to be sound.
+        `strict=False` takes a damaged JPEG as far as it can be read, with gray for the rest, as
+        most loaders do; then only as much of it is decoded as a crop that follows looks at.
 
         >>> image("bytes").decode("gray", max_pixels=10**6)
         bytes.decode(mode='gray', max_pixels=1000000)
         """
         one_of("mode", mode, ("rgb", "gray"))
         limit = positive("max_pixels", max_pixels)
-        given = {"mode": mode, "max_pixels": limit, "shrink": shrink, "partial": partial}
-        usual = {"mode": "rgb", "max_pixels": MOST_PIXELS, "shrink": False, "partial": False}
+        given = {"mode": mode, "max_pixels": limit, "shrink": shrink, "strict": strict}
+        usual = {"mode": "rgb", "max_pixels": MOST_PIXELS, "shrink": False, "strict": True}
         unusual = {name: value for name, value in given.items() if value != usual[name]}
         return self._call("image.decode", **unusual)
 

@@ -17,6 +17,8 @@ COPY_SECONDS = 1 / 2e9
 """Seconds a byte costs to bring over from another process."""
 PROCESS_START = 0.3
 """Seconds until a worker process earns its keep."""
+OPERATORS_SHARE = 0.1
+"""Of a built-in operator's time, what is spent holding Python's lock."""
 _CLEARLY = 1.2
 """Processes must be so much faster than threads: they cost memory and a start."""
 _WORTHWHILE = 1.15
@@ -41,7 +43,7 @@ class Load:
     @property
     def lock(self) -> float:
         """How long threads keep the lock busy for a row."""
-        return self.seconds * self.lock_share / _contended(self.lock_share)
+        return self.seconds * self.lock_share / contended(self.lock_share)
 
     @property
     def back(self) -> float:
@@ -84,7 +86,7 @@ def predict(load: Load, backend: Backend, workers: int, cores: int) -> Predictio
     return Prediction(1 / max(spent[limit], 1e-12), cpu, limit)
 
 
-def _contended(share: float) -> float:
+def contended(share: float) -> float:
     """What remains of the speed of threads that want the lock for a share of their time, beside
     its being one lane: they hinder each other. (Measured: 0.75 where they want it for 0.62.)"""
     return 1 - 0.4 * share
@@ -122,7 +124,7 @@ def choose_place(
     """
     share, per_row = load.lock_share, load.seconds
     # Amdahl: the lock is one lane; and beside a worker, the consumer's own time is free
-    alone = _contended(share) / (share + (1 - share) / workers)
+    alone = contended(share) / (share + (1 - share) / workers)
     by_threads = _overlapped(alone, meanwhile)
     if shares_generators:
         by_threads = 1.0

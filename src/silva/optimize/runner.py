@@ -78,6 +78,7 @@ _BUILT_IN = {
     "share": (
         Rule(share.NAME, share.apply, "what several steps need is computed once", merges=True),
     ),
+    "last laws": (),
 }
 CHOICES = ("order", "cache", "cut")
 """What is decided from measurements, and can be switched off like a rule."""
@@ -104,9 +105,11 @@ def batches() -> Iterator[Batch]:
     """All rules in the order in which they run, each law that is known by then as one."""
     for name in _BUILT_IN:
         rules = tuple(rule for batch, rule in _RULES.values() if batch == name)
-        if name == "laws":
-            rules += tuple(use_law.as_rule(law) for law in known_laws())
-        yield Batch(name, rules, _ROUNDS if name == "laws" else 1)
+        of_laws = name in ("laws", "last laws")
+        if of_laws:
+            last = name == "last laws"
+            rules += tuple(use_law.as_rule(law) for law in known_laws() if law.last == last)
+        yield Batch(name, rules, _ROUNDS if of_laws else 1)
 
 
 def optimize(

@@ -1,27 +1,37 @@
-"""The best order of a run's steps and the best place for a cache in it, chosen together.
+"""The best order of a run's steps, the best place for a cache in it, and where all of it should
+run, chosen together.
 
 Dynamic programming over sets of steps: what a step costs depends on which filters came before it,
-not on their order, so for each set only the cheapest way to it is kept. Steps that may go anywhere
-take n·2ⁿ looks instead of n! orders. A cache may be placed once on the way: what is before it is
-paid once, what is after it in every epoch. Runs of many steps are arranged by rank instead: each
-filter, with what it needs, by cost for each row that it drops.
+not on their order, so for each set only the ways to it are kept that could still turn out best.
+Steps that may go anywhere take n·2ⁿ looks instead of n! orders. What a way leaves to do is a bundle
+of resources (see `pace`): of two ways, one is dropped where it takes no less of anything; and any
+is dropped that takes longer already than an order which is found at once, by rank: each filter,
+with what it needs, by cost for each row that it drops. That is also the order of runs of very many
+steps. A cache may be placed once on the way: what is before it is paid once, what is after it in
+every epoch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from operator import itemgetter
+from typing import NamedTuple, Protocol
 
-_MOST_SETS = 40_000
+from silva.optimize.pace import Pace, Work
+
+_MOST_SETS = 20_000
 """Of steps that are looked at: as many as a second has time for."""
+_MOST_WAYS = 1 << 13
+"""To all sets of steps; at least one to each."""
+_SERIAL = Pace()
 
 
 @dataclass(frozen=True)
 class Movable:
     """A step as the search sees it."""
 
-    seconds: float
+    work: Work
     """For each row that comes in."""
     keeps: float
     """Of the rows that come in, the share that goes on."""
@@ -49,7 +59,11 @@ class Arrangement:
     cache_after: int | None
     """A cache comes after so many steps; None for no cache."""
     seconds: float
-    """For each row of the source, over all epochs."""
+    """For each row of the source, over all epochs, in the best places."""
+    first: Work
+    """In the first epoch."""
+    later: Work
+    """In each later one."""
 
 
 class CacheOffer(Protocol):
@@ -57,136 +71,195 @@ class CacheOffer(Protocol):
         """What a cache after a set of steps would cost; None where there cannot be one."""
 
 
-def cost_of(
+def arrange(
     steps: Sequence[Movable],
     order: Sequence[int],
     epochs: int = 1,
     offer: CacheOffer | None = None,
     cache_after: int | None = None,
-) -> float:
-    """Seconds for each row of the source over all epochs, for one arrangement.
+    pace: Pace = _SERIAL,
+) -> Arrangement:
+    """What one order costs, with a cache after so many of its steps.
 
-    >>> slow, sharp = Movable(10.0, 1.0, 0, True), Movable(1.0, 0.1, 0, True)
-    >>> cost_of([slow, sharp], [0, 1]), cost_of([slow, sharp], [1, 0])
+    >>> slow, sharp = Movable(Work(10.0), 1.0, 0, True), Movable(Work(1.0), 0.1, 0, True)
+    >>> arrange([slow, sharp], [0, 1]).seconds, arrange([slow, sharp], [1, 0]).seconds
     (11.0, 2.0)
     """
-    total, left, done = 0.0, 1.0, 0
-    once = 0.0
-    keeping = None
-    for count, number in enumerate([*order, -1]):
+    first = later = Work()
+    left, done = 1.0, 0
+    for count in range(len(order) + 1):
         if offer is not None and count == cache_after:
             keeping = offer.after(done)
             if keeping is None:
-                return float("inf")
-            once, total = total, 0.0
-            once_left = left
-        if number < 0:
-            break
-        total += left * steps[number].seconds
-        left *= steps[number].keeps
-        done |= 1 << number
-    if keeping is None:
-        return epochs * total
-    return _cached(once, once_left, keeping, epochs) + epochs * total
+                return Arrangement(tuple(order), cache_after, float("inf"), first, later)
+            first, later = _cached(first, left, keeping)
+        if count < len(order):
+            step = steps[order[count]]
+            first, later = first.plus(step.work, left), later.plus(step.work, left)
+            left *= step.keeps
+            done |= 1 << order[count]
+    seconds = pace(first) + (epochs - 1) * pace(later)
+    return Arrangement(tuple(order), cache_after, seconds, first, later)
 
 
-def _cached(prefix: float, left: float, keeping: Keeping, epochs: int) -> float:
-    """Seconds over all epochs of what comes before a cache, and of the cache."""
-    fits = keeping.fits
-    again = fits * left * keeping.read + (1 - fits) * prefix
-    return prefix + fits * left * keeping.write + (epochs - 1) * again
+def _cached(prefix: Work, left: float, keeping: Keeping) -> tuple[Work, Work]:
+    """What comes before a cache, and the cache: in the first epoch, and in each later one."""
+    kept = keeping.fits * left
+    again = Work().plus(prefix, 1 - keeping.fits)
+    return (
+        prefix.plus(Work(alone=kept * keeping.write)),
+        again.plus(Work(alone=kept * keeping.read)),
+    )
 
 
 def search(
-    steps: Sequence[Movable], epochs: int = 1, offer: CacheOffer | None = None
+    steps: Sequence[Movable],
+    epochs: int = 1,
+    offer: CacheOffer | None = None,
+    pace: Pace = _SERIAL,
 ) -> Arrangement:
-    """The cheapest arrangement of the steps that keeps their dependencies.
+    """The fastest arrangement of the steps that keeps their dependencies.
 
-    >>> decode, sharp = Movable(10.0, 1.0, 0, True), Movable(1.0, 0.1, 0, True)
+    >>> decode, sharp = Movable(Work(10.0), 1.0, 0, True), Movable(Work(1.0), 0.1, 0, True)
     >>> search([decode, sharp]).order
     (1, 0)
     """
-    return _exact(steps, epochs, offer) or _by_rank(steps, epochs, offer)
+    at_once = _by_rank(steps, epochs, offer, pace)
+    return _faster(at_once, steps, epochs, offer, pace) or at_once
+
+
+class _Way(NamedTuple):
+    """A way to a set of steps."""
+
+    seconds: float
+    """Over all epochs, if nothing came after it."""
+    first: Work
+    later: Work
+    last: int
+    """The last step; -1 where it was the cache."""
+    before: _Way | None
 
 
 @dataclass(slots=True)
-class _Way:
-    """The cheapest ways to a set of steps."""
+class _Set:
+    """A set of steps, and the ways to it."""
 
     left: float
     """Rows that are left, of each row of the source."""
     keepable: bool
-    plain: float = float("inf")
-    """Seconds of one epoch, without a cache so far."""
-    plain_by: int = -1
-    after: float = float("inf")
-    """Seconds of all epochs, with a cache on the way."""
-    after_by: int = -1
-    """The last step; as many as there are steps where it was the cache."""
+    plain: list[_Way]
+    """Without a cache so far."""
+    cached: list[_Way]
 
 
-def _exact(steps: Sequence[Movable], epochs: int, offer: CacheOffer | None) -> Arrangement | None:
-    """The best of all orders; None where there are too many sets of steps to look at."""
+def _faster(
+    known: Arrangement,
+    steps: Sequence[Movable],
+    epochs: int,
+    offer: CacheOffer | None,
+    pace: Pace,
+) -> Arrangement | None:
+    """The best of all orders; None where none is faster than one that is known, or where there are
+    too many sets of steps to look at."""
     count = len(steps)
-    ways = {0: _Way(1.0, True, plain=0.0)}
+    most = max(_MOST_WAYS >> count, 1)
+    begun = Work()
+    sets = {0: _Set(1.0, True, [_Way(0.0, begun, begun, -1, None)], [])}
+
+    def in_all(first: Work, later: Work) -> float:
+        if first is later:
+            return epochs * pace(first)
+        return pace(first) + (epochs - 1) * pace(later)
+
+    def look(done: int) -> _Set:
+        """A set to which all ways are known, with the best of them."""
+        here = sets[done]
+        here.plain = _best(here.plain, most)
+        paid = 1 if offer is None or not here.keepable else epochs  # a cache may still come
+        here.plain = [way for way in here.plain if way.seconds < paid * known.seconds]
+        keeping = offer.after(done) if offer is not None and done and here.keepable else None
+        if keeping is not None:
+            for way in here.plain:
+                first, later = _cached(way.first, here.left, keeping)
+                here.cached.append(_Way(in_all(first, later), first, later, -1, way))
+        here.cached = [way for way in _best(here.cached, most) if way.seconds < known.seconds]
+        return here
+
     layer = [0]
     for _ in range(count):
         following: list[int] = []
         for done in layer:
-            way = ways[done]
-            _place_cache(way, done, count, epochs, offer)
+            here = look(done)
+            if not here.plain and not here.cached:
+                continue
             for number, step in enumerate(steps):
                 bit = 1 << number
                 if done & bit or step.before & ~done:
                     continue
-                then = ways.get(done | bit)
+                then = sets.get(done | bit)
                 if then is None:
-                    then = _Way(way.left * step.keeps, way.keepable and step.keepable)
-                    ways[done | bit] = then
+                    keepable = here.keepable and step.keepable
+                    then = sets[done | bit] = _Set(here.left * step.keeps, keepable, [], [])
                     following.append(done | bit)
-                spent = way.left * step.seconds
-                if way.plain + spent < then.plain:
-                    then.plain, then.plain_by = way.plain + spent, number
-                if way.after + epochs * spent < then.after:
-                    then.after, then.after_by = way.after + epochs * spent, number
-        if len(ways) > _MOST_SETS:
+                for ways, on in ((here.plain, then.plain), (here.cached, then.cached)):
+                    for way in ways:
+                        first = later = way.first.plus(step.work, here.left)
+                        if way.later is not way.first:
+                            later = way.later.plus(step.work, here.left)
+                        on.append(_Way(in_all(first, later), first, later, number, way))
+        if len(sets) > _MOST_SETS:
             return None
         layer = following
-    whole = (1 << count) - 1
-    last = ways[whole]
-    _place_cache(last, whole, count, epochs, offer)
-    cached = last.after < epochs * last.plain
-    return _traced(ways, whole, count, cached, last.after if cached else epochs * last.plain)
+    if not layer:
+        return None
+    last = look(layer[0])
+    found = min([*last.plain, *last.cached], key=_seconds, default=None)
+    return None if found is None or found.seconds >= known.seconds else _traced(found)
 
 
-def _place_cache(way: _Way, done: int, count: int, epochs: int, offer: CacheOffer | None) -> None:
-    if offer is None or not done or not way.keepable:
-        return
-    keeping = offer.after(done)
-    if keeping is not None:
-        cached = _cached(way.plain, way.left, keeping, epochs)
-        if cached < way.after:
-            way.after, way.after_by = cached, count
+def _best(ways: list[_Way], most: int) -> list[_Way]:
+    """The fastest ways, without those that take no less of anything than another one."""
+    found: list[_Way] = []
+    for way in sorted(ways, key=_seconds):
+        if len(found) == most:
+            break
+        if not any(_takes_no_more(other, way) for other in found):
+            found.append(way)
+    return found
 
 
-def _traced(
-    ways: dict[int, _Way], whole: int, count: int, cached: bool, seconds: float
-) -> Arrangement:
-    """The way to the whole set, walked back."""
+_seconds = itemgetter(0)
+
+
+def _takes_no_more(one: _Way, other: _Way) -> bool:
+    """Of anything, in any epoch."""
+    a, b = one.first, other.first
+    if a[0] > b[0] or a[1] > b[1] or a[2] > b[2] or a[3] > b[3]:
+        return False
+    if a is one.later and b is other.later:
+        return True
+    a, b = one.later, other.later
+    return a[0] <= b[0] and a[1] <= b[1] and a[2] <= b[2] and a[3] <= b[3]
+
+
+def _traced(found: _Way) -> Arrangement:
+    """A way to the whole set, walked back."""
     order: list[int] = []
-    done, cache_after = whole, None
-    while done:
-        way = ways[done]
-        number = way.after_by if cached else way.plain_by
-        if number == count:
-            cache_after, cached = done.bit_count(), False
-            continue
-        order.append(number)
-        done &= ~(1 << number)
-    return Arrangement(tuple(reversed(order)), cache_after, seconds)
+    cache_at: int | None = None
+    way = found
+    while way.before is not None:
+        if way.last < 0:
+            cache_at = len(order)
+        else:
+            order.append(way.last)
+        way = way.before
+    cache_after = None if cache_at is None else len(order) - cache_at
+    return Arrangement(tuple(reversed(order)), cache_after, found.seconds, found.first, found.later)
 
 
-def _by_rank(steps: Sequence[Movable], epochs: int, offer: CacheOffer | None) -> Arrangement:
+def _by_rank(
+    steps: Sequence[Movable], epochs: int, offer: CacheOffer | None, pace: Pace
+) -> Arrangement:
     """Filters by what they cost, with all that they still need, for each row that they drop; then
     the rest as written, what gives the same in every epoch first; then the best place of a cache in
     that order."""
@@ -224,14 +297,13 @@ def _by_rank(steps: Sequence[Movable], epochs: int, offer: CacheOffer | None) ->
             if not steps[order[count - 1]].keepable:
                 break
             places.append(count)
-    costs = [(cost_of(steps, order, epochs, offer, place), place) for place in places]
-    seconds, cache_after = min(costs, key=lambda found: found[0])
-    return Arrangement(tuple(order), cache_after, seconds)
+    found = [arrange(steps, order, epochs, offer, place, pace) for place in places]
+    return min(found, key=lambda one: one.seconds)
 
 
 def _rank(steps: Sequence[Movable], group: Sequence[int]) -> float:
     spent, left = 0.0, 1.0
     for number in group:
-        spent += left * steps[number].seconds
+        spent += left * steps[number].work.seconds
         left *= steps[number].keeps
     return spent / max(1.0 - left, 1e-9)

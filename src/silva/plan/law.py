@@ -44,6 +44,9 @@ class Law:
     """Where the equation does not hold, by example."""
     bound: str | None = None
     """How far apart the two sides of a close law are, and on what that was measured."""
+    last: bool = False
+    """Used when all else is done: its right side computes something for one reader alone, so what
+    several read is shared before."""
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():

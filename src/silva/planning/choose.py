@@ -1,4 +1,5 @@
-"""From what was measured to a better plan: the order of the steps, and what to keep of them."""
+"""From what was measured to a better plan: the order of the steps, and what to keep of them, judged
+by the places that suit what is left to do."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 
 from silva.optimize.model import duration
 from silva.optimize.runs import Run, replaced, runs
-from silva.optimize.search import Arrangement, cost_of, search
+from silva.optimize.search import Arrangement, arrange, search
 from silva.plan.node import Cache, Filter, Node, walk
 from silva.plan.show_steps import show_step
 from silva.planning.measured import Measured
@@ -93,17 +94,17 @@ class _Found:
 def _best(units: Units, epochs: int, rooms: tuple[Room, ...]) -> _Found | None:
     """The run as it should be; None to leave it as it is."""
     written = tuple(range(len(units.movables)))
-    plain = cost_of(units.movables, written, epochs)
-    order = search(units.movables, epochs)
+    plain = arrange(units.movables, written, epochs, pace=units.pace)
+    order = search(units.movables, epochs, pace=units.pace)
     best, room = order, None
     if epochs > 1 and units.rows:
         for offered in rooms:
             if offered.folder is not None and not units.portable:
                 continue  # a later run could not tell whose rows they are
-            found = search(units.movables, epochs, Offer(units, offered))
+            found = search(units.movables, epochs, Offer(units, offered), units.pace)
             if found.cache_after is not None and found.seconds * _CACHE_GAIN < best.seconds:
                 best, room = found, offered
-    reorders = plain >= _ORDER_GAIN * order.seconds
+    reorders = plain.seconds >= _ORDER_GAIN * order.seconds
     if room is None and not reorders:
         return None
     cache_after = best.cache_after if room is not None else None
@@ -111,9 +112,10 @@ def _best(units: Units, epochs: int, rooms: tuple[Room, ...]) -> _Found | None:
     chosen = best.order if reorders else as_written
     choices: list[Choice] = []
     if reorders and units.steps(chosen) != units.steps(as_written):
-        choices.append(Choice("order", _order_note(units, chosen), plain / order.seconds))
+        note = _order_note(units, chosen) + _moved(units, plain, order)
+        choices.append(Choice("order", note, plain.seconds / order.seconds))
     if room is not None:
-        without = order.seconds if reorders else plain
+        without = order if reorders else plain
         choices.append(_cache_choice(units, best, room, epochs, without))
     return _Found(
         units.arranged(chosen, cache_after, room),
@@ -144,10 +146,16 @@ def _order_note(units: Units, order: Sequence[int]) -> str:
     return "; ".join(notes) or ", ".join(map(units.name, steps))
 
 
+def _moved(units: Units, before: Arrangement, after: Arrangement) -> str:
+    """Where the steps are fastest from then on, if that is another place."""
+    was, now = units.pace.best(before.later), units.pace.best(after.later)
+    return "" if was == now else f"; then {now} should be fastest, not {was}"
+
+
 def _cache_choice(
-    units: Units, best: Arrangement, room: Room, epochs: int, without: float
+    units: Units, best: Arrangement, room: Room, epochs: int, without: Arrangement
 ) -> Choice:
-    """`without` are the seconds of all epochs without it."""
+    """`without` is the run without it."""
     before = best.order[: best.cache_after]
     offer = Offer(units, room)
     keeping = offer.after(sum(1 << n for n in before))
@@ -159,15 +167,12 @@ def _cache_choice(
     share = "all rows" if keeping.fits >= 1 else f"{keeping.fits:.0%} of the rows"
     where = "in memory" if room.folder is None else "on disk"
     size = offer.total(before) / 2**20
-    spent = cost_of(units.movables, before) * units.width
-    first, two = (
-        cost_of(units.movables, best.order, count, offer, best.cache_after) for count in (1, 2)
-    )
-    gain = without / best.seconds
+    spent = arrange(units.movables, before).first.seconds
+    gain = without.seconds / best.seconds
     return Choice(
         "cache",
         f"{where} after {after}: {share} ({size:,.0f} MiB), {duration(spent)} a row once instead "
-        f"of in each of {epochs} epochs, in all {gain:.1f}×",
+        f"of in each of {epochs} epochs, in all {gain:.1f}×{_moved(units, without, best)}",
         gain,
-        EpochCost(units.rows or 0, without / epochs, two - first),
+        EpochCost(units.rows or 0, without.seconds / epochs, units.pace(best.later)),
     )

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from silva.optimize.model import COPY_SECONDS, OPERATORS_SHARE, contended
+from silva.optimize.pace import Pace, Work
 from silva.optimize.pieces import cut, pieces
 from silva.optimize.runs import Run, Step, wanted
-from silva.optimize.search import CacheOffer, Keeping, Movable
+from silva.optimize.search import CacheOffer, Keeping, Movable, arrange
 from silva.order.length import plan_rows
 from silva.plan import expr
 from silva.plan.fingerprint import opaque_parts
+from silva.plan.function import Function
 from silva.plan.node import Cache, Derive, Filter, Node, Select
 from silva.plan.schema import columns
 from silva.plan.show_steps import show_step
 from silva.plan.traits import step_is_random, traits
 from silva.planning.measured import Measured
 from silva.profile.costs import Cost
+from silva.profile.machine import Machine
 from silva.profile.speeds import Speeds
 
 _ROW_SECONDS = 3e-6
 """To look a row up and put it into its block."""
+_FUNCTIONS_SHARE = 0.5
+"""Of the time of functions at which nobody looked yet, what they hold Python's lock."""
 _NOT_MEASURED = Cost()
 _HIDDEN = "part_{}"
 
@@ -60,7 +67,6 @@ class Units:
         torch = source is not None and type(source.source).__module__ == "silva.io.torch"
         self.portable = not torch and not opaque_parts([step.step for step in run.steps])
         self._wanted = wanted(plan, run.top)
-        self.width = max(workers, 1)
         self._costly = frozenset(() if source is None else getattr(source.source, "costly", ()))
         self.units: list[_Unit] = []
         self.movables: list[Movable] = []
@@ -69,6 +75,22 @@ class Units:
         """The unit with which each step is done."""
         for number, before in enumerate(run.before()):
             self._add_step(number, before if reorders else (1 << number) - 1)
+        self.pace = self._pace(workers)
+
+    def _pace(self, workers: int) -> Pace:
+        """How long the run takes in the best place for it; what goes out is the same for all of
+        its orders."""
+        every = arrange(self.movables, range(len(self.movables)))
+        left = math.prod(movable.keeps for movable in self.movables)
+        out = self.nbytes(range(len(self.units)))
+        back = None if out is None or self._hands_objects() else left * out * COPY_SECONDS
+        share = every.first.lock / every.first.seconds if every.first.seconds else 0.0
+        return Pace(workers, Machine.here().cpus, back, contended(share))
+
+    def _hands_objects(self) -> bool:
+        """Whether Python objects go out, which cost much to bring over from a process."""
+        costs = [self.known.read, self.known.late, *self.known.steps.values()]
+        return any(self._wanted & cost.objects for cost in costs)
 
     def _add_reading(self) -> None:
         known = self.known
@@ -76,8 +98,8 @@ class Units:
         first = _NOT_MEASURED if late is known.read else known.read
         own = self.run.source is not None
         for cost, before in ((first, 0), (late, 0b1)):
-            seconds = self._seconds(cost) if own else 0.0
-            self.movables.append(Movable(seconds, 1.0, before, True))
+            work = self._work(cost, OPERATORS_SHARE) if own else Work()
+            self.movables.append(Movable(work, 1.0, before, True))
             self.units.append(_Unit(-1, True, None, 0.0))
 
     def _add_step(self, number: int, before: int) -> None:
@@ -87,22 +109,28 @@ class Units:
         needs |= sum(1 << self._last[i] for i in range(number) if before >> i & 1)
         parts = pieces(step, cost.operators) if isinstance(step, Derive) else []
         left, random = 1.0, step_is_random(step.step)
+        work = self._work(
+            cost, _FUNCTIONS_SHARE if isinstance(step.step, Function) else OPERATORS_SHARE
+        )
         if parts:
             random = parts[-1].random
         for piece in parts[:-1]:
-            seconds = self._seconds(cost) * piece.share
-            self.movables.append(Movable(seconds, 1.0, needs, not piece.random))
+            part = Work().plus(work, piece.share)
+            self.movables.append(Movable(part, 1.0, needs, not piece.random))
             self.units.append(_Unit(number, False, piece.term, piece.nbytes))
             needs = 1 << (len(self.units) - 1)
             left -= piece.share
         keeps = cost.selectivity if isinstance(step, Filter) else 1.0
-        seconds = self._seconds(cost) * max(left, 0.0)
-        self.movables.append(Movable(seconds, keeps, needs, not random))
+        rest = Work().plus(work, max(left, 0.0))
+        self.movables.append(Movable(rest, keeps, needs, not random))
         self.units.append(_Unit(number, True, None, 0.0))
         self._last.append(len(self.units) - 1)
 
-    def _seconds(self, cost: Cost) -> float:
-        return cost.seconds_a_row / self.width
+    def _work(self, cost: Cost, usual: float) -> Work:
+        """Of a step, for each row that comes in; `usual` is the share of its time that it is taken
+        to hold Python's lock where nobody looked."""
+        share = usual if cost.lock_share is None else cost.lock_share
+        return Work(cost.seconds_a_row, cost.cpu_a_row, cost.seconds_a_row * share)
 
     # What a set of units amounts to.
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from silva.optimize.cutting import WAYS, Crossing, Proposal, StepLoad, propose, told
-from silva.optimize.model import Backend, Load, Prediction
+from silva.optimize.model import OPERATORS_SHARE, Backend, Load, Prediction
 from silva.optimize.system import Loaded, throughput
 from silva.physical.cut import Cut, cut, live, places, written
 from silva.physical.stage import Stage
@@ -21,8 +21,6 @@ from silva.run.forecast import Counters
 from silva.run.lane_stats import LaneStats
 from silva.run.trial import MOSTLY, SECONDS
 
-OPERATORS_SHARE = 0.1
-"""Of a built-in operator's time, what is spent holding Python's lock."""
 _KNOWN_BLOCKS = 5
 """By then the costs of steps are about the stage as it is."""
 _MORE = 4

@@ -6,7 +6,7 @@ from dataclasses import replace
 from time import monotonic
 
 from silva.io.source import runs_user_code
-from silva.optimize.model import Backend, Load, choose_place, predict
+from silva.optimize.model import OPERATORS_SHARE, Backend, Load, choose_place, predict
 from silva.physical.stage import Result, Runs
 from silva.physical.steps import Call, Keep, MapWhole
 from silva.plan.function import Function
@@ -15,7 +15,7 @@ from silva.profile.gil import GilProbe
 from silva.profile.machine import Machine
 from silva.profile.objects import object_seconds
 from silva.run.blocks import Blocks
-from silva.run.cutting import OPERATORS_SHARE, Cutting
+from silva.run.cutting import Cutting
 from silva.run.forecast import Counters, Forecasts
 from silva.run.lane_stats import LaneStats
 from silva.run.trial import Trial

@@ -1,14 +1,14 @@
 """Bytes to pixels.
 
 JPEG goes to libjpeg-turbo by way of simplejpeg, the fastest there is, and to OpenCV where
-simplejpeg refuses (odd subsamplings); everything else goes to OpenCV. Damaged data is an error:
-other loaders fill what is missing with gray, and nobody notices.
+simplejpeg refuses (odd subsamplings); everything else goes to OpenCV. Damaged data is an error,
+unless somebody asks for what most loaders do: to fill what is missing with gray.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -32,19 +32,29 @@ _TURNS: dict[int, Callable[[Any], Any]] = {
 
 
 def decode(params: Params, draw: Draw) -> Link:
-    gray, limit = wanted(params)
+    how = wanted(params)
 
     def link(row: int, value: Any, out: np.ndarray | None) -> Any:
         if type(value) is Scene:
-            return value.with_image(decode_bytes(value.image, gray, limit))
-        return decode_bytes(value, gray, limit)
+            return value.with_image(decode_bytes(value.image, how))
+        return decode_bytes(value, how)
 
     return link
 
 
-def wanted(params: Params) -> tuple[bool, int]:
-    """Whether gray is wanted, and how many pixels at most."""
-    return params.get("mode") == "gray", params.get("max_pixels", MOST_PIXELS)
+class Wanted(NamedTuple):
+    """What somebody wants of an image."""
+
+    gray: bool = False
+    limit: int = MOST_PIXELS
+    """Pixels, at most."""
+    strict: bool = True
+    """A damaged image is an error."""
+
+
+def wanted(params: Params) -> Wanted:
+    limit = params.get("max_pixels", MOST_PIXELS)
+    return Wanted(params.get("mode") == "gray", limit, params.get("strict", True))
 
 
 def info(params: Params, draw: Draw) -> Link:
@@ -69,14 +79,14 @@ def upright_size(header: Header) -> tuple[int, int]:
     return (header.width, header.height) if turned else (header.height, header.width)
 
 
-def decode_bytes(data: Any, gray: bool, limit: int) -> np.ndarray:
+def decode_bytes(data: Any, how: Wanted) -> np.ndarray:
     data = as_bytes(data)
     header = read_header(data)
     if header is not None:
-        check_size(header.height, header.width, limit)
+        check_size(header.height, header.width, how.limit)
     if header is None or header.format != "JPEG":
-        return _with_opencv(data, gray, limit, header.format if header else None)
-    return upright(_jpeg(data, gray, limit), header)
+        return _with_opencv(data, how, header.format if header else None)
+    return upright(_jpeg(data, how), header)
 
 
 def as_bytes(data: Any) -> bytes:
@@ -95,26 +105,26 @@ def upright(pixels: np.ndarray, header: Header) -> np.ndarray:
     return with_channels(_TURNS[header.orientation](pixels))
 
 
-def _jpeg(data: bytes, gray: bool, limit: int) -> np.ndarray:
-    colours = "GRAY" if gray else "RGB"
+def _jpeg(data: bytes, how: Wanted) -> np.ndarray:
+    colours = "GRAY" if how.gray else "RGB"
     pixels: np.ndarray
     try:
         pixels = simplejpeg.decode_jpeg(data, colours)
         return pixels
     except (ValueError, KeyError) as error:  # KeyError: a subsampling that it has no name for
         reason = str(error)
-    if "extraneous bytes" in reason:  # common, harmless padding that every decoder steps over
+    damaged = "Premature end" in reason or "Corrupt" in reason
+    # extraneous bytes are common, harmless padding that every decoder steps over
+    if "extraneous bytes" in reason or (damaged and not how.strict):
         pixels = simplejpeg.decode_jpeg(data, colours, strict=False)
         return pixels
-    if "Premature end" in reason or "Corrupt" in reason:
+    if damaged:
         raise ValueError(f"the JPEG is truncated or damaged ({len(data)} bytes): {reason}")
-    return _with_opencv(data, gray, limit, "JPEG", cv2.IMREAD_IGNORE_ORIENTATION)
+    return _with_opencv(data, how, "JPEG", cv2.IMREAD_IGNORE_ORIENTATION)
 
 
-def _with_opencv(
-    data: bytes, gray: bool, limit: int, form: str | None, flags: int = 0
-) -> np.ndarray:
-    flags |= cv2.IMREAD_GRAYSCALE if gray else cv2.IMREAD_COLOR_RGB
+def _with_opencv(data: bytes, how: Wanted, form: str | None, flags: int = 0) -> np.ndarray:
+    flags |= cv2.IMREAD_GRAYSCALE if how.gray else cv2.IMREAD_COLOR_RGB
     reason = ""
     try:
         pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
@@ -124,7 +134,7 @@ def _with_opencv(
         raise ValueError(f"not an image that can be decoded: it begins with {data[:8]!r}{reason}")
     if pixels is None:
         raise ValueError(f"the {form} is truncated or damaged ({len(data)} bytes){reason}")
-    check_size(pixels.shape[0], pixels.shape[1], limit)
+    check_size(pixels.shape[0], pixels.shape[1], how.limit)
     return with_channels(pixels)
 
 

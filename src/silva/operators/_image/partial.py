@@ -1,12 +1,12 @@
 """Decoding a JPEG only as far down as the next step, a crop, looks.
 
-`crop(decode(x)) = crop(decode down to its lower edge (x))`, pixel by pixel. A JPEG is
-coded from top to bottom, and a decoder that is told of a lower image stops there; it is told so by
-the height in the header, in a copy of the bytes. Then it passes over the rest in search of the end,
-and complains of that if there was nothing to complain of before: so truncated data is found as
-ever. Why it is no law, not even a close one: data that is damaged in another way. Decoded whole, it
-is most often found by ending too early, which a decoder that stops before cannot see. So it is done
-only where somebody asks for it, `decode(partial=True)`.
+Law, exact: crop(decode(x)) = crop(decode down to its lower edge (x)), where damage is let pass
+(`strict=False`). A JPEG is coded from top to bottom, and a decoder that is told of a lower image
+stops there; it is told so by the height in the header, in a copy of the bytes. Then it passes over
+the rest in search of the end, and complains of that if there was nothing to complain of before:
+where it complains of anything else, the image is decoded whole. Counter-example for `strict=True`:
+data that is damaged is most often found by its ending too early, which a decoder that stops before
+cannot see.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def partly(choose: Callable[[Params, Draw], Decide]) -> Fuse:
 
 def decoded_and_moved(params: Params, draw: Draw, decide: Decide) -> Link:
     """One after the other; of a part of the image, where that is allowed and enough."""
-    gray, limit = wanted(params)
+    how = wanted(params)
     allowed = params.get("partial", False)
     whole, move_whole = decode(params, draw), moved(decide)
 
@@ -54,9 +54,9 @@ def decoded_and_moved(params: Params, draw: Draw, decide: Decide) -> Link:
             value = as_bytes(value)
             header = read_header(value)
             if header is not None and header.format == "JPEG":
-                check_size(header.height, header.width, limit)
+                check_size(header.height, header.width, how.limit)
                 move = decide(row, header.height, header.width, None)
-                pixels = upper_rows(value, gray, header, rows_of(move, header))
+                pixels = upper_rows(value, how.gray, header, rows_of(move, header))
                 if pixels is not None:
                     return guarded(lambda _, image, out: move.image(image, out), row, pixels, out)
         return move_whole(row, whole(row, value, None), out)

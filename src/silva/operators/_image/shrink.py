@@ -46,7 +46,7 @@ def shrinking(choose: Callable[[Params, Draw], Decide]) -> Fuse:
         at_full_scale = decoded_and_moved(params, draw, decide)
         if not shrinks:
             return at_full_scale
-        gray, limit = wanted(params)
+        how = wanted(params)
         allowed = params.get("partial", False)
 
         def link(row: int, value: Any, out: np.ndarray | None) -> Any:
@@ -54,13 +54,13 @@ def shrinking(choose: Callable[[Params, Draw], Decide]) -> Fuse:
             data = as_bytes(value if scene is None else scene.image)
             header = read_header(data)
             if header is not None and header.format == "JPEG":
-                check_size(header.height, header.width, limit)
+                check_size(header.height, header.width, how.limit)
                 move = decide(row, *upright_size(header), scene)
                 factor = _factor(move)
                 if header.orientation != 1 and (header.height % factor or header.width % factor):
                     factor = 1  # the part of a pixel at the end would come to the front
                 rows = rows_of(move, header, _ROWS * factor) if allowed else header.height
-                pixels = _decode_at(data, gray, header, rows, factor)
+                pixels = _decode_at(data, how.gray, header, rows, factor)
                 if pixels is not None:
                     image = _sample(upright(pixels, header), move, factor, out)
                     if scene is None:
