@@ -211,6 +211,14 @@ def test_a_photo_of_which_there_are_two_views_is_decoded_once_and_whole():
     assert "decode_upper_rows" not in explained
 
 
+def test_a_photo_that_may_be_kept_between_epochs_is_decoded_whole():
+    view = views(X.decode(strict=False).random_resized_crop(32))
+    for epochs, memory, partly in ((1, "1GiB", True), (5, "1GiB", False), (5, "1MiB", True)):
+        with view.loader(backend="inline", epochs=epochs, memory=memory) as loader:
+            list(loader)
+            assert ("decode(strict=False, partial=True)" in str(loader.explain())) == partly
+
+
 def test_boxes_go_with_the_whole_photo():
     view = sv.image("x", boxes="boxes").decode(strict=False).crop(0, 0, 20, 20)
     assert isinstance(view.term, expr.Call)

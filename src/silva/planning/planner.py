@@ -15,12 +15,14 @@ from silva.errors import StateError
 from silva.optimize.model import duration
 from silva.optimize.runner import Outcome, optimize
 from silva.optimize.runs import Run, runs
+from silva.order.length import plan_rows
 from silva.physical.context import Context
 from silva.physical.lower import Lowering, WeightsOf
 from silva.physical.right_sides import ReadColumns, RightSides
 from silva.physical.stage import Result
 from silva.physical.twins import with_written
 from silva.plan.fingerprint import digest, fingerprint
+from silva.plan.law import known_laws
 from silva.plan.node import Cache, Filter, Node, option, transform
 from silva.planning.check import Verdict
 from silva.planning.checking import Checking
@@ -39,6 +41,8 @@ _WORTH_KEEPING = 0.1
 _ENOUGH = 0.25
 """Seconds of work by which plans are compared."""
 _SLOWER = 1.05
+_DECODED = 8
+"""Bytes that a photo has for each byte of its file, about."""
 _FAILING = 0.2
 """Of the blocks, done again in the order written: moving steps does not pay."""
 
@@ -92,8 +96,9 @@ class Planner:
         self.apart: tuple[Difference, ...] = ()
         """How far close laws are from the plan as written, on real rows."""
         self._book = Book()
-        self._left_out: frozenset[str] = frozenset()
-        """Close rewrites that a state was saved without."""
+        self._left_out = self._held_back()
+        """Rules that are not used: laws that stand in the way of a cache, and close rewrites that a
+        state was saved without."""
         self._looks: list[float] = []
         self._pace = _Pace(0.0, 0, None)
         self._work = Epochs(lanes, workers)
@@ -116,6 +121,22 @@ class Planner:
         self._begin(base)
         self._looks = list(_LOOKS) if self._optimizes and self._may_choose() else []
 
+    def _held_back(self) -> frozenset[str]:
+        """Laws by which something is made for one reader alone, where it may be better to keep it
+        whole between epochs."""
+        last = frozenset(law.name for law in known_laws() if law.last)
+        if not last or not self._keeps_rows:
+            return frozenset()
+        room = max((room.nbytes for room in self._rooms()), default=0)
+        fits = [_may_fit(run, room) for run in runs(self._written) if run.source is not None]
+        return last if any(fits) else frozenset()
+
+    @property
+    def _keeps_rows(self) -> bool:
+        """Whether rows may be kept between epochs."""
+        many = self._epochs is not None and self._epochs > 1
+        return self._optimizes and many and "cache" not in self._disabled
+
     def use_close(self, names: Sequence[str]) -> None:
         """Uses just these close rewrites, as the run did whose state is loaded."""
         missing = sorted(set(names) - set(self.close))
@@ -125,7 +146,7 @@ class Planner:
                 "(see options(fidelity=…, disable=…)): the rows would not be the same"
             )
         if set(names) != set(self.close):
-            self._left_out = frozenset(self.close) - set(names)
+            self._left_out |= frozenset(self.close) - set(names)
             self._plan()
 
     def _optimized(self, without: frozenset[str]) -> tuple[Node, list[Outcome]]:
@@ -206,8 +227,7 @@ class Planner:
 
     def _may_choose(self) -> bool:
         """Whether there is anything to choose."""
-        many = self._epochs is not None and self._epochs > 1 and "cache" not in self._disabled
-        caches = many and any(run.at_source for run in self._runs)
+        caches = self._keeps_rows and any(run.at_source for run in self._runs)
         orders = "order" not in self._disabled and any(map(_has_orders, self._runs))
         return caches or orders
 
@@ -350,6 +370,13 @@ def _often_again(lane: Lane) -> bool:
 def _keyed(node: Node) -> Node:
     """A cache that knows its rows by what was written, whatever becomes of the plan."""
     return replace(node, key=fingerprint(node.input)) if isinstance(node, Cache) else node
+
+
+def _may_fit(run: Run, room: int) -> bool:
+    """Whether there may be room for what is decoded of a source; where nobody knows, there may."""
+    assert run.source is not None
+    tells, rows = getattr(run.source.source, "row_bytes", None), plan_rows(run.below)
+    return tells is None or rows is None or rows * sum(tells().values()) * _DECODED < room
 
 
 def _has_orders(run: Run) -> bool:
