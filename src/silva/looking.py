@@ -30,13 +30,26 @@ class Looking:
     plan: Node
 
     def loader(self, **arguments: Any) -> Loader:
-        """Reads the pipeline; see `Loader` for the arguments.
+        """Reads the pipeline; see `Loader` for the arguments. In a job of several ranks
+        (torch.distributed, Ray Train) it reads the share of this one, unless `rank` and `world`
+        say something else.
 
         >>> import silva as sv
         >>> loader = sv.from_columns({"x": range(4)}).batch(2).loader(workers=0)
         >>> sum(int(batch["x"].sum()) for batch in loader)
         6
         """
+        from silva.feed.ranks import ranks_here
+
+        if "rank" not in arguments and "world" not in arguments:
+            here = ranks_here()
+            if here.world > 1:
+                arguments = {"group": here.group, **arguments}
+                arguments |= {"rank": here.rank, "world": here.world}
+        return self._whole(**arguments)
+
+    def _whole(self, **arguments: Any) -> Loader:
+        """Reads all rows, in whatever job this is."""
         from silva.loader import Loader  # the engine: not needed to write a pipeline
 
         verify(self.plan)
@@ -96,7 +109,7 @@ class Looking:
         """
         from silva.insight.trial import trial
 
-        with self.loader(**arguments) as loader:
+        with self._whole(**arguments) as loader:
             if analyze:
                 trial(loader, seconds)
             return loader.explain(analyze)
@@ -109,7 +122,7 @@ class Looking:
         `unused` is a column of source columns of 4 rows.
         It is not read: nothing needs it.
         """
-        with self.loader() as loader:
+        with self._whole() as loader:
             return loader.why(name)
 
     def what_if(self, *, seconds: float = _ANALYZED, **asked: Any) -> WhatIf:
@@ -117,7 +130,7 @@ class Looking:
         and measured: for one epoch, or so many seconds. See `Loader.what_if`."""
         from silva.insight.trial import trial
 
-        with self.loader() as loader:
+        with self._whole() as loader:
             trial(loader, seconds)
             return loader.what_if(**asked)
 
@@ -127,7 +140,7 @@ class Looking:
         the loader."""
         from silva.insight.headroom import headroom
 
-        with self.loader(**arguments) as loader:
+        with self._whole(**arguments) as loader:
             return headroom(loader, seconds)
 
     def __repr__(self) -> str:

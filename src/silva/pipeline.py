@@ -452,7 +452,7 @@ class Pipeline(Looking, Writing):
 
     def head(self, count: int = 5) -> list[dict[str, Any]]:
         """The first rows (or batches), run here and now."""
-        with self.loader(backend="inline") as loader:
+        with self._whole(backend="inline") as loader:
             found: list[dict[str, Any]] = []
             for row in loader:
                 if len(found) >= count:
@@ -467,7 +467,7 @@ class Pipeline(Looking, Writing):
         known = plan_rows(self.plan)
         if known is not None:
             return known
-        return sum(1 for _ in self.loader())
+        return sum(1 for _ in self._whole())
 
     def row(self, key: str, *, epoch: int = 0) -> Any:
         """Runs one row alone, here and now, by the key that an error message shows.

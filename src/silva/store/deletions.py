@@ -61,7 +61,7 @@ def delete_rows(pipeline: Pipeline, where: Any) -> Deletion:
     assert isinstance(source, TableSource)
     found = pipeline.derive(Expr(RowId()), into=_ROW).filter(where).select(_ROW).batch(_BATCH)
     few = source.length() <= _BATCH
-    with found.loader(backend="inline" if few else "auto") as loader:
+    with found.loader(backend="inline" if few else "auto", rank=0, world=1) as loader:
         rows = [batch[_ROW].astype(np.int64) for batch in loader]
     if not rows:
         return Deletion({})

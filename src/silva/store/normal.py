@@ -34,7 +34,7 @@ def incoming(data: Any, own: Any = None) -> Rows:
     take the types that the table has for them, in the schema `own`."""
     if isinstance(data, Pipeline):
         batched = data if is_batched(data.plan) else data.batch(_BATCH)
-        loader = batched.loader()
+        loader = batched.loader(rank=0, world=1)
         try:
             return _rows(loader.to_arrow(), own, loader.close)
         except BaseException:
