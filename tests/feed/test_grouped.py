@@ -117,7 +117,7 @@ def test_a_jagged_tensor_holds_columns_of_one_batch_and_one_type() -> None:
         return batch["x"]
 
     ids = grouped([[1 << 60], [1 << 60]])
-    with pytest.raises(sv.ColumnError, match="of one batch, not {'a': 2, 'b': 1} rows"):
+    with pytest.raises(sv.ColumnError, match=r"of one batch, not \{'a': 2, 'b': 1\} rows"):
         ids.to_kjt("a", {"b": grouped([[1]])})
     with pytest.raises(sv.ColumnError, match="floats or ids, not both: 'b' and 'a'"):
         ids.to_kjt("a", {"b": grouped([[0.5], [0.5]])})

@@ -323,14 +323,14 @@ def test_rows_appended_while_a_column_is_stored_are_computed(
     table: sv.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table.derive(y=sv.col("dwell") * 2)
-    real, other = materialize._part, sv.Table.open(table.path)
+    real, other = materialize._parts, sv.Table.open(table.path)
 
-    def part(*arguments: Any) -> Any:
+    def parts(*arguments: Any) -> Any:
         if other.rows == 35:
             other.append(events(35, 5)).delete(sv.col("id") == 2)
         return real(*arguments)
 
-    monkeypatch.setattr(materialize, "_part", part)
+    monkeypatch.setattr(materialize, "_parts", parts)
     table.materialize("y")
     assert "y (stored in 2 of 3 fragments)" in str(table.read(["y"]).explain())
     dwell = [i * 7 % 60 for i in range(40) if i != 2]

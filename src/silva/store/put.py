@@ -27,7 +27,7 @@ from silva.store.definitions import (
     Given,
     add_definition,
     current,
-    with_definition,
+    with_definitions,
 )
 from silva.store.folder import Folder
 from silva.store.manifest import Version, encode
@@ -216,7 +216,7 @@ def _written(writer: Writer, pieces: Mapping[str, Any], fingerprint: str) -> New
     new: New = {}
     for fragment, piece in pieces.items():
         table = pa.table({fingerprint: piece})
-        new[fragment] = (writer.part(table), statistics(table))
+        new[fragment] = {fingerprint: (writer.part(table), statistics(table))}
     return new
 
 
@@ -227,11 +227,11 @@ def _with_values(
 
     def change(head: Version) -> Version | None:
         _check_name(folder, head, name)
-        changed = with_new(folder.all_fragments(head), new, fingerprint)
+        changed = with_new(folder.all_fragments(head), new)
         if not changed and current(folder, head).get(name) == fingerprint:
             return None
         add_definition(folder, fingerprint, definition)
-        definitions = with_definition(folder, head.definitions, name, fingerprint)
+        definitions = with_definitions(folder, head.definitions, ((name, fingerprint),))
         lists = commits.changed_lists(folder, head.lists, changed)
         return msgspec.structs.replace(
             head, lists=lists, definitions=definitions, what=f"put {name}"
