@@ -246,6 +246,7 @@ def _first_only(commit: Any) -> Any:
         (lambda dwell: dwell if dwell % 2 else dwell / 2, "rows of float and int"),
         (lambda dwell: [dwell, "a"], "lists of int and str"),
         (lambda dwell: np.zeros(dwell % 3), "arrays of different shapes"),
+        (lambda dwell: np.zeros((2, 0)), "arrays without items"),
         (lambda dwell: {"a": dwell}, "rows of dict"),
         (lambda dwell: 1 << 70, "Arrow cannot hold"),
         (lambda dwell, rng: rng.random(), "it is random"),

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from silva.columns import Column, from_arrow
 from silva.errors import TableError
@@ -38,17 +39,15 @@ _TEXT = 4000
 class Given(msgspec.Struct, frozen=True, omit_defaults=True):
     """Values that were put, not computed; each fragment has its own, or none."""
 
-    kind: str
-    """Arrow's type of them."""
-    default: int | float | bool | str | None = None
-    """What rows have that nobody gave a value."""
+    default: bytes
+    """What rows have that nobody gave a value: one row, in Arrow's own form."""
 
     def missing(self, count: int) -> Column:
         """So many rows that nobody gave a value."""
         import pyarrow as pa
 
-        kind = pa.type_for_alias(self.kind)
-        return from_arrow(pa.repeat(pa.scalar(self.default, kind), count))
+        row = pa.ipc.open_stream(self.default).read_next_batch().column(0)
+        return from_arrow(row.take(pa.array(np.zeros(count, np.int64))))
 
 
 class Definition(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -41,6 +41,8 @@ def encoded(name: str, fingerprint: str, column: Column) -> dict[str, Any]:
     if isinstance(column, Array):
         if column.data.ndim > 1 and column.valid is not None:
             raise _refused(name, "has nulls among its arrays")
+        if column.data.ndim > 1 and not column.data[:1].size:
+            raise _refused(name, "has arrays without items")
         return {fingerprint: to_arrow(column)}
     if isinstance(column, Lists | Strings):
         return {fingerprint: to_arrow(column)}

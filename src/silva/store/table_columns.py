@@ -111,7 +111,8 @@ class Columns(ABC):
         at: Which | None = None,
         default: Any = None,
     ) -> Self:
-        """Gives rows values from outside, such as a model's loss: a column without a function.
+        """Gives rows values from outside, such as a model's losses or embeddings: a column without
+        a function. A value is whatever a column can hold.
 
         There is one value for each row, in the order of `read`; or with `keys`, one for each row
         with that key (of several key columns, a dict of columns). `at` is the version whose rows
