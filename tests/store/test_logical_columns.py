@@ -340,6 +340,18 @@ def test_rows_appended_while_a_column_is_stored_are_computed(
     assert_no_orphans(table.path)
 
 
+def test_a_version_that_was_collected_does_not_come_back_without_its_definitions(
+    table: sv.Table,
+) -> None:
+    old = table.derive(y=sv.col("dwell") * 2).at(table.version.number)
+    table.derive(y=sv.col("dwell") * 3).gc(versions=1)
+    with pytest.raises(sv.TableError, match=r"was collected by gc\(versions=…\)"):
+        old.read()
+    with pytest.raises(sv.TableError, match=r"was collected by gc\(versions=…\)"):
+        old.branch("back")
+    assert table.branches() == ("main",)
+
+
 def test_gc_forgets_what_is_stored_of_columns_that_nobody_defines(table: sv.Table) -> None:
     table.derive(y=sv.col("dwell") * 2).materialize("y").tag("old")
     table.derive(y=sv.col("dwell") * 3).materialize("y")

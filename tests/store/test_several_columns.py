@@ -239,6 +239,7 @@ def test_bad_definitions_of_several_columns_change_nothing(table: sv.Table) -> N
         ({"into": ("a", "a")}, "different columns"),
         ({"into": ()}, "different columns"),
         ({"into": ("a", "")}, "non-empty string"),
+        ({"into": 5}, "a name or several, not 5"),
         ({}, "needs the names"),
         ({"into": ("a", "b"), "reads": "nothing"}, "nothing"),
     ]:

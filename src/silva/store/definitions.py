@@ -114,7 +114,10 @@ def read_definition(folder: Folder, fingerprint: str) -> Definition:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Definition)
     except FileNotFoundError:
-        raise TableError(f"the definition {fingerprint} of {str(folder)!r} is gone") from None
+        raise TableError(
+            f"the definition {fingerprint} of {str(folder)!r} is gone: its version was collected "
+            "by gc(versions=…)"
+        ) from None
     except msgspec.MsgspecError as error:
         raise TableError(f"the definition {str(path)!r} is damaged: {error}") from error
 

@@ -162,12 +162,16 @@ def _parts(
     on_error: Literal["raise", "skip"],
 ) -> dict[str, tuple[Part, dict[str, tuple[Bound, Bound]]]] | None:
     first, end = int(source.starts[number]), int(source.starts[number + 1])
-    # functions hold Python's lock, or draw from generators that all threads share
-    threads = 1 if source.runs_user_code else Machine.here().cpus
+    compute = functools.partial(_computed, source, tuple(wanted.values()), end)
+    starts = range(first, end, _AT_ONCE)
     try:
-        with ThreadPoolExecutor(threads, "silva-store") as pool:
-            compute = functools.partial(_computed, source, tuple(wanted.values()), end)
-            parts = list(pool.map(compute, range(first, end, _AT_ONCE)))
+        if source.runs_user_code:
+            # functions hold Python's lock, or draw from generators that all threads share; and here
+            # an interrupt reaches them
+            parts = list(map(compute, starts))
+        else:
+            with ThreadPoolExecutor(Machine.here().cpus, "silva-store") as pool:
+                parts = list(pool.map(compute, starts))
     except _FailedError as error:
         if on_error == "skip":
             return None

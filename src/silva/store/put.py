@@ -105,13 +105,13 @@ def _as_arrow(name: str, values: Any) -> Any:
             return pa.concat_arrays(found.chunks) if found.num_chunks else pa.array([], found.type)
         if hasattr(values, "__arrow_c_array__"):
             return pa.array(values)
-        column = as_column(name, values)
+        column = as_column(name, values, "put")
         if isinstance(column, Values):
             column = Values([_from_torch(item) for item in column.items]).settled()
         if isinstance(column, Values):
             return pa.array([_nested(item) for item in column.items])
         return to_arrow(column)
-    except (pa.ArrowException, TypeError) as error:
+    except (pa.ArrowException, TypeError, OverflowError) as error:
         raise PlanError(f"put: {name!r} is not given as values of one type: {error}") from error
 
 
