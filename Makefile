@@ -13,12 +13,13 @@ setup: $(READY)  ## make .venv with silva and all that its development needs
 
 # torch comes first and alone: its exact version may be had as a small CPU build, while any package
 # that asks for a range of torch would take the newest one, with gigabytes of CUDA. So does
-# torchvision, which tests compare with: it comes without what it asks for.
+# torchvision, which tests compare with, and torchrec, which asks for the fbgemm of GPUs: they come
+# without what they ask for.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet -c constraints.txt "torch==2.13.0"
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
-	$(BIN)/python -m pip install --quiet -c constraints.txt --no-deps torchvision
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-deps torchvision torchrec fbgemm-gpu-cpu
 	@touch $@
 
 demo: $(READY)   ## train on a few photos, and see what silva did

@@ -81,6 +81,8 @@ class Pipeline(Looking, Writing):
         if function is not None:
             if into is None:
                 raise PlanError("derive(function, into=…) needs the names of the columns it makes")
+            if not isinstance(into, Sequence):
+                raise PlanError(f"derive(into=…) is a name or several, not {into!r}")
             names = (into,) if isinstance(into, str) else tuple(into)
             plan = _derive(plan, names, function, reads)
         elif into is not None:

@@ -85,6 +85,7 @@ class Writing:
         self,
         path: str | Path,
         *,
+        branch: str = "main",
         key: str | Sequence[str] = (),
         group: str | None = None,
         time: str | None = None,
@@ -93,10 +94,10 @@ class Writing:
         shard_bytes: int | str = "256MiB",
         **arguments: Any,
     ) -> Table:
-        """Appends one epoch to a table, which is made if it is not there; `key`, `group`, `time`
-        and `store` are those of `Table.create`. Each shard is one append, sorted by itself. Killed
-        and run again, it goes on where it was; a pipeline that is in the table is not appended
-        again. For the rest, see `to_parquet`.
+        """Appends one epoch to a table, which is made if it is not there, or to another `branch` of
+        it; `key`, `group`, `time` and `store` are those of `Table.create`. Each shard is one
+        append, sorted by itself. Killed and run again, it goes on where it was; a pipeline that is
+        in the table is not appended again. For the rest, see `to_parquet`.
 
         >>> import silva as sv, tempfile
         >>> numbers = sv.from_columns({"x": range(5)})
@@ -110,7 +111,7 @@ class Writing:
 
         limits = _limits(self.plan, shard_rows, shard_bytes, arguments)
         roles = (key, group, time, store or {})
-        return write_table(self.plan, path, *roles, limits, arguments)
+        return write_table(self.plan, path, branch, *roles, limits, arguments)
 
 
 def _write(

@@ -107,3 +107,20 @@ def test_only_lists_of_numbers_become_jagged() -> None:
     pytest.importorskip("torchrec")
     with pytest.raises(sv.ColumnError, match="lists of numbers"):
         log().head(1)[0]["pair"].to_kjt("pair")
+
+
+def test_a_jagged_tensor_holds_columns_of_one_batch_and_one_type() -> None:
+    pytest.importorskip("torchrec")
+
+    def grouped(rows: list[list[float]]) -> sv.Grouped:
+        (batch,) = sv.from_columns({"x": rows}).batch(9, grouped="x").loader(workers=0).to_torch()
+        return batch["x"]
+
+    ids = grouped([[1 << 60], [1 << 60]])
+    with pytest.raises(sv.ColumnError, match=r"of one batch, not \{'a': 2, 'b': 1\} rows"):
+        ids.to_kjt("a", {"b": grouped([[1]])})
+    with pytest.raises(sv.ColumnError, match="floats or ids, not both: 'b' and 'a'"):
+        ids.to_kjt("a", {"b": grouped([[0.5], [0.5]])})
+    jagged = ids.to_kjt("a", {"b": grouped([[], []])})
+    assert jagged.values().tolist() == [1 << 60], "no items have any type"
+    assert jagged.lengths().tolist() == [1, 0]

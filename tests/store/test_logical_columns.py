@@ -246,6 +246,7 @@ def _first_only(commit: Any) -> Any:
         (lambda dwell: dwell if dwell % 2 else dwell / 2, "rows of float and int"),
         (lambda dwell: [dwell, "a"], "lists of int and str"),
         (lambda dwell: np.zeros(dwell % 3), "arrays of different shapes"),
+        (lambda dwell: np.zeros((2, 0)), "arrays without items"),
         (lambda dwell: {"a": dwell}, "rows of dict"),
         (lambda dwell: 1 << 70, "Arrow cannot hold"),
         (lambda dwell, rng: rng.random(), "it is random"),
@@ -323,20 +324,32 @@ def test_rows_appended_while_a_column_is_stored_are_computed(
     table: sv.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table.derive(y=sv.col("dwell") * 2)
-    real, other = materialize._part, sv.Table.open(table.path)
+    real, other = materialize._parts, sv.Table.open(table.path)
 
-    def part(*arguments: Any) -> Any:
+    def parts(*arguments: Any) -> Any:
         if other.rows == 35:
             other.append(events(35, 5)).delete(sv.col("id") == 2)
         return real(*arguments)
 
-    monkeypatch.setattr(materialize, "_part", part)
+    monkeypatch.setattr(materialize, "_parts", parts)
     table.materialize("y")
     assert "y (stored in 2 of 3 fragments)" in str(table.read(["y"]).explain())
     dwell = [i * 7 % 60 for i in range(40) if i != 2]
     assert column(table, "y") == [2 * d for d in dwell]
     table.gc()
     assert_no_orphans(table.path)
+
+
+def test_a_version_that_was_collected_does_not_come_back_without_its_definitions(
+    table: sv.Table,
+) -> None:
+    old = table.derive(y=sv.col("dwell") * 2).at(table.version.number)
+    table.derive(y=sv.col("dwell") * 3).gc(versions=1)
+    with pytest.raises(sv.TableError, match=r"was collected by gc\(versions=…\)"):
+        old.read()
+    with pytest.raises(sv.TableError, match=r"was collected by gc\(versions=…\)"):
+        old.branch("back")
+    assert table.branches() == ("main",)
 
 
 def test_gc_forgets_what_is_stored_of_columns_that_nobody_defines(table: sv.Table) -> None:

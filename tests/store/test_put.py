@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from failure_tools import run_script
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from store_tools import assert_no_orphans, rows_of
 
 import silva as sv
@@ -58,6 +63,92 @@ def test_values_of_any_plain_type_come_back(tmp_path, values):
     assert [row["v"] for row in rows_of(table)] == wanted
     table.append(more(6))
     assert [row["v"] for row in rows_of(table)] == [*wanted, None, None]
+
+
+MOMENT = dt.datetime(2026, 1, 2, 3, 4, 5)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [b"a", b"", None, b"\x00\xff"],
+        np.arange(8, dtype=np.float32).reshape(4, 2),
+        np.arange(24, dtype=np.float16).reshape(4, 2, 3),
+        np.zeros((4, 0), np.float32),
+        [np.ones(3, np.float32), np.ones(2, np.float32), None, np.ones(0, np.float32)],
+        [np.ones((1, 2), np.int8), np.ones((2, 2), np.int8), None, np.ones((0, 2), np.int8)],
+        [[1, 2], [], None, [3]],
+        [["a", None], [], None, ["b"]],
+        [[[1.5], []], [], None, [[2.5, 3.5]]],
+        pa.array([[1.0, 2.0], None, [3.0, 4.0], [5.0, 6.0]], pa.list_(pa.float32(), 2)),
+        pa.array([MOMENT, None, MOMENT, MOMENT], pa.timestamp("ms")),
+        pa.array([MOMENT.date(), None, None, MOMENT.date()]),
+        pa.array([decimal.Decimal("1.5"), None, None, decimal.Decimal("-2.5")]),
+        pa.array([MOMENT.time(), None, None, MOMENT.time()]),
+        pa.array([[{"a": 1}], [], None, [{"a": 2}]]),
+        pa.array([[("a", 1)], [], None, [("b", 2)]], pa.map_(pa.string(), pa.int64())),
+        pa.array([[True], [], [None], None], pa.large_list(pa.bool_())),
+        pa.array([b"ab", b"cd", None, b"ef"], pa.binary(2)),
+        pa.array([["a", "b"], None, ["c", None], ["d", "e"]], pa.list_(pa.string(), 2)),
+    ],
+    ids=str,
+)
+def test_values_are_whatever_a_column_can_hold_and_read_as_if_they_had_been_appended(
+    tmp_path, values
+):
+    array = values if isinstance(values, pa.Array) else put._as_values("v", values)
+    wanted = rows_of(sv.Table.create(tmp_path / "appended", pa.table({"v": array})))
+    table = sv.Table.create(tmp_path / "t", pa.table({"i": range(4)}), key="i").put("v", values)
+    number = table.version.number
+    assert repr(rows_of(table, ["v"])) == repr(wanted)
+    assert table.put("v", values).version.number == number, "equal values make no version"
+    backwards = array.take(pa.array([3, 2, 1, 0]))
+    assert table.put("v", backwards, keys=[3, 2, 1, 0]).version.number == number
+    table.append(pa.table({"i": [4]}))
+    assert repr(rows_of(table, ["v"])) == repr([*wanted, {"v": None}])
+    filled = next(row for row in wanted if row["v"] is not None)
+    default = array.drop_null().to_pylist()[0]
+    table.put("v", array.slice(3, 1), keys=[3], default=default)
+    last = wanted[3] if wanted[3]["v"] is not None else filled
+    assert repr(rows_of(table, ["v"])) == repr([*[filled] * 3, last, filled])
+    table.gc(versions=1)
+    assert_no_orphans(tmp_path / "t")
+
+
+def test_arrays_come_back_with_their_type_and_shape(tmp_path):
+    torch = pytest.importorskip("torch")
+    table = make(tmp_path, 4)
+    given = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+    for values in (given, torch.from_numpy(given), list(given), list(torch.from_numpy(given))):
+        table.put("vector", values)
+        (batch,) = table.read(["vector"]).batch(4).loader(workers=0)
+        assert batch["vector"].dtype == np.float32
+        assert np.array_equal(batch["vector"], given)
+    assert table.version.number == 2, "all of them are the same"
+    ragged = sv.Ragged(np.arange(5, dtype=np.int16), np.array([0, 2, 2, 3, 5]))
+    (batch,) = table.put("r", ragged).read(["r"]).batch(4).loader(workers=0)
+    assert batch["r"].values.dtype == np.int16
+    assert [row.tolist() for row in batch["r"]] == [[0, 1], [], [2], [3, 4]]
+    table.put("nan", [1.0], keys=[0], default=float("nan"))
+    assert np.isnan(scores(table, "nan")[3])
+
+
+@given(
+    rows=st.lists(st.none() | st.lists(st.none() | st.floats(width=32), max_size=4), max_size=9),
+    picked=st.data(),
+)
+@settings(max_examples=25)
+def test_lists_put_by_key_are_those_of_their_rows(rows, picked):
+    with tempfile.TemporaryDirectory() as folder:
+        keys = picked.draw(st.permutations(range(len(rows))))
+        ids = pa.table({"i": pa.array(range(len(rows)), pa.int64())})
+        table = sv.Table.create(f"{folder}/t", ids, key="i")
+        kind = pa.list_(pa.float32())
+        table.put("v", pa.array([rows[k] for k in keys], kind), keys=pa.array(keys, pa.int64()))
+        number = table.version.number
+        assert repr([row["v"] for row in rows_of(table)]) == repr(rows)
+        table.put("v", pa.array(rows, kind))
+        assert table.version.number == number
 
 
 def test_a_key_may_be_of_several_columns_and_keys_a_table(tmp_path):
@@ -219,10 +310,21 @@ def test_an_empty_table_takes_no_values(tmp_path):
         ([1, 2], {"keys": [1, None]}, "a key is null"),
         ([1, 2], {"keys": {"user": ["a", "b"]}}, "has the columns user"),
         ([1, 2], {"keys": ["a", "b"]}, "the key 'event' is a number here"),
-        ([[1], [2]], {"keys": [1, 2]}, "a row's value is a number"),
+        ([{"a": 1}, {"a": 2}], {"keys": [1, 2]}, "put each by itself, as 'score.a'"),
+        ([[], [None]], {"keys": [1, 2]}, "no list of 'score' has an item"),
+        (
+            pa.array([[1], None], pa.list_view(pa.int64())),
+            {"keys": [1, 2]},
+            "which a table cannot hold",
+        ),
+        ([[1], 2], {"keys": [1, 2]}, "not given as values of one type"),
+        ([np.zeros(2), np.zeros((2, 2))], {"keys": [1, 2]}, "not given as values of one type"),
+        ([[1.0], [2.0]], {"keys": [1, 2], "default": "x"}, "no value of list<item: double>"),
+        (np.zeros((2, 3)), {"keys": [1, 2], "default": [0.0]}, r"no value of fixed_size_list"),
+        (np.zeros(()), {}, "put: 'score' is a single value"),
+        ([1 << 70, 1], {"keys": [1, 2]}, "not given as values of one type"),
         (["a", 2], {"keys": [1, 2]}, "not given as values of one type"),
         ([1, 2], {"keys": [1, 2], "default": "x"}, "no value of int64"),
-        ([1.0], {"keys": [1], "default": float("nan")}, "finite"),
     ],
 )
 def test_mistakes_are_told_and_change_nothing(tmp_path, values, options, message):

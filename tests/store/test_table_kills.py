@@ -20,11 +20,12 @@ import silva as sv
 
 CHILD = """
 import os, signal, sys
+import numpy as np
 import pyarrow as pa
 import silva as sv
 
 path, work, moment = sys.argv[1], sys.argv[2], int(sys.argv[3])
-t = sv.Table.open(path)
+t = sv.Table.open(path, "main" if work in ("append", "delete", "gc", "column") else "twin")
 calls = 0
 
 
@@ -43,6 +44,10 @@ elif work == "delete":
     t.delete(sv.col("x") < 3)
 elif work == "gc":
     t.gc(versions=1)
+elif work == "put":
+    t.put("v", np.arange(16, dtype=np.float32).reshape(8, 2))
+elif work == "several":
+    t.derive(lambda x: (x + 1, [x]), into=("a", "b")).materialize("b", "a")
 else:
     t.derive(y=sv.col("x") * 2).materialize("y")
 sys.setprofile(None)
@@ -51,18 +56,23 @@ print(calls)
 
 NEW = [{"g": 6, "x": 101, "h": [2]}, {"g": 7, "x": 100, "h": [1]}, {"g": 7, "x": 102, "h": [3]}]
 OLD = [{"g": i // 2, "x": i, "h": [i]} for i in range(8)]
-STEPS = ["append", "delete", "gc", "column"]
+STEPS = ["append", "delete", "gc", "column", "put", "several"]
 AFTER = {
     "append": OLD + NEW,
     "delete": OLD[3:],
     "gc": OLD,
     "column": [{**row, "y": row["x"] * 2} for row in OLD],
+    "put": [{**row, "v": [2 * row["x"], 2 * row["x"] + 1]} for row in OLD],
+    "several": [{**row, "a": row["x"] + 1, "b": [row["x"]]} for row in OLD],
 }
+LATER = {"y": 18, "v": None, "a": 10, "b": [9]}
+"""What derived columns are of a row that is appended afterwards."""
 
 
 def make(path: Path) -> sv.Table:
     rows = pa.Table.from_pylist(OLD)
     table = sv.Table.create(path, rows.slice(0, 4), group="g").append(rows.slice(4))
+    table.branch("twin")
     return table.branch("work").delete(sv.col("x") >= 0).branch("main")
 
 
@@ -78,14 +88,19 @@ def killed_at_random(folder: Path, work: str, times: int, seed: int) -> None:
         child = start_script(folder, CHILD, str(path), work, str(moment))
         _, err = child.communicate(timeout=60)
         assert child.returncode == -signal.SIGKILL, err
-        table = sv.Table.open(path)
+        table = sv.Table.open(path, "main" if work in STEPS[:4] else "twin")
+        if "a" in table.columns:
+            version = table.version
+            table.derive(lambda x: (x + 1, [x]), into=("a", "b"))
+            assert table.version == version, "it is the same function"
         found = rows_of(table)
         assert found in (OLD, AFTER[work])
         table.gc(versions=1 if work == "gc" else None)
         assert_no_orphans(path)
         assert rows_of(table) == found
         table.append(pa.table({"g": [9], "x": [9], "h": [[9]]}))
-        new = {"g": 9, "x": 9, "h": [9]} | ({"y": 18} if "y" in table.columns else {})
+        later = {name: value for name, value in LATER.items() if name in table.columns}
+        new = {"g": 9, "x": 9, "h": [9]} | later
         assert rows_of(table) == [*found, new]
 
 

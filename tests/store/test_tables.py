@@ -234,6 +234,29 @@ def test_roles_need_columns(tmp_path: Path, options: dict[str, str], message: st
     assert not (tmp_path / "t").exists()
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([(1, 2, 3)], pa.month_day_nano_interval()),
+        pa.array([[1]], pa.list_view(pa.int64())),
+        pa.array([[[1]]], pa.list_(pa.list_view(pa.int64()))),
+        pa.RunEndEncodedArray.from_arrays([1], [7]),
+    ],
+)
+def test_types_that_a_table_cannot_hold_are_refused(tmp_path: Path, column: pa.Array) -> None:
+    with pytest.raises(sv.TableError, match=r"column 'x' is of the type .* cannot hold"):
+        sv.Table.create(tmp_path / "t", pa.table({"x": column}))
+
+
+def test_lists_of_one_length_are_plain_lists_where_files_cannot_hold_them(tmp_path: Path) -> None:
+    rows = pa.table({
+        "pair": pa.array([["a", "b"], None, ["c", None]], pa.list_(pa.string(), 2)),
+        "none": pa.array([[], None, []], pa.list_(pa.int8(), 0)),
+    })  # fmt: skip
+    table = sv.Table.create(tmp_path / "t", rows).append(rows)
+    assert rows_of(table) == rows.to_pylist() * 2
+
+
 def test_what_is_no_table_says_so(tmp_path: Path, table: sv.Table) -> None:
     with pytest.raises(sv.TableError, match="is not a table"):
         sv.Table.open(tmp_path)

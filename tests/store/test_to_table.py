@@ -85,12 +85,49 @@ def test_a_pipeline_that_cannot_be_known_again_is_refused(tmp_path):
         rows(8).derive(y=lambda x: lock.locked()).to_table(tmp_path / "t")
 
 
+def test_a_branch_is_written_apart_from_others(tmp_path):
+    main = rows(20).to_table(tmp_path, key="x", shard_rows=8)
+    rest = main.at(1).branch("rest")
+    with pytest.raises(sv.TableError, match="in the table already"):
+        rows(24).to_table(tmp_path, branch="rest", shard_rows=8)
+    assert rest.rows == 8
+    done = rows(20).to_table(tmp_path, branch="rest", shard_rows=8)
+    assert [v.what for v in done.versions()[-3:]] == [
+        "branch from main 1",
+        "append 8 rows",
+        "append 4 rows",
+    ], "the rows that it begins with are written already"
+    assert numbers(done) == list(range(20))
+    assert str(done.version) == "rest 4: append 4 rows"
+    assert rows(20).to_table(tmp_path, branch="rest", shard_rows=8).version == done.version
+    assert main.version.number == 3
+    done.restore(2)
+    assert numbers(rows(20).to_table(tmp_path, branch="rest", shard_rows=8)) == list(range(20))
+    empty = main.branch("empty").delete(sv.col("x") >= 0)
+    other = rows(20).options(seed=1)
+    assert numbers(other.to_table(tmp_path, branch="empty")) == list(range(20))
+    assert (main.rows, empty.rows) == (20, 20)
+    main.gc()
+    assert_no_orphans(tmp_path)
+
+
+def test_a_branch_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(sv.TableError, match="is no table yet; a table begins with the branch"):
+        rows(8).to_table(tmp_path / "t", branch="trial")
+    assert not (tmp_path / "t").exists()
+    rows(8).to_table(tmp_path / "t")
+    with pytest.raises(sv.TableError, match="has no branch 'trial'; its branches are main"):
+        rows(8).to_table(tmp_path / "t", branch="trial")
+    with pytest.raises(sv.TableError, match="a branch is called by letters"):
+        rows(8).to_table(tmp_path / "t", branch="../trial")
+
+
 CHILD = """
 import os, signal, sys
 import numpy as np
 import silva as sv
 
-path, moment = sys.argv[1], int(sys.argv[2])
+path, moment, branch = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 rows = sv.from_columns({"x": np.arange(90)}).derive(user=lambda x: f"u{x % 5}").shuffle(seed=2)
 calls = 0
 
@@ -105,40 +142,57 @@ def count(frame, event, argument):
 
 
 sys.setprofile(count)
-rows.to_table(path, group="user", shard_rows=30, backend="inline")
+rows.to_table(path, branch=branch, group="user", shard_rows=30, backend="inline")
 sys.setprofile(None)
 print(calls)
 """
 
 
-def killed_and_run_again(folder: Path, moments: list[int]) -> None:
+def killed_and_run_again(folder: Path, branch: str, moments: list[int]) -> None:
     """Each run is killed at another of its calls, the last one is not."""
-    path = folder / "-".join(map(str, moments))
+    path = folder / "-".join([branch, *map(str, moments)])
+    before = begun(path, branch)
     for moment in moments:
-        child = start_script(folder, CHILD, str(path), str(moment))
+        child = start_script(folder, CHILD, str(path), str(moment), branch)
         _, err = child.communicate(timeout=60)
         assert child.returncode in (-signal.SIGKILL, 0), err
-    run_script(folder, CHILD, str(path), "-1")
-    table = sv.Table.open(path)
+    run_script(folder, CHILD, str(path), "-1", branch)
+    table = sv.Table.open(path, branch)
     assert numbers(table) == list(range(90))
-    assert len(table.versions()) == 3
+    assert len(table.versions()) == before + 3
     table.gc()
     assert_no_orphans(path)
 
 
-def test_a_killed_run_goes_on_without_losing_or_repeating_rows(tmp_path):
-    calls = int(run_script(tmp_path, CHILD, str(tmp_path / "whole"), "-1"))
+def begun(path: Path, branch: str) -> int:
+    """An empty branch of a table, if it is not the main one; how many versions it has."""
+    if branch == "main":
+        return 0
+    one = sv.from_columns({"x": [1000]}).derive(user=lambda x: f"u{x}").to_table(path, group="user")
+    return len(one.branch(branch).delete(sv.col("x") >= 0).versions())
+
+
+def calls_of_a_run(folder: Path, branch: str) -> int:
+    begun(folder / f"whole-{branch}", branch)
+    return int(run_script(folder, CHILD, str(folder / f"whole-{branch}"), "-1", branch))
+
+
+@pytest.mark.parametrize("branch", ["main", "trial"])
+def test_a_killed_run_goes_on_without_losing_or_repeating_rows(tmp_path, branch):
+    calls = calls_of_a_run(tmp_path, branch)
     rng = random.Random(5)
     for _ in range(2):
-        killed_and_run_again(tmp_path, [rng.randint(1, calls), rng.randint(1, calls // 2)])
+        moments = [rng.randint(1, calls), rng.randint(1, calls // 2)]
+        killed_and_run_again(tmp_path, branch, moments)
 
 
 @pytest.mark.slow
-def test_runs_killed_at_many_moments_go_on_without_losing_or_repeating_rows(tmp_path):
-    calls = int(run_script(tmp_path, CHILD, str(tmp_path / "whole"), "-1"))
+@pytest.mark.parametrize("branch", ["main", "trial"])
+def test_runs_killed_at_many_moments_go_on_without_losing_or_repeating_rows(tmp_path, branch):
+    calls = calls_of_a_run(tmp_path, branch)
     rng = random.Random(6)
     for _ in range(6):
-        killed_and_run_again(tmp_path, [rng.randint(1, calls) for _ in range(2)])
+        killed_and_run_again(tmp_path, branch, [rng.randint(1, calls) for _ in range(2)])
 
 
 BETWEEN = """

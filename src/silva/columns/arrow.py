@@ -153,21 +153,33 @@ def to_arrow(column: Column) -> pa.Array:
         mask = None if column.valid is None else pa.array(~column.valid)
         return pa.LargeListArray.from_arrays(column.offsets - first, inner, mask=mask)
     if isinstance(column, Array):
-        return _array_to_arrow(column)
+        return dense_to_arrow(column.data, None if column.valid is None else ~column.valid)
     items = [_plain(x) for x in column.rows()]
     return pa.array(items)
 
 
-def _array_to_arrow(column: Array) -> pa.Array:
+def dense_to_arrow(data: np.ndarray, missing: np.ndarray | None) -> pa.Array:
+    """An array with a row for each of its first axis, null where one is missing; rows of several
+    dimensions become nested lists of fixed size."""
     import pyarrow as pa
 
-    mask = None if column.valid is None else ~column.valid
-    if column.data.ndim == 1:
-        return pa.array(column.data, mask=mask)
-    flat = pa.array(np.ascontiguousarray(column.data).reshape(-1))
-    for size in reversed(column.data.shape[1:]):
-        flat = pa.FixedSizeListArray.from_arrays(flat, size) if size else pa.nulls(len(column))
+    if data.ndim == 1:
+        return pa.array(data, mask=missing)
+    shape = data.shape
+    flat = pa.array(np.ascontiguousarray(data).reshape(-1))
+    for axis in range(len(shape) - 1, 0, -1):
+        count = int(np.prod(shape[:axis]))
+        flat = _fixed_lists(flat, shape[axis], count, missing if axis == 1 else None)
     return flat
+
+
+def _fixed_lists(values: pa.Array, size: int, count: int, missing: np.ndarray | None) -> pa.Array:
+    import pyarrow as pa
+
+    if size == 0:  # from_arrays cannot tell how many empty lists there are
+        return pa.array([[]] * count, type=pa.list_(values.type, 0))
+    mask = None if missing is None else pa.array(missing)
+    return pa.FixedSizeListArray.from_arrays(values, size, mask=mask)
 
 
 def _plain(item: Any) -> Any:

@@ -86,9 +86,11 @@ class Grouped:
         from torchrec import KeyedJaggedTensor
 
         found = {name: _jagged(name, g) for name, g in {key: self, **(others or {})}.items()}
+        _check_alike(found)
+        filled = [g.values for g in found.values() if len(g.values)]
         return KeyedJaggedTensor(
             keys=list(found),
-            values=torch.cat([g.values for g in found.values()]),
+            values=torch.cat(filled or [g.values for g in found.values()]),
             lengths=torch.cat([g.offsets.diff() for g in found.values()]),
             stride_per_key_per_rank=[[len(g.offsets) - 1] for g in found.values()],
             inverse_indices=(list(found), torch.stack([g.inverse for g in found.values()])),
@@ -101,6 +103,17 @@ def _jagged(name: str, grouped: Grouped) -> Grouped:
             f"column {name!r}: a KeyedJaggedTensor holds lists of numbers; leave batch(pad=…) out"
         )
     return grouped if _is_tensor(grouped.values) else grouped.to_torch()
+
+
+def _check_alike(found: Mapping[str, Grouped]) -> None:
+    """Raises for keys that are not of one batch, and where ids would become floats."""
+    rows = {name: len(grouped) for name, grouped in found.items()}
+    if len(set(rows.values())) > 1:
+        raise ColumnError(f"a KeyedJaggedTensor holds columns of one batch, not {rows} rows")
+    kinds = {n: g.values.is_floating_point() for n, g in found.items() if len(g.values)}
+    if len(set(kinds.values())) > 1:
+        names = " and ".join(repr(n) for kind in (True, False) for n in kinds if kinds[n] is kind)
+        raise ColumnError(f"a KeyedJaggedTensor holds one type, floats or ids, not both: {names}")
 
 
 def _tensor(value: Any) -> Any:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from silva.columns.arrow import dense_to_arrow
 from silva.columns.grouped_batch import Grouped
 from silva.columns.ragged import Ragged
 from silva.errors import ColumnError
@@ -27,35 +28,13 @@ def arrow_array(name: str, value: Any) -> pa.Array:
         )
     if isinstance(value, np.ma.MaskedArray):
         missing = np.ma.getmaskarray(value).reshape(len(value), -1)
-        return _dense(value.data, np.asarray(missing.any(axis=1)))
+        return dense_to_arrow(value.data, np.asarray(missing.any(axis=1)))
     if isinstance(value, np.ndarray) and value.ndim and value.dtype != object:
-        return _dense(value, None)
+        return dense_to_arrow(value, None)
     try:
         return pa.array([_plain(item) for item in value])
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError) as error:
         raise ColumnError(f"column {name!r} has no Arrow form: {error}") from None
-
-
-def _dense(data: np.ndarray, missing: np.ndarray | None) -> pa.Array:
-    import pyarrow as pa
-
-    if data.ndim == 1:
-        return pa.array(data, mask=missing)
-    shape = data.shape
-    flat = pa.array(np.ascontiguousarray(data).reshape(-1))
-    for axis in range(len(shape) - 1, 0, -1):
-        count = int(np.prod(shape[:axis]))
-        flat = _fixed_lists(flat, shape[axis], count, missing if axis == 1 else None)
-    return flat
-
-
-def _fixed_lists(values: pa.Array, size: int, count: int, missing: np.ndarray | None) -> pa.Array:
-    import pyarrow as pa
-
-    if size == 0:  # from_arrays cannot tell how many empty lists there are
-        return pa.array([[]] * count, type=pa.list_(values.type, 0))
-    mask = None if missing is None else pa.array(missing)
-    return pa.FixedSizeListArray.from_arrays(values, size, mask=mask)
 
 
 def _plain(item: Any) -> Any:

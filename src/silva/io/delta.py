@@ -32,7 +32,7 @@ def read_delta(
         raise SourceError(f"{place} cannot be read as a Delta table: {error}") from error
     _check(table, place)
     title = f"delta {place}, version {table.version()}"
-    return Lake(title, _schema(table), _files(table, place), {}, chosen(columns))
+    return Lake(title, _schema(table), _files(table, place), chosen(columns), {})
 
 
 def _check(table: Any, place: str) -> None:

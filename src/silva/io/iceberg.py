@@ -1,18 +1,19 @@
 """Apache Iceberg: the files of a snapshot by `pyiceberg`, their rows by silva.
 
-Columns are found by their number in the file, so renaming one does not lose it. Rows deleted by
-position are left out; other kinds of deletes are refused.
+Columns, and the fields of structs, are found by their number in the file, so renaming one does not
+lose it. Rows deleted by position are left out; other kinds of deletes are refused.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 
 from silva.errors import PlanError, SourceError
+from silva.io.field_numbers import leaf_fields
 from silva.io.lake import Lake, LakeFile, in_order, local_path
 from silva.io.names import chosen
 
@@ -33,13 +34,29 @@ def read_iceberg(
     if snapshot is not None and opened.snapshot_by_id(snapshot) is None:
         raise SourceError(f"the Iceberg table has no snapshot {snapshot} (any more)")
     wanted = snapshot if snapshot is not None or current is None else current.snapshot_id
-    scan = opened.scan(snapshot_id=wanted)
+    scan = opened.scan(snapshot_id=snapshot)  # without one, with the schema that the table has now
     schema = pyiceberg.io.pyarrow.schema_to_pyarrow(scan.projection())
-    ids = {field.field_id: field.name for field in scan.projection().fields}
     base = local_path(opened.location())
-    files = [] if wanted is None else [_file(opened, task, base) for task in scan.plan_files()]
+    tasks = [] if wanted is None else scan.plan_files()
+    leaves = leaf_fields(schema)
+    files = [_file(opened, scan.projection(), leaves, task, base) for task in tasks]
     title = f"iceberg {base}, snapshot {wanted}"
-    return Lake(title, schema, in_order(files), ids, chosen(columns))
+    return Lake(title, schema, in_order(files), chosen(columns), _mapped(opened))
+
+
+def _mapped(table: Any) -> dict[str, int]:
+    """Numbers by dotted name, as the table keeps them for files that were written without."""
+    found: dict[str, int] = {}
+
+    def add(prefixes: list[str], fields: Any) -> None:
+        for field in fields:
+            paths = [prefix + name for prefix in prefixes for name in field.names]
+            found.update(dict.fromkeys(paths, field.field_id))
+            add([f"{path}." for path in paths], field.fields)
+
+    mapping = table.name_mapping()
+    add([""], [] if mapping is None else mapping.root)
+    return found
 
 
 def _opened(table: Any) -> Any:
@@ -59,22 +76,29 @@ def _opened(table: Any) -> Any:
     )
 
 
-def _file(table: Any, task: Any, base: str) -> LakeFile:
+def _file(table: Any, schema: Any, columns: Collection[str], task: Any, base: str) -> LakeFile:
     path = local_path(task.file.file_path)
     if "://" in path:
         raise PlanError("read_iceberg reads local tables; copy or mount the table")
     if task.file.file_format.name != "PARQUET":
         raise SourceError(f"{path} is {task.file.file_format.name}; silva reads Parquet files only")
     name = os.path.relpath(path, base)
-    return LakeFile(path, name, _left_out(table, task.file), _deleted(task, path))
+    return LakeFile(path, name, _left_out(table, schema, columns, task.file), _deleted(task, path))
 
 
-def _left_out(table: Any, file: Any) -> dict[str, Any]:
+def _left_out(table: Any, schema: Any, columns: Collection[str], file: Any) -> dict[str, Any]:
     """Values of columns that files may leave out: those that the table is partitioned by as they
     are, and those with a default that came later."""
     spec = table.specs()[file.spec_id]
-    schema = table.schema()
-    found = {f.name: f.initial_default for f in schema.fields if f.initial_default is not None}
+    found: dict[str, Any] = {}
+    for number in schema.field_ids:
+        default, name = schema.find_field(number).initial_default, schema.find_column_name(number)
+        if default is not None and name not in columns:
+            raise SourceError(
+                f"{name!r} has the default {default!r} within lists, which silva does not fill in"
+            )
+        if default is not None:
+            found[name] = default
     for place, field in enumerate(spec.fields):
         if str(field.transform) == "identity" and schema.find_column_name(field.source_id):
             found[schema.find_column_name(field.source_id)] = file.partition[place]

@@ -16,9 +16,10 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from silva.columns import Column, from_arrow
+from silva.columns import Column, Values, from_arrow
 from silva.errors import SourceError
 from silva.io.batches import empty_runs, leaf_types, short_type
+from silva.io.field_numbers import Convert, conversion, leaf_fields, names_by_number
 from silva.io.parquet import FOOTER_THREADS, Parquet
 from silva.io.paths import local_files
 from silva.io.travel import Travels
@@ -45,6 +46,8 @@ class _Part:
     parquet: Parquet
     names: dict[str, str]
     """The file's name of each column that it holds."""
+    conversions: dict[str, Convert]
+    """What makes the table's rows of the file's, for columns of other fields."""
     kept: tuple[np.ndarray | None, ...]
     """For each row group its rows that count; None for all."""
 
@@ -64,9 +67,9 @@ class Lake(Travels):
     schema: Any
     """Arrow's, of the version."""
     files: tuple[LakeFile, ...]
-    ids: dict[int, str]
-    """Top-level columns by their number, where files are older than the columns' names."""
     given: tuple[str, ...] | None
+    mapped: dict[str, int]
+    """Numbers of columns by the names that they have or had, for files without numbers."""
 
     @functools.cached_property
     def _types(self) -> dict[str, Any]:
@@ -87,28 +90,19 @@ class Lake(Travels):
 
     def _part(self, file: LakeFile) -> _Part:
         parquet = Parquet(local_files([file.path], (".parquet",)), None)
-        names = self._names_in(parquet)
+        there = leaf_fields(parquet._footer(0).schema.to_arrow_schema())
+        wanted = {n: field for n, field in leaf_fields(self.schema).items() if n in self._types}
+        names = names_by_number(wanted, there, self.mapped)
+        conversions = {
+            name: convert
+            for name, own in names.items()
+            if (convert := conversion(there[own], wanted[name])) is not None
+        }
         layout = parquet._layout
-        types = {own: self._types[name] for name, own in names.items()}
+        types = {own: self._types[n] for n, own in names.items() if n not in conversions}
         kept = _kept(layout.rows, file.deleted)
         parquet.__dict__["_layout"] = replace(layout, types={**layout.types, **types})
-        return _Part(parquet, names, kept)
-
-    def _names_in(self, parquet: Parquet) -> dict[str, str]:
-        """The file's name of each column that it holds."""
-        there = parquet._layout.types
-        old = {}
-        for field in parquet._footer(0).schema.to_arrow_schema() if self.ids else ():
-            number = (field.metadata or {}).get(b"PARQUET:field_id")
-            if number is not None and int(number) in self.ids:
-                old[self.ids[int(number)]] = field.name
-        found = {}
-        for name in self._types:
-            top, dot, rest = name.partition(".")
-            own = old.get(top, None if old else top)
-            if own is not None and own + dot + rest in there:
-                found[name] = own + dot + rest
-        return found
+        return _Part(parquet, names, conversions, kept)
 
     @functools.cached_property
     def _units(self) -> list[tuple[int, int]]:
@@ -188,11 +182,16 @@ class Lake(Travels):
     ) -> dict[str, Column]:
         """A run with the columns that the file lacks, and without rows that were deleted."""
         count = size if picked is None else len(picked)
+        conversions = self._parts[number].conversions
         made: dict[str, Column] = {}
         for name in columns:
             if name in own:
                 column = run[own[name]]
-                made[name] = column if picked is None else column.take(picked)
+                column = column if picked is None else column.take(picked)
+                convert = conversions.get(name)
+                made[name] = (
+                    column if convert is None else Values(list(map(convert, column.rows())))
+                )
             else:
                 value = self.files[number].constants.get(name)
                 made[name] = _constant(value, self._types[name], count)

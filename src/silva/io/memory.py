@@ -111,10 +111,11 @@ def _check_names(names: tuple[Any, ...]) -> None:
             raise PlanError(f"a column's name is a non-empty string, not {name!r}")
 
 
-def as_column(name: str, values: Any) -> Column:
+def as_column(name: str, values: Any, verb: str = "from_columns") -> Column:
+    """Values as a column; mistakes are told in the name of the verb that was given them."""
     if isinstance(values, Ragged):
         if not isinstance(values.values, np.ndarray):
-            raise PlanError(f"from_columns: {name!r} has more than one ragged level")
+            raise PlanError(f"{verb}: {name!r} has more than one ragged level")
         return Lists(Array(values.values), np.asarray(values.offsets, dtype=np.int64))
     if isinstance(values, np.ma.MaskedArray):
         return Array(values.filled(0), ~np.ma.getmaskarray(values))
@@ -125,5 +126,5 @@ def as_column(name: str, values: Any) -> Column:
     array = np.asarray(values).view()
     array.flags.writeable = False  # batches are writable; the caller's array must not change
     if array.ndim == 0:
-        raise PlanError(f"from_columns: {name!r} is a single value, not a column")
+        raise PlanError(f"{verb}: {name!r} is a single value, not a column")
     return Values(array.tolist()) if array.dtype.kind in "OUS" else Array(array)

@@ -25,12 +25,12 @@ def once_each(
     rows: Rows,
     worker: Worker,
 ) -> bool:
-    """Runs a step that derives one column once for each distinct value of what it reads, where all
+    """Runs a step that derives columns once for each distinct value of what it reads, where all
     of that is grouped (in different ways: once for each combination). False where it must be run
     on every row: it draws random numbers; or it failed, and must be asked on which rows."""
     names = step_reads(what)
     groups = [c for name in names if isinstance(c := rows.columns[name], Grouped)]
-    if not groups or len(groups) < len(names) or len(into) > 1 or not _may_repeat(what):
+    if not groups or len(groups) < len(names) or not _may_repeat(what):
         return False
     alike = all(_alike(group, groups[0]) for group in groups[1:])
     first, inverse = _first(groups[0]) if alike else joined(group.inverse for group in groups)
@@ -45,7 +45,8 @@ def once_each(
     drew = worker.moved or (isinstance(what, Function) and bool(worker.seeded(what)))
     if distinct.failures or drew or len(distinct) < count:
         return False
-    rows.columns = {**rows.columns, into[0]: Grouped(distinct.columns[into[0]], inverse)}
+    made = {name: Grouped(distinct.columns[name], inverse) for name in into}
+    rows.columns = {**rows.columns, **made}
     return True
 
 

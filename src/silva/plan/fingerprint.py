@@ -251,9 +251,14 @@ def digest(value: Any) -> str:
     return hasher._digest.hexdigest()
 
 
-def column_fingerprint(step: Any, inputs: tuple[str, ...]) -> str:
-    """The identity of a derived column: what makes it, and the identities of what it reads."""
-    return digest((step, inputs))
+def column_fingerprints(
+    step: Any, inputs: tuple[str, ...], into: tuple[str, ...]
+) -> tuple[str, ...]:
+    """The identities of derived columns: what makes them, and the identities of what it reads. A
+    step that makes several is asked for them by name, so that their names are part of it."""
+    if len(into) == 1:
+        return (digest((step, inputs)),)
+    return tuple(digest((step, inputs, into, place)) for place in range(len(into)))
 
 
 def _is_docstring(code: types.CodeType, constant: Any) -> bool:

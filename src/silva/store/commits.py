@@ -38,7 +38,7 @@ def commit(folder: Folder, branch: str, change: Change) -> Version:
                 parent=(head.branch, head.number),
                 time=max(_now(), head.time),
             )
-            _check_lists(folder, made)
+            _check_named(folder, made)
             if publish(folder.version_file(branch, made.number), encode(made)):
                 return made
 
@@ -78,16 +78,18 @@ def fork(folder: Folder, start: Version, branch: str) -> Version:
             time=max(_now(), start.time),
             what=f"branch from {start.branch} {start.number}",
         )
-        _check_lists(folder, first)
+        _check_named(folder, first)
         if not folder.numbers(branch):
             publish(folder.version_file(branch, first.number), encode(first))
     return folder.head(branch)
 
 
-def _check_lists(folder: Folder, version: Version) -> None:
-    """Nobody can collect lists while the table is held: those that are there now stay."""
-    for ref in version.lists:
-        if not (folder.lists / f"{ref.name}.json").exists():
+def _check_named(folder: Folder, version: Version) -> None:
+    """Nobody can collect files while the table is held: those that are there now stay."""
+    named = [folder.lists / ref.name for ref in version.lists]
+    named += [folder.definitions / fingerprint for _, fingerprint in version.definitions]
+    for path in (*named, folder.schemas / version.schema):
+        if not path.with_name(f"{path.name}.json").exists():
             raise TableError(
                 f"version {version.number} of {str(folder)!r} was not committed: what it restores "
                 "was collected by gc(versions=…) in the meantime"

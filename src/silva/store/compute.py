@@ -1,4 +1,4 @@
-"""A derived column, computed here and now, of the rows at hand."""
+"""Derived columns, computed here and now, of the rows at hand."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from silva.plan.node import Step
 
 
 def compute(
-    step: Step, name: str, columns: Mapping[str, Column], count: int, worker: Worker
-) -> Column:
-    """The column that a step makes of so many rows of others; raises what the step raises on the
+    step: Step, into: tuple[str, ...], columns: Mapping[str, Column], count: int, worker: Worker
+) -> dict[str, Column]:
+    """The columns that a step makes of so many rows of others; raises what the step raises on the
     first bad row."""
     rows = Rows(Context(0, 0), dict(columns), np.arange(count, dtype=np.uint64), None, count)
     made: Evaluate | Call | CallColumns
     if isinstance(step, Function):
         kind = CallColumns if step.marks.batched else Call
-        made = kind(step, (name,), name)
+        made = kind(step, into, ",".join(into))
     else:
-        made = Evaluate(step, (name,), name)
+        made = Evaluate(step, into, ",".join(into))
     made.apply(rows, worker)
     for failure in rows.failures:
         raise failure.cause or ValueError(failure.error)
-    return rows.columns[name]
+    return {name: rows.columns[name] for name in into}

@@ -50,9 +50,10 @@ def measure(source: TableSource, name: str, recipe: Recipe) -> Measured:
         before = time.perf_counter()
         inputs = source.inputs_of(rows, recipe)
         began = time.perf_counter()
-        made = compute(recipe.step, name, inputs, taken, Worker(shares_generators=False))
+        into = tuple(dict(recipe.parts))
+        made = compute(recipe.step, into, inputs, taken, Worker(shares_generators=False))
         spent = time.perf_counter() - began
-        stored = _stored_bytes(name, recipe.fingerprint, made)
+        stored = _stored_bytes(name, recipe.fingerprint, made[name])
     except SilvaError as error:
         return Measured(Costs(0, 0, 0, 0, 0), str(error))
     except Exception as error:  # noqa: BLE001  the user's own, which reading will tell

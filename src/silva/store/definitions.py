@@ -12,17 +12,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from silva.columns import Column, from_arrow
 from silva.errors import TableError
 from silva.plan import expr
-from silva.plan.fingerprint import column_fingerprint, opaque_parts
+from silva.plan.fingerprint import column_fingerprints, opaque_parts
 from silva.plan.function import Function, Stateful
-from silva.plan.node import Step
+from silva.plan.node import Derive, Step
 from silva.plan.show_steps import show_step
 from silva.plan.traits import step_is_random, step_reads
 from silva.store.folder import Folder, publish
@@ -38,17 +39,15 @@ _TEXT = 4000
 class Given(msgspec.Struct, frozen=True, omit_defaults=True):
     """Values that were put, not computed; each fragment has its own, or none."""
 
-    kind: str
-    """Arrow's type of them."""
-    default: int | float | bool | str | None = None
-    """What rows have that nobody gave a value."""
+    default: bytes
+    """What rows have that nobody gave a value: one row, in Arrow's own form."""
 
     def missing(self, count: int) -> Column:
         """So many rows that nobody gave a value."""
         import pyarrow as pa
 
-        kind = pa.type_for_alias(self.kind)
-        return from_arrow(pa.repeat(pa.scalar(self.default, kind), count))
+        row = pa.ipc.open_stream(self.default).read_next_batch().column(0)
+        return from_arrow(row.take(pa.array(np.zeros(count, np.int64))))
 
 
 class Definition(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -65,6 +64,8 @@ class Definition(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why it cannot be stored."""
     given: Given | None = None
     """Of a column that is given, what it has where no part holds it."""
+    parts: tuple[tuple[str, str], ...] = ()
+    """Where one step makes several columns: all of them, (name, fingerprint)."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,8 @@ class Recipe:
     """None where this program does not have it."""
     reads: tuple[str, ...] = field(compare=False)
     inputs: tuple[str, ...] = field(compare=False)
+    parts: tuple[tuple[str, str], ...] = field(compare=False)
+    """(name, fingerprint) of all columns that the step makes, this one among them."""
     given: Given | None = field(default=None, compare=False)
 
 
@@ -88,13 +91,18 @@ def current(folder: Folder, version: Version) -> dict[str, str]:
     return base | dict(version.definitions)
 
 
-def define(known: Mapping[str, str], name: str, step: Step) -> tuple[str, bytes]:
-    """The fingerprint of a new column, given those that there are, and its definition."""
-    reads = step_reads(step)
+def define(known: Mapping[str, str], derive: Derive) -> dict[str, tuple[str, bytes]]:
+    """The fingerprints of new columns, given those that there are, and their definitions."""
+    step, reads = derive.step, step_reads(derive.step)
     inputs = tuple(known[n] for n in reads)
     term = None if isinstance(step, Function) else encode_term(step)
-    made = Definition(name, reads, inputs, _text(step), term, _unstorable(step))
-    return column_fingerprint(step, inputs), encode(made)
+    own = tuple(zip(derive.into, column_fingerprints(step, inputs, derive.into), strict=True))
+    parts = own if len(own) > 1 else ()
+    told = (_text(step), term, _unstorable(step))
+    return {
+        name: (fingerprint, encode(Definition(name, reads, inputs, *told, parts=parts)))
+        for name, fingerprint in own
+    }
 
 
 def add_definition(folder: Folder, fingerprint: str, data: bytes) -> None:
@@ -106,26 +114,27 @@ def read_definition(folder: Folder, fingerprint: str) -> Definition:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Definition)
     except FileNotFoundError:
-        raise TableError(f"the definition {fingerprint} of {str(folder)!r} is gone") from None
+        raise TableError(
+            f"the definition {fingerprint} of {str(folder)!r} is gone: its version was collected "
+            "by gc(versions=…)"
+        ) from None
     except msgspec.MsgspecError as error:
         raise TableError(f"the definition {str(path)!r} is damaged: {error}") from error
 
 
-def with_definition(
-    folder: Folder, definitions: Sequence[tuple[str, str]], name: str, fingerprint: str
+def with_definitions(
+    folder: Folder, definitions: Sequence[tuple[str, str]], new: Sequence[tuple[str, str]]
 ) -> tuple[tuple[str, str], ...]:
-    """The definitions of a version with one more; earlier ones of that name stay as long as others
-    read them."""
-    kept = [*definitions, (name, fingerprint)]
-    latest = dict(kept)
-    while True:
-        wanted = set(latest.values())
-        for _, fp in kept:
-            wanted |= set(read_definition(folder, fp).inputs)
-        left = [(n, fp) for n, fp in kept if fp in wanted]
-        if len(left) == len(kept):
-            return _without_repeats(kept)
-        kept = left
+    """The definitions of a version with more of them; earlier ones of those names stay as long as
+    others read them, or are made by the same step."""
+    kept = [*definitions, *new]
+    wanted: set[str] = set()
+    found = set(dict(kept).values())
+    while found:
+        wanted |= found
+        known = [read_definition(folder, fp) for fp in found if not fp.startswith(BASE)]
+        found = {fp for d in known for fp in (*d.inputs, *(part for _, part in d.parts))} - wanted
+    return _without_repeats([(name, fp) for name, fp in kept if fp in wanted])
 
 
 def _without_repeats(definitions: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
@@ -148,29 +157,49 @@ def _without_repeats(definitions: Sequence[tuple[str, str]]) -> tuple[tuple[str,
 def recipes(
     folder: Folder, version: Version, names: Sequence[str], steps: Mapping[str, Step]
 ) -> list[Recipe]:
-    """What is needed for these columns, in the order in which it is to be computed. `steps` are
-    the functions that this program has."""
-    wanted = {fp for name in names if (fp := dict(version.definitions).get(name))}
-    found: list[Recipe] = []
-    for name, fingerprint in reversed(version.definitions):
-        if fingerprint not in wanted:
-            continue
-        definition = read_definition(folder, fingerprint)
-        wanted |= set(definition.inputs)
-        step = steps.get(fingerprint)
-        if step is None and definition.term is not None:
-            step = decode_term(definition.term)
-            if column_fingerprint(step, definition.inputs) != fingerprint:
-                step = None  # an operator has changed since: what is stored stays what it was
-        reads, inputs = definition.reads, definition.inputs
-        found.append(Recipe(name, fingerprint, step, reads, inputs, definition.given))
-    return found[::-1]
+    """What is needed for these columns, in the order in which it is to be computed: what columns
+    are computed of, and what is made along with them, where this program can compute them. `steps`
+    are the functions that it has."""
+    last = dict(version.definitions)
+    known: dict[str, Recipe] = {}
+    new = {last[name] for name in names if name in last}
+    while new:
+        known |= {fingerprint: _recipe(folder, fingerprint, steps) for fingerprint in new}
+        made = [known[fingerprint] for fingerprint in new]
+        below = {fp for r in made if r.step for fp in (*r.inputs, *dict(r.parts).values())}
+        new = {fp for fp in below if not fp.startswith(BASE)} - known.keys()
+    return [_named(known[fp], name) for name, fp in version.definitions if fp in known]
+
+
+def _named(recipe: Recipe, name: str) -> Recipe:
+    """A recipe under the name that the column has here; equal definitions have one, the first."""
+    parts = recipe.parts if len(recipe.parts) > 1 else ((name, recipe.fingerprint),)
+    return replace(recipe, name=name, parts=parts)
+
+
+def _recipe(folder: Folder, fingerprint: str, steps: Mapping[str, Step]) -> Recipe:
+    found = read_definition(folder, fingerprint)
+    parts = found.parts or ((found.name, fingerprint),)
+    step = steps.get(fingerprint) or _step_of(found, parts)
+    told = (found.reads, found.inputs, parts, found.given)
+    return Recipe(found.name, fingerprint, step, *told)
+
+
+def _step_of(definition: Definition, parts: tuple[tuple[str, str], ...]) -> Step | None:
+    """The step of a definition that is an expression, unless an operator has changed since: what is
+    stored stays what it was."""
+    if definition.term is None:
+        return None
+    step = decode_term(definition.term)
+    names, fingerprints = zip(*parts, strict=True)
+    same = column_fingerprints(step, definition.inputs, names) == fingerprints
+    return step if same else None
 
 
 def facts(recipe: Recipe) -> tuple[Any, ...]:
     """A recipe as `TableSource.giving` takes it."""
     own = (recipe.name, recipe.fingerprint, recipe.step, recipe.reads, recipe.inputs)
-    return (*own, recipe.given)
+    return (*own, recipe.parts, recipe.given)
 
 
 def _unstorable(step: Step) -> str | None:

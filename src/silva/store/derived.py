@@ -47,11 +47,12 @@ class DerivedReader:
             (column,) = self._readers.read(part, rows, (name,)).values()
             found[fingerprint] = decoded(name, column)
         for fingerprint, recipe in computed.items():
-            found[fingerprint] = self._compute(recipe, found, len(rows))
+            if fingerprint not in found:  # else another column was made by the same step
+                found = self._compute(recipe, found, len(rows)) | found
         return found
 
-    def of_part(self, part: Part, recipe: Recipe) -> Column:
-        """A column computed of all rows of a part, which holds what it reads."""
+    def of_part(self, part: Part, recipe: Recipe) -> dict[str, Column]:
+        """What a step makes, computed of all rows of a part, which holds what it reads."""
         names = {fingerprint: fingerprint.removeprefix(BASE) for fingerprint in recipe.inputs}
         read = self._readers.read(part, np.arange(part.rows), tuple(names.values()))
         return self._compute(recipe, {fp: read[n] for fp, n in names.items()}, part.rows)
@@ -75,23 +76,25 @@ class DerivedReader:
                 stored[fingerprint] = (part, name)
                 return
         recipe = self._recipes[fingerprint]
-        for below in recipe.inputs:
-            self._gather(fragment, below, base, stored, computed)
-        computed[fingerprint] = recipe
-
-    def _compute(self, recipe: Recipe, found: dict[str, Column], count: int) -> Column:
-        if recipe.given is not None:
-            return recipe.given.missing(count)
-        if recipe.step is None:
+        if recipe.step is None and recipe.given is None:
             raise TableError(
                 f"{recipe.name!r} is not stored for all rows, and this program does not have its "
                 "function: derive it again"
             )
+        for below in recipe.inputs:
+            self._gather(fragment, below, base, stored, computed)
+        computed[fingerprint] = recipe
+
+    def _compute(self, recipe: Recipe, found: dict[str, Column], count: int) -> dict[str, Column]:
+        """All columns that a step makes, by fingerprint."""
+        if recipe.given is not None:
+            return {recipe.fingerprint: recipe.given.missing(count)}
+        assert recipe.step is not None, "columns are gathered before"
         worker = getattr(self._local, "worker", None)
         if worker is None:
             worker = self._local.worker = Worker(shares_generators=False)
         columns = {n: found[fp] for n, fp in zip(recipe.reads, recipe.inputs, strict=True)}
-        column = compute(recipe.step, recipe.name, columns, count, worker)
+        made = compute(recipe.step, tuple(dict(recipe.parts)), columns, count, worker)
         if isinstance(recipe.step, Function) and (drawn := worker.seeded(recipe.step)):
             self.drawn |= drawn
-        return column
+        return {fingerprint: made[name] for name, fingerprint in recipe.parts}

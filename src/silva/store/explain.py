@@ -11,7 +11,7 @@ from silva.plan.node import Step
 from silva.store.audit import observed
 from silva.store.choose import Candidate, Decision, choose
 from silva.store.costs import measure
-from silva.store.definitions import BASE, current, read_definition, recipes
+from silva.store.definitions import BASE, Definition, current, read_definition, recipes
 from silva.store.folder import Folder
 from silva.store.manifest import Fragment, Version, Wish
 from silva.store.materialize import giving
@@ -63,8 +63,8 @@ def _candidate(
     seen: Mapping[str, float],
 ) -> Candidate:
     found = recipes(folder, version, (name,), steps)
-    source = giving(TableSource.of(folder, version), found, name)
-    own = found[-1]
+    source = giving(TableSource.of(folder, version), found, (name,))
+    own = next(r for r in reversed(found) if r.name == name)
     measured = measure(source, name, own)
     wish = version.wishes.get(name, Wish())
     unstorable = read_definition(folder, own.fingerprint).unstorable or measured.failed
@@ -139,8 +139,14 @@ def _derived_lines(
     return [
         state,
         f"because {advice.decision.why}{change}",
-        f"of {_lineage(folder, fingerprint)}: {text}",
+        f"of {_lineage(folder, fingerprint)}{_beside(definition)}: {text}",
     ]
+
+
+def _beside(definition: Definition) -> str:
+    """The columns that the same step makes."""
+    others = [name for name, _ in definition.parts if name != definition.name]
+    return f", together with {', '.join(others)}" if others else ""
 
 
 def _lineage(folder: Folder, fingerprint: str) -> str:

@@ -7,7 +7,7 @@ definitions/<fingerprint>.json   derived columns
 data/<writer>/<random>.lance     columns; each writer has a folder of its own
 tags/<name>.json                 names for versions
 audit/<day>.jsonl                who read what
-writing/<pipeline>/_silva.json   how far pipelines are written here
+writing/<branch>/<pipeline>/_silva.json   how far pipelines are written here
 """
 
 from __future__ import annotations

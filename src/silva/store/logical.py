@@ -6,7 +6,8 @@ reads, moves filters before them, and reads them where they are stored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,11 +27,14 @@ from silva.store.definitions import (
     define,
     facts,
     recipes,
-    with_definition,
+    with_definitions,
 )
 from silva.store.folder import Folder
 from silva.store.manifest import Version, Wish
 from silva.store.source import TableSource
+
+Derived = Callable[[Sequence[str]], list[logical.Derive]]
+"""The derives over the columns that there are."""
 
 
 def table_pipeline(
@@ -49,15 +53,21 @@ def table_pipeline(
     source, found = _given(source, found)
     plan: logical.Node = logical.Source(source)
     occurrences: dict[str, int] = {}
-    for recipe in found:
-        if recipe.step is None:
-            continue
-        number = occurrences.get(recipe.name, 0)
-        occurrences[recipe.name] = number + 1
-        step_id = f"{recipe.name}#{number}"
-        plan = logical.Derive(plan, recipe.step, (recipe.name,), step_id)
+    for step, into in _calls(found):
+        written = ",".join(into)
+        number = occurrences.get(written, 0)
+        occurrences[written] = number + 1
+        plan = logical.Derive(plan, step, into, f"{written}#{number}")
     pipeline = Pipeline(plan)
     return pipeline if pipeline.columns == names else pipeline.select(*names)
+
+
+def _calls(found: Sequence[Recipe]) -> Iterator[tuple[Step, tuple[str, ...]]]:
+    """Steps, and the columns that they make; those that one step makes stand side by side."""
+    for parts, together in itertools.groupby(found, key=lambda recipe: recipe.parts):
+        step = next(together).step
+        if step is not None:
+            yield step, tuple(dict(parts))
 
 
 def _given(source: TableSource, found: list[Recipe]) -> tuple[TableSource, list[Recipe]]:
@@ -78,17 +88,20 @@ def _given(source: TableSource, found: list[Recipe]) -> tuple[TableSource, list[
         aside = f"silva.{recipe.fingerprint}"
         source = source.giving((facts(replace(recipe, name=aside)),), (aside,))
         inputs = (recipe.fingerprint,)
-        left.append(Recipe(recipe.name, recipe.fingerprint, expr.Col(aside), (aside,), inputs))
+        own = (recipe.name, recipe.fingerprint)
+        left.append(Recipe(*own, expr.Col(aside), (aside,), inputs, (own,)))
     return source, left
 
 
 def _check_stored(source: TableSource, recipe: Recipe, taken: bool) -> None:
     where = source.stored_in(recipe.fingerprint)
+    into = tuple(dict(recipe.parts))
+    again = f"{recipe.name}=…" if len(into) == 1 else f"…, into={into}"
     if where != "stored" and source.length():
         raise TableError(
             f"{recipe.name!r} of {source.describe()} is a function that this program does not "
             f"have, and it is {where or 'not stored'}. Derive it again on the table that you "
-            f"read, t.derive({recipe.name}=…), which changes nothing if it is the same; or "
+            f"read, t.derive({again}), which changes nothing if it is the same; or "
             "name the columns that you need, columns=[…]"
         )
     if taken:
@@ -98,33 +111,35 @@ def _check_stored(source: TableSource, recipe: Recipe, taken: bool) -> None:
         )
 
 
-def as_steps(columns: Sequence[str], given: Mapping[str, Any]) -> dict[str, Step]:
-    """Functions and expressions as steps, each seeing the columns before it."""
-    made: dict[str, Step] = {}
-    pipeline = from_columns({name: [] for name in columns})
-    for name, step in given.items():
-        pipeline = pipeline.derive(step, into=name)
-        assert isinstance(pipeline.plan, logical.Derive)
-        made[name] = pipeline.plan.step
-    return made
+def derives(columns: Sequence[str], /, *function: Any, **arguments: Any) -> list[logical.Derive]:
+    """What `Pipeline.derive` makes of its arguments, over these columns; each step sees those
+    before it."""
+    plan = from_columns({name: [] for name in columns}).derive(*function, **arguments).plan
+    made: list[logical.Derive] = []
+    while isinstance(plan, logical.Derive):
+        made.append(plan)
+        plan = plan.input
+    return made[::-1]
 
 
-def add_columns(folder: Folder, given: Mapping[str, Any], steps: dict[str, Step]) -> commits.Change:
+def add_columns(folder: Folder, derived: Derived, steps: dict[str, Step]) -> commits.Change:
     """The commit that adds definitions; what it finds of functions goes into `steps`."""
 
     def change(head: Version) -> Version | None:
         known = current(folder, head)
         definitions = head.definitions
         new: list[str] = []
-        for name, step in as_steps(tuple(known), given).items():
-            fingerprint, data = define(known, name, step)
-            steps[fingerprint] = step
-            if known.get(name) == fingerprint:
+        for derive in derived(tuple(known)):
+            made = define(known, derive)
+            own = {name: fingerprint for name, (fingerprint, _) in made.items()}
+            steps.update(dict.fromkeys(own.values(), derive.step))
+            if all(known.get(name) == fingerprint for name, fingerprint in own.items()):
                 continue
-            add_definition(folder, fingerprint, data)
-            definitions = with_definition(folder, definitions, name, fingerprint)
-            known[name] = fingerprint
-            new.append(name)
+            for fingerprint, data in made.values():
+                add_definition(folder, fingerprint, data)
+            definitions = with_definitions(folder, definitions, tuple(own.items()))
+            known |= own
+            new += own
         if not new:
             return None
         what = f"derive {', '.join(new)}"

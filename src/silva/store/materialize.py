@@ -1,4 +1,4 @@
-"""A derived column is stored: fragment by fragment, each as soon as it is done.
+"""Derived columns are stored: fragment by fragment, each as soon as it is done.
 
 What is committed stays, whatever happens then; whoever goes on begins where it ended. Rows that
 are appended meanwhile are computed when they are read, until they are stored too.
@@ -7,9 +7,9 @@ are appended meanwhile are computed when they are read, until they are stored to
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -34,52 +34,65 @@ _AT_ONCE = 8192
 _COMMIT = 1 << 20
 """Rows that are stored by one commit."""
 
-New = dict[str, tuple[Part, dict[str, tuple[Bound, Bound]]]]
-"""By the id of a fragment: a new part of it, and its statistics."""
+New = dict[str, dict[str, tuple[Part, dict[str, tuple[Bound, Bound]]]]]
+"""By the id of a fragment and a column's fingerprint: a new part of it, and its statistics."""
 
 
-def store_column(
+def store_columns(
     folder: Folder,
     branch: str,
-    name: str,
+    names: Sequence[str],
     steps: Mapping[str, Step],
     on_error: Literal["raise", "skip"],
 ) -> None:
-    """Stores what a branch defines a column to be now; `steps` are the functions of this
-    program."""
+    """Stores what a branch defines columns to be now, all of which are made by one step; `steps`
+    are the functions of this program."""
     head = folder.head(branch)
-    fingerprint = dict(head.definitions)[name]
-    why = read_definition(folder, fingerprint).unstorable
-    if why is not None:
-        raise TableError(f"{name!r} cannot be stored: {why}")
-    found = recipes(folder, head, (name,), steps)
-    source = giving(TableSource.of(folder, head), found, name)
+    last = dict(head.definitions)
+    wanted = {last[name]: name for name in names}
+    for fingerprint, name in wanted.items():
+        why = read_definition(folder, fingerprint).unstorable
+        if why is not None:
+            raise TableError(f"{name!r} cannot be stored: {why}")
+    found = recipes(folder, head, names, steps)
+    source = giving(TableSource.of(folder, head), found, names)
     with Writer(folder) as writer:
-        for new in _stored_parts(writer, source, name, fingerprint, on_error):
+        for new in _stored_parts(writer, source, wanted, on_error):
             with writer.committing():
-                commits.commit(folder, branch, _with_parts(folder, new, name, fingerprint))
+                commits.commit(folder, branch, _with_parts(folder, new, names))
 
 
-def giving(source: TableSource, found: Sequence[Recipe], name: str) -> TableSource:
-    """The source with one derived column."""
-    return source.giving(tuple(facts(r) for r in found), (name,))
+def giving(source: TableSource, found: Sequence[Recipe], names: Sequence[str]) -> TableSource:
+    """The source with derived columns."""
+    return source.giving(tuple(facts(r) for r in found), tuple(names))
+
+
+def made_together(folder: Folder, version: Version, names: Sequence[str]) -> list[list[str]]:
+    """Derived columns, those that one step makes side by side."""
+    last = dict(version.definitions)
+    found: dict[Any, list[str]] = {}
+    for name in dict.fromkeys(names):
+        parts = read_definition(folder, last[name]).parts
+        found.setdefault(parts or name, []).append(name)
+    return list(found.values())
 
 
 def _stored_parts(
     writer: Writer,
     source: TableSource,
-    name: str,
-    fingerprint: str,
+    wanted: Mapping[str, str],
     on_error: Literal["raise", "skip"],
 ) -> Iterator[New]:
-    """Parts for the fragments that lack the column, as many at a time as are worth a commit."""
+    """Parts for the fragments that lack columns (names by fingerprint), as many at a time as are
+    worth a commit."""
     new: New = {}
     rows = 0
     for number, fragment in enumerate(source.fragments):
-        if is_stored(fragment, fingerprint):
+        lacking = {fp: name for fp, name in wanted.items() if not is_stored(fragment, fp)}
+        if not lacking:
             continue
-        made = _once_each(writer, source, number, name, fingerprint)
-        made = made or _part(writer, source, number, name, fingerprint, on_error)
+        made = _once_each(writer, source, number, lacking)
+        made = made or _parts(writer, source, number, lacking, on_error)
         if made is None:
             continue
         new[fragment.id] = made
@@ -92,28 +105,42 @@ def _stored_parts(
 
 
 def _once_each(
-    writer: Writer, source: TableSource, number: int, name: str, fingerprint: str
-) -> tuple[Part, dict[str, tuple[Bound, Bound]]] | None:
-    """The column computed once for each distinct row of what it reads, and stored under the same
+    writer: Writer, source: TableSource, number: int, wanted: Mapping[str, str]
+) -> dict[str, tuple[Part, dict[str, tuple[Bound, Bound]]]] | None:
+    """Columns computed once for each distinct row of what they read, and stored under the same
     index. None where that is not all in one group; where it fails on some value, which may be one
     that only deleted rows have; or where it draws random numbers, which differ from row to row."""
-    import pyarrow as pa
-
     fragment = source.fragments[number]
-    recipe = next(r for r in source.recipes if r.fingerprint == fingerprint)
+    recipe = next(r for r in source.recipes if r.fingerprint in wanted)
     group = _group_of(fragment.parts[0], recipe)
     if group is None or recipe.step is None:
         return None
     try:
-        column = source.distinct(number, group, recipe)
+        columns = source.distinct(number, group, recipe)
     except Exception:  # noqa: BLE001  the user's own: rows are asked one by one which of them it is
         return None
     if source.draws_from():
         return None
+    return {
+        fingerprint: _new_part(
+            name,
+            fingerprint,
+            columns[fingerprint],
+            functools.partial(writer.values, fragment.parts[0], group),
+        )
+        for fingerprint, name in wanted.items()
+    }
+
+
+def _new_part(
+    name: str, fingerprint: str, column: Column, write: Callable[[Any], Part]
+) -> tuple[Part, dict[str, tuple[Bound, Bound]]]:
+    import pyarrow as pa
+
     table = pa.table(encoded(name, fingerprint, column))
     bounds = statistics(table)
     known = {fingerprint: bounds[fingerprint]} if fingerprint in bounds else {}
-    return writer.values(fragment.parts[0], group, table), known
+    return write(table), known
 
 
 def _group_of(part: Part, recipe: Recipe) -> int | None:
@@ -127,23 +154,24 @@ def _group_of(part: Part, recipe: Recipe) -> int | None:
     return found.pop() if len(found) == 1 and -1 not in found else None
 
 
-def _part(
+def _parts(
     writer: Writer,
     source: TableSource,
     number: int,
-    name: str,
-    fingerprint: str,
+    wanted: Mapping[str, str],
     on_error: Literal["raise", "skip"],
-) -> tuple[Part, dict[str, tuple[Bound, Bound]]] | None:
-    import pyarrow as pa
-
+) -> dict[str, tuple[Part, dict[str, tuple[Bound, Bound]]]] | None:
     first, end = int(source.starts[number]), int(source.starts[number + 1])
-    # functions hold Python's lock, or draw from generators that all threads share
-    threads = 1 if source.runs_user_code else Machine.here().cpus
+    compute = functools.partial(_computed, source, tuple(wanted.values()), end)
+    starts = range(first, end, _AT_ONCE)
     try:
-        with ThreadPoolExecutor(threads, "silva-store") as pool:
-            compute = functools.partial(_computed, source, name, end)
-            parts = list(pool.map(compute, range(first, end, _AT_ONCE)))
+        if source.runs_user_code:
+            # functions hold Python's lock, or draw from generators that all threads share; and here
+            # an interrupt reaches them
+            parts = list(map(compute, starts))
+        else:
+            with ThreadPoolExecutor(Machine.here().cpus, "silva-store") as pool:
+                parts = list(pool.map(compute, starts))
     except _FailedError as error:
         if on_error == "skip":
             return None
@@ -153,60 +181,68 @@ def _part(
         ) from error.__cause__
     if drawn := source.draws_from():
         raise TableError(
-            f"{name!r} cannot be stored: it draws from the generators of {', '.join(sorted(drawn))}"
+            f"{_shown(wanted.values())} cannot be stored: it draws from the generators of "
+            f"{', '.join(sorted(drawn))}"
         )
     fragment = source.fragments[number]
-    column = concat(parts)
+    places: np.ndarray | None = None
     if fragment.deleted is not None:  # what is put in the place of deleted rows is never read
         live = np.zeros(fragment.rows, np.int64)
         live[source.within(number, np.arange(first, end))] = 1
-        column = column.take(np.maximum(np.cumsum(live) - 1, 0))
-    table = pa.table(encoded(name, fingerprint, column))
-    bounds = statistics(table)
-    known = {fingerprint: bounds[fingerprint]} if fingerprint in bounds else {}
-    return writer.part(table), known
+        places = np.maximum(np.cumsum(live) - 1, 0)
+    new: dict[str, tuple[Part, dict[str, tuple[Bound, Bound]]]] = {}
+    for fingerprint, name in wanted.items():
+        column = concat([part[name] for part in parts])
+        column = column if places is None else column.take(places)
+        new[fingerprint] = _new_part(name, fingerprint, column, writer.part)
+    return new
 
 
 class _FailedError(Exception):
     """A definition failed on some row."""
 
 
-def _computed(source: TableSource, name: str, end: int, start: int) -> Column:
+def _computed(
+    source: TableSource, names: tuple[str, ...], end: int, start: int
+) -> dict[str, Column]:
     rows = np.arange(start, min(start + _AT_ONCE, end))
     try:
-        return source.read(rows, (name,))[name]
+        return source.read(rows, names)
     except SilvaError:
         raise
     except Exception as error:
         raise _FailedError(
-            f"{name!r} fails on a row from {start} to {int(rows[-1])} "
+            f"{_shown(names)} fails on a row from {start} to {int(rows[-1])} "
             f"({type(error).__name__}: {error})"
         ) from error
 
 
-def _with_parts(folder: Folder, new: New, name: str, fingerprint: str) -> commits.Change:
+def _shown(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names))
+
+
+def _with_parts(folder: Folder, new: New, names: Sequence[str]) -> commits.Change:
     """The commit that names new parts, on top of any version that still has their fragments."""
 
     def change(head: Version) -> Version | None:
-        changed = with_new(folder.all_fragments(head), new, fingerprint)
+        changed = with_new(folder.all_fragments(head), new)
         if not changed:
             return None
-        what = f"store {name} of {plural(len(changed), 'fragment')}"
+        what = f"store {', '.join(names)} of {plural(len(changed), 'fragment')}"
         lists = commits.changed_lists(folder, head.lists, changed)
         return msgspec.structs.replace(head, lists=lists, what=what)
 
     return change
 
 
-def with_new(
-    fragments: Iterable[Fragment], new: New, fingerprint: str
-) -> dict[str, Fragment | None]:
-    """The fragments that get a new part, by id."""
+def with_new(fragments: Iterable[Fragment], new: New) -> dict[str, Fragment | None]:
+    """The fragments that get new parts, by id."""
     changed: dict[str, Fragment | None] = {}
     for fragment in fragments:
-        if fragment.id in new and not is_stored(fragment, fingerprint):
-            part, bounds = new[fragment.id]
-            changed[fragment.id] = msgspec.structs.replace(
+        for fingerprint, (part, bounds) in new.get(fragment.id, {}).items():
+            if is_stored(fragment, fingerprint):
+                continue
+            fragment = changed[fragment.id] = msgspec.structs.replace(
                 fragment,
                 parts=(*fragment.parts, part),
                 statistics={**fragment.statistics, **bounds},

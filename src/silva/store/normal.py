@@ -77,9 +77,10 @@ def _normal_schema(schema: Any, own: Any) -> Any:
     for name, kind in fields.items():
         if not name:
             raise TableError("a column of a table has a name; one here has none")
-        if not _is_untyped(kind):
+        check_held(name, kind)
+        if not is_untyped(kind):
             continue
-        if own is not None and name in own.names and _is_untyped(kind, own.field(name).type):
+        if own is not None and name in own.names and is_untyped(kind, own.field(name).type):
             fields[name] = own.field(name).type
         else:
             raise TableError(
@@ -91,19 +92,32 @@ def _normal_schema(schema: Any, own: Any) -> Any:
     return pa.schema(list(fields.items()))
 
 
-def _is_untyped(kind: Any, like: Any = None) -> bool:
+def check_held(name: str, kind: Any) -> None:
+    """Raises for a type, in normal form, that the files of a table cannot hold."""
+    import pyarrow as pa
+
+    types = pa.types
+    views = types.is_list_view(kind) or types.is_large_list_view(kind)  # casts lose their offsets
+    if views or types.is_interval(kind) or types.is_union(kind) or types.is_run_end_encoded(kind):
+        raise TableError(f"column {name!r} is of the type {kind}, which a table cannot hold")
+    for place in range(kind.num_fields):
+        check_held(name, kind.field(place).type)
+
+
+def is_untyped(kind: Any, like: Any = None) -> bool:
     """Whether a column has no value to tell a type by; of lists, no item. With `like`, whether it
     may be of that type."""
     import pyarrow as pa
 
     if pa.types.is_list(kind):
         inner = None if like is None else getattr(like, "value_type", pa.null())
-        return _is_untyped(kind.value_type, inner) and (like is None or pa.types.is_list(like))
+        return is_untyped(kind.value_type, inner) and (like is None or pa.types.is_list(like))
     return bool(pa.types.is_null(kind))
 
 
 def normal_type(kind: Any) -> Any:
-    """One type for what is the same to people: offsets of 32 bits, no dictionaries.
+    """One type for what is the same to people: offsets of 32 bits, no dictionaries, and lists of
+    one length only where that saves something.
 
     >>> import pyarrow as pa
     >>> print(normal_type(pa.large_list(pa.dictionary(pa.int8(), pa.large_string()))))
@@ -123,7 +137,9 @@ def normal_type(kind: Any) -> Any:
     if types.is_list(kind) or types.is_large_list(kind):
         return pa.list_(normal_type(kind.value_type))
     if types.is_fixed_size_list(kind):
-        return pa.list_(normal_type(kind.value_type), kind.list_size)
+        inner = normal_type(kind.value_type)
+        fixed = types.is_primitive(inner) or types.is_fixed_size_list(inner)
+        return pa.list_(inner, kind.list_size) if fixed and kind.list_size else pa.list_(inner)
     return kind
 
 
@@ -133,11 +149,12 @@ def _normal(batch: Any, schema: Any) -> Any:
     table = pa.Table.from_batches([batch])
     while any(pa.types.is_struct(field.type) for field in table.schema):
         table = table.flatten()
-    columns = [_cast(table.column(field.name), field.type) for field in schema]
+    columns = [as_normal(table.column(field.name), field.type) for field in schema]
     return pa.table(columns, schema=schema)
 
 
-def _cast(column: Any, kind: Any) -> Any:
+def as_normal(column: Any, kind: Any) -> Any:
+    """A column of a table in the normal form of its type."""
     import pyarrow as pa
 
     if isinstance(column.type, pa.BaseExtensionType):

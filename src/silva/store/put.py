@@ -7,14 +7,13 @@ rows which are appended later change nothing.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from silva.columns import Column, from_arrow, to_arrow
+from silva.columns import Column, Values, from_arrow, to_arrow
 from silva.errors import PlanError, TableError
 from silva.insight.words import plural
 from silva.io.memory import as_column
@@ -27,12 +26,12 @@ from silva.store.definitions import (
     Given,
     add_definition,
     current,
-    with_definition,
+    with_definitions,
 )
 from silva.store.folder import Folder
 from silva.store.manifest import Version, encode
 from silva.store.materialize import New, with_new
-from silva.store.normal import normal_type
+from silva.store.normal import as_normal, check_held, is_untyped, normal_type
 from silva.store.source import TableSource
 from silva.store.statistics import statistics
 from silva.store.writer import Writer
@@ -45,15 +44,17 @@ def put_column(
     _check_name(folder, at, name)
     source = TableSource.of(folder, at)
     array = _as_values(name, values)
-    given = Given(str(array.type), _as_default(name, default, array.type))
+    rest = _as_default(name, default, array.type)
     own = folder.schema(at.schema).key
     places = (
         _in_order(source, len(array)) if keys is None else _by_key(source, own, keys, len(array))
     )
-    pieces, count = _pieces(source, array, places, given)
-    fingerprint = digest((given.kind, given.default, [(i, _plain(p)) for i, p in pieces.items()]))
-    rest = "null" if given.default is None else repr(given.default)
-    text = f"{given.kind} for {plural(count, 'row')}; others are {rest}"
+    pieces, count = _pieces(source, array, places, rest)
+    contents = [(fragment, _plain(piece)) for fragment, piece in pieces.items()]
+    fingerprint = digest((str(array.type), _plain(rest), contents))
+    shown = "null" if rest.null_count else f"{rest.to_pylist()[0]!r:.40}"
+    text = f"{array.type} for {plural(count, 'row')}; others are {shown}"
+    given = Given(_one_row(rest))
     definition = encode(Definition(name, (), (), text, given=given))
     with Writer(folder) as writer:
         new = _written(writer, pieces, fingerprint)
@@ -73,21 +74,26 @@ def _check_name(folder: Folder, version: Version, name: str) -> None:
 
 
 def _as_values(name: str, values: Any) -> Any:
-    """The values as an Arrow array of a type that has one value a row."""
+    """The values as an Arrow array, of a type that columns of a table have."""
     import pyarrow as pa
 
-    array = _as_arrow(name, values)
+    array = pa.chunked_array([_as_arrow(name, values)])
     kind = normal_type(array.type)
-    types = pa.types
-    wide = types.is_float32(kind) or types.is_float64(kind)
-    if types.is_null(kind):
-        kind = pa.float64()
-    elif not (wide or types.is_integer(kind) or types.is_boolean(kind) or types.is_string(kind)):
+    check_held(name, kind)
+    if pa.types.is_struct(kind):
+        fields = ", ".join(repr(f"{name}.{field.name}") for field in kind)
         raise PlanError(
-            f"put: {name!r} is given as {kind}; a row's value is a number (floats have 32 or 64 "
-            "bits), true or false, or text"
+            f"put: {name!r} is given as rows of several fields, each of which is a column of its "
+            f"own in a table: put each by itself, as {fields}"
         )
-    return array.cast(kind)
+    if pa.types.is_null(kind):
+        kind = pa.float64()
+    elif is_untyped(kind):
+        raise PlanError(
+            f"put: no list of {name!r} has an item to tell a type by: give it one, e.g. as "
+            "pa.array(values, pa.list_(pa.float32()))"
+        )
+    return as_normal(array, kind).combine_chunks()
 
 
 def _as_arrow(name: str, values: Any) -> Any:
@@ -99,20 +105,48 @@ def _as_arrow(name: str, values: Any) -> Any:
             return pa.concat_arrays(found.chunks) if found.num_chunks else pa.array([], found.type)
         if hasattr(values, "__arrow_c_array__"):
             return pa.array(values)
-        return to_arrow(as_column(name, values).settled())
-    except (pa.ArrowException, TypeError) as error:
+        column = as_column(name, values, "put")
+        if isinstance(column, Values):
+            column = Values([_from_torch(item) for item in column.items]).settled()
+        if isinstance(column, Values):
+            return pa.array([_nested(item) for item in column.items])
+        return to_arrow(column)
+    except (pa.ArrowException, TypeError, OverflowError) as error:
         raise PlanError(f"put: {name!r} is not given as values of one type: {error}") from error
 
 
+def _from_torch(item: Any) -> Any:
+    is_tensor = type(item).__module__.partition(".")[0] == "torch"
+    return item.detach().cpu().numpy() if is_tensor else item
+
+
+def _nested(item: Any) -> Any:
+    """A row's value as Arrow takes it: arrays of several dimensions as lists of arrays, so that
+    they keep their type."""
+    if isinstance(item, np.ndarray):
+        return [_nested(row) for row in item] if item.ndim > 1 else item[()]
+    return item
+
+
 def _as_default(name: str, default: Any, kind: Any) -> Any:
+    """One row with the value of rows that nobody gave one."""
     import pyarrow as pa
 
-    if isinstance(default, float) and not math.isfinite(default):
-        raise PlanError(f"put: the default of {name!r} is a finite number, not {default!r}")
     try:
-        return pa.scalar(default).cast(kind).as_py()
-    except pa.ArrowException as error:
-        raise PlanError(f"put: default={default!r} is no value of {kind}: {error}") from error
+        return pa.array([default.tolist() if hasattr(default, "tolist") else default], kind)
+    except (pa.ArrowException, TypeError, OverflowError) as error:
+        raise PlanError(f"put: default={default!r:.80} is no value of {kind}: {error}") from error
+
+
+def _one_row(value: Any) -> bytes:
+    """A row in Arrow's own form."""
+    import pyarrow as pa
+
+    batch = pa.record_batch([value], names=["value"])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    return bytes(sink.getvalue())
 
 
 def _in_order(source: TableSource, count: int) -> np.ndarray:
@@ -176,23 +210,25 @@ def _shown(names: tuple[str, ...], columns: list[Column], row: int) -> str:
 
 
 def _pieces(
-    source: TableSource, array: Any, places: np.ndarray, given: Given
+    source: TableSource, array: Any, places: np.ndarray, rest: Any
 ) -> tuple[dict[str, Any], int]:
-    """The values of each fragment that has any, as many as it has rows in its files; and how many
-    rows have one."""
+    """The values of each fragment that has any, as many as it has rows in its files, and `rest` in
+    the place of others; and how many rows have one."""
     import pyarrow as pa
 
+    all_values = pa.concat_arrays([array, rest])
+    there = np.append(from_arrow(array.is_valid()).batch(), False)
     pieces: dict[str, Any] = {}
     count = 0
     for number, fragment in enumerate(source.fragments):
         first, end = int(source.starts[number]), int(source.starts[number + 1])
-        wanted = np.full(fragment.rows, -1, dtype=np.int64)
-        wanted[source.within(number, np.arange(first, end))] = places[first:end]
-        piece = array.take(pa.array(wanted, mask=wanted < 0))
-        if piece.null_count == len(piece):
-            continue
-        count += len(piece) - piece.null_count
-        pieces[fragment.id] = piece if given.default is None else piece.fill_null(given.default)
+        wanted = np.full(fragment.rows, len(array), dtype=np.int64)
+        own = places[first:end]
+        given = there[own]
+        wanted[source.within(number, np.arange(first, end))] = np.where(given, own, len(array))
+        if given.any():
+            count += int(given.sum())
+            pieces[fragment.id] = all_values.take(pa.array(wanted))
     return pieces, count
 
 
@@ -201,13 +237,24 @@ def _plain(piece: Any) -> tuple[Any, ...]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if pa.types.is_string(piece.type):
-        lengths = pc.binary_length(piece).fill_null(-1)
-        return lengths.to_numpy(), "".join(piece.drop_null().to_pylist())
+    types, kind = pa.types, piece.type
     there = piece.is_valid().cast(pa.uint8()).to_numpy()
-    if pa.types.is_boolean(piece.type):
-        piece = piece.cast(pa.uint8())
-    return there, piece.fill_null(0).to_numpy()
+    dense = piece.drop_null()
+    if types.is_struct(kind):
+        return there, [_plain(field) for field in dense.flatten()]
+    if types.is_fixed_size_list(kind):
+        return there, _plain(dense.flatten())
+    if types.is_list(kind):
+        return there, pc.list_value_length(dense).to_numpy(), _plain(dense.flatten())
+    if types.is_string(kind) or types.is_binary(kind):
+        joined = b"".join(dense.cast(pa.binary()).to_pylist())
+        return there, pc.binary_length(dense).to_numpy(), joined
+    if types.is_map(kind):
+        return there, dense.to_pylist()
+    if types.is_boolean(kind):
+        dense = dense.cast(pa.uint8())
+    width, data = dense.type.byte_width, dense.buffers()[1]
+    return there, bytes(data.slice(dense.offset * width, len(dense) * width)) if data else b""
 
 
 def _written(writer: Writer, pieces: Mapping[str, Any], fingerprint: str) -> New:
@@ -216,7 +263,7 @@ def _written(writer: Writer, pieces: Mapping[str, Any], fingerprint: str) -> New
     new: New = {}
     for fragment, piece in pieces.items():
         table = pa.table({fingerprint: piece})
-        new[fragment] = (writer.part(table), statistics(table))
+        new[fragment] = {fingerprint: (writer.part(table), statistics(table))}
     return new
 
 
@@ -227,11 +274,11 @@ def _with_values(
 
     def change(head: Version) -> Version | None:
         _check_name(folder, head, name)
-        changed = with_new(folder.all_fragments(head), new, fingerprint)
+        changed = with_new(folder.all_fragments(head), new)
         if not changed and current(folder, head).get(name) == fingerprint:
             return None
         add_definition(folder, fingerprint, definition)
-        definitions = with_definition(folder, head.definitions, name, fingerprint)
+        definitions = with_definitions(folder, head.definitions, ((name, fingerprint),))
         lists = commits.changed_lists(folder, head.lists, changed)
         return msgspec.structs.replace(
             head, lists=lists, definitions=definitions, what=f"put {name}"

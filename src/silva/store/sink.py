@@ -4,7 +4,7 @@ A version counts the shards of each pipeline that its rows hold. Rows and count 
 commit, so that a shard which was committed by a process that died before it could say so is known,
 read again and not appended again. A version that is restored has its rows and its count.
 
-    <table>/writing/<pipeline>/_silva.json    where to go on: the state after the last shard
+    <table>/writing/<branch>/<pipeline>/_silva.json    where to go on: the state after a shard
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from silva.sinks.write import Limits, write
 from silva.store import commits
 from silva.store.append import append_rows, create_table
 from silva.store.dedup import Kind
-from silva.store.folder import Folder
+from silva.store.folder import Folder, check_name
 from silva.store.ingest import MEMORY
 from silva.store.manifest import Schema
 from silva.store.normal import arrow_schema
@@ -34,6 +34,7 @@ from silva.store.table import Table
 def write_table(
     plan: Node,
     path: str | Path,
+    branch: str,
     key: str | Sequence[str],
     group: str | None,
     time: str | None,
@@ -41,15 +42,17 @@ def write_table(
     limits: Limits,
     arguments: dict[str, Any],
 ) -> Table:
-    """Appends all rows of a plan, or the rest of them where an earlier run was cut off."""
+    """Appends all rows of a plan to a branch, or the rest of them where an earlier run was cut
+    off."""
     folder = Folder(path)
+    _check_branch(folder, branch)
     keys = (key,) if isinstance(key, str) else tuple(key)
     _check_stable(plan)
     name = fingerprint(plan)
     cut = (limits.rows, limits.nbytes, arguments.get("seed"))
-    writer = TableWriter(folder, digest((name, cut)), keys, group, time, kinds)
+    writer = TableWriter(folder, branch, digest((name, cut)), keys, group, time, kinds)
     writer.check(columns(plan))
-    place = folder.writing / name
+    place = folder.writing / branch / name
     place.mkdir(parents=True, exist_ok=True)
     with alone(place):
         before = read_progress(place)
@@ -62,7 +65,18 @@ def write_table(
             "to_table: the pipeline has no rows to tell the types of columns by, and "
             f"{str(folder)!r} is no table yet"
         )
-    return Table.open(path)
+    return Table.open(path, branch)
+
+
+def _check_branch(folder: Folder, branch: str) -> None:
+    check_name("branch", branch)
+    if folder.is_table:
+        folder.head(branch)
+    elif branch != commits.MAIN:
+        raise TableError(
+            f"to_table: {str(folder)!r} is no table yet; a table begins with the branch "
+            f"{commits.MAIN!r}, of which Table.branch({branch!r}) makes others"
+        )
 
 
 def _check_stable(plan: Node) -> None:
@@ -81,13 +95,14 @@ class TableWriter:
     def __init__(
         self,
         folder: Folder,
+        branch: str,
         name: str,
         key: tuple[str, ...],
         group: str | None,
         time: str | None,
         kinds: Mapping[str, Kind],
     ) -> None:
-        self._folder = folder
+        self._folder, self._branch = folder, branch
         self._name = name
         """Of the pipeline and how it is cut: other shards have other rows."""
         self._key, self._group, self._time, self._kinds = key, group, time, kinds
@@ -119,13 +134,13 @@ class TableWriter:
     def _schema(self) -> Schema | None:
         if not self._folder.is_table:
             return None
-        return self._folder.schema(self._folder.head(commits.MAIN).schema)
+        return self._folder.schema(self._folder.head(self._branch).schema)
 
     def committed(self) -> int:
         """How many shards of the pipeline the table holds."""
         if not self._folder.is_table:
             return 0
-        return self._folder.head(commits.MAIN).written.get(self._name, 0)
+        return self._folder.head(self._branch).written.get(self._name, 0)
 
     def settings(self) -> dict[str, Any]:
         return {"format": "table"}
@@ -158,7 +173,7 @@ class TableWriter:
             create_table(self._folder, rows, *given, MEMORY, mark)
             self.resume([], {})
         elif self.committed() <= self._number:
-            append_rows(self._folder, commits.MAIN, rows, MEMORY, mark)
+            append_rows(self._folder, self._branch, rows, MEMORY, mark)
         self.discard()
         return f"append {self._number}"
 

@@ -149,7 +149,7 @@ class TableSource(Travels):
         import pyarrow as pa
 
         for recipe in self.recipes:
-            if recipe.name == name and recipe.given is not None:
+            if recipe.fingerprint == self._fingerprints[name] and recipe.given is not None:
                 return recipe.given.missing(0)
         own = self._types.get(name) if name not in self.given else None
         return Values([]) if own is None else from_arrow(pa.array([], type=own))
@@ -228,8 +228,8 @@ class TableSource(Travels):
                 found[name].append(read[fingerprint])
         return {name: concat(columns) for name, columns in found.items()}
 
-    def distinct(self, number: int, group: int, recipe: Recipe) -> Column:
-        """A derived column, computed of the distinct rows of a group of a fragment."""
+    def distinct(self, number: int, group: int, recipe: Recipe) -> dict[str, Column]:
+        """What a step makes, by fingerprint, of the distinct rows of a group of a fragment."""
         values = self.fragments[number].parts[0].groups[group].values
         return self._derived.of_part(values, recipe)
 

@@ -34,13 +34,15 @@ def is_stored(fragment: Fragment, fingerprint: str) -> bool:
 
 def encoded(name: str, fingerprint: str, column: Column) -> dict[str, Any]:
     """The column as an Arrow array, under the name that it has in files."""
-    if isinstance(column, Values):
-        column = column.settled()
     if isinstance(column, Grouped):
         column = column.expand()
+    if isinstance(column, Values):
+        column = column.settled()
     if isinstance(column, Array):
         if column.data.ndim > 1 and column.valid is not None:
             raise _refused(name, "has nulls among its arrays")
+        if column.data.ndim > 1 and not column.data[:1].size:
+            raise _refused(name, "has arrays without items")
         return {fingerprint: to_arrow(column)}
     if isinstance(column, Lists | Strings):
         return {fingerprint: to_arrow(column)}

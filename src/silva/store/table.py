@@ -24,7 +24,7 @@ from silva.store.folder import Folder, Paths, Tag, check_name, publish
 from silva.store.garbage import Removed, collect_garbage, forget_columns
 from silva.store.ingest import MEMORY
 from silva.store.locks import held
-from silva.store.logical import as_steps, table_pipeline
+from silva.store.logical import derives, table_pipeline
 from silva.store.manifest import Version, encode
 from silva.store.table_columns import Columns
 from silva.store.writer import Writer
@@ -193,7 +193,8 @@ class Table(Columns):
 
     def _read_by(self, step: Any) -> tuple[str, ...]:
         """The columns that a condition reads, or at least one."""
-        names = step_reads(as_steps(self.columns, {"silva.condition": step})["silva.condition"])
+        (condition,) = derives(self.columns, step, into="silva.condition")
+        names = step_reads(condition.step)
         return names or self.columns[:1]
 
     def explain(self) -> TableExplanation:

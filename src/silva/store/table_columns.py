@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 from silva.errors import PlanError
-from silva.plan.node import Step
+from silva.plan.node import Derive, Step
 from silva.profile.machine import parse_bytes
 from silva.store import commits
 from silva.store.definitions import read_definition
 from silva.store.explain import advise
 from silva.store.find import Which, find_version
 from silva.store.folder import Folder
-from silva.store.logical import add_columns, add_wishes, as_steps
+from silva.store.logical import add_columns, add_wishes, derives
 from silva.store.manifest import Version
-from silva.store.materialize import drop_parts, store_column
+from silva.store.materialize import drop_parts, made_together, store_columns
 from silva.store.put import put_column
 
 
@@ -40,8 +41,17 @@ class Columns(ABC):
     @abstractmethod
     def _commit(self, change: commits.Change) -> Version: ...
 
-    def derive(self, **steps: Any) -> Self:
-        """Adds columns that are computed of others: definitions, no data.
+    def derive(
+        self,
+        function: Any = None,
+        /,
+        *,
+        into: str | Sequence[str] | None = None,
+        reads: str | Sequence[str] | None = None,
+        **steps: Any,
+    ) -> Self:
+        """Adds columns that are computed of others: definitions, no data. `into` names several
+        columns of one function, `reads` what it reads, as in `Pipeline.derive`.
 
         A function itself is not kept: programs that read the column derive it again, which
         changes nothing as long as the function is the same.
@@ -50,12 +60,16 @@ class Columns(ABC):
         >>> t = sv.Table.create(tempfile.mkdtemp() + "/t", pa.table({"dwell": [40, 5]}))
         >>> t.derive(clicked=lambda dwell: dwell > 30).read().head(1)
         [{'dwell': 40, 'clicked': True}]
+        >>> t.derive(lambda dwell: divmod(dwell, 60), into=("minutes", "rest")).columns
+        ('dwell', 'clicked', 'minutes', 'rest')
         """
-        if not steps:
-            raise PlanError("derive needs at least one column: derive(y=lambda x: x + 1)")
         self._writable()
-        as_steps(self.columns, steps)  # mistakes are told before anything is held
-        self._commit(add_columns(self._folder, steps, self._steps))
+
+        def derived(columns: Sequence[str]) -> list[Derive]:
+            return derives(columns, function, into=into, reads=reads, **steps)
+
+        derived(self.columns)  # mistakes are told before anything is held
+        self._commit(add_columns(self._folder, derived, self._steps))
         return self
 
     def materialize(self, *names: str, on_error: Literal["raise", "skip"] = "raise") -> Self:
@@ -67,7 +81,8 @@ class Columns(ABC):
         """
         for name in names:
             self._check_derived(name)
-            store_column(self._folder, self._branch, name, self._steps, on_error)
+        for some in made_together(self._folder, self._writable(), names):
+            store_columns(self._folder, self._branch, some, self._steps, on_error)
         return self
 
     def unstore(self, *names: str) -> Self:
@@ -96,7 +111,8 @@ class Columns(ABC):
         at: Which | None = None,
         default: Any = None,
     ) -> Self:
-        """Gives rows values from outside, such as a model's loss: a column without a function.
+        """Gives rows values from outside, such as a model's losses or embeddings: a column without
+        a function. A value is whatever a column can hold.
 
         There is one value for each row, in the order of `read`; or with `keys`, one for each row
         with that key (of several key columns, a dict of columns). `at` is the version whose rows

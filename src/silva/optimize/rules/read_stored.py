@@ -11,6 +11,9 @@ Must not fire: for a column whose fingerprint (the function, and what it reads) 
 is stored; for one that takes the place of a column which an earlier step still reads; anywhere but
 right above the table.
 
+Of a step that makes several columns the table gives all or none: one that is stored is read, and
+one that is not is computed there, if anybody reads it.
+
 Law: a stored column has the fingerprint of the step, so it holds what the step would return; the
 table computes the rows that were appended since.
 """
@@ -18,9 +21,10 @@ table computes the rows that were appended since.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from silva.optimize.rewrite import Rewrite
-from silva.plan.fingerprint import column_fingerprint
+from silva.plan.fingerprint import column_fingerprints
 from silva.plan.node import Derive, Node, Select, Source
 from silva.plan.schema import columns
 from silva.plan.traits import step_reads
@@ -56,24 +60,33 @@ def _chain(node: Node) -> tuple[list[Derive], Node]:
 def _over_table(node: Node, chain: list[Derive], bottom: Source, notes: list[str]) -> Node:
     source = bottom.source
     known = dict(source.fingerprints())
-    recipes, given, kept = [], [], []
+    recipes: list[tuple[Any, ...]] = []
+    given: list[str] = []
+    kept: list[Derive] = []
     for derive in chain:
         reads = step_reads(derive.step)
-        if len(derive.into) > 1 or any(known.get(n) is None for n in reads):
+        if any(known.get(n) is None for n in reads):
             known.update(dict.fromkeys(derive.into))
             kept.append(derive)
             continue
-        (name,) = derive.into
         inputs = tuple(known[n] for n in reads)
-        fingerprint = column_fingerprint(derive.step, inputs)
-        recipes.append((name, fingerprint, derive.step, reads, inputs))
+        own = dict(
+            zip(derive.into, column_fingerprints(derive.step, inputs, derive.into), strict=True)
+        )
         used = {n for d in kept for n in (*step_reads(d.step), *d.into)}
-        if name not in used and (note := source.stored_in(fingerprint)):
-            given.append(name)
-            notes.append(f"{name} ({note})")
+        stored = {name: note for name, fp in own.items() if (note := source.stored_in(fp))}
+        gives = bool(stored) and not used & set(own)
+        if gives:
+            given += own
+            notes += [f"{name} ({stored.get(name, 'not stored')})" for name in own]
         else:
             kept.append(derive)
-        known[name] = fingerprint
+        # what the table does not give has no name there: others may have taken it since
+        recipes += [
+            (name if gives else "", fingerprint, derive.step, reads, inputs, tuple(own.items()))
+            for name, fingerprint in own.items()
+        ]
+        known |= own
     if not given:
         return node
     made: Node = replace(bottom, source=source.giving(tuple(recipes), tuple(given)))
