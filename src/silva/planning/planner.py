@@ -96,7 +96,7 @@ class Planner:
         self.apart: tuple[Difference, ...] = ()
         """How far close laws are from the plan as written, on real rows."""
         self._book = Book()
-        self._left_out = self._held_back()
+        self._left_out: frozenset[str] = frozenset()
         """Rules that are not used: laws that stand in the way of a cache, and close rewrites that a
         state was saved without."""
         self._looks: list[float] = []
@@ -110,6 +110,9 @@ class Planner:
         self._known: list[Measured] = []
         self._started = False
         full, self.outcomes = self._optimized(frozenset())
+        if held_back := self._held_back():
+            self._left_out |= held_back
+            full, self.outcomes = self._optimized(frozenset())
         applied = [o.rule for o in self.outcomes if o.applied and o.numeric]
         self._suspects = [rule.name for rule in applied if rule.exact]
         self.close = tuple(sorted(rule.name for rule in applied if not rule.exact))
@@ -124,12 +127,13 @@ class Planner:
     def _held_back(self) -> frozenset[str]:
         """Laws by which something is made for one reader alone, where it may be better to keep it
         whole between epochs."""
-        last = frozenset(law.name for law in known_laws() if law.last)
-        if not last or not self._keeps_rows:
+        last = {law.name for law in known_laws() if law.last}
+        used = frozenset(o.rule.name for o in self.outcomes if o.applied and o.rule.name in last)
+        if not used or not self._keeps_rows:
             return frozenset()
         room = max((room.nbytes for room in self._rooms()), default=0)
         fits = [_may_fit(run, room) for run in runs(self._written) if run.source is not None]
-        return last if any(fits) else frozenset()
+        return used if any(fits) else frozenset()
 
     @property
     def _keeps_rows(self) -> bool:
