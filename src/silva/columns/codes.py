@@ -64,7 +64,11 @@ def together(columns: Sequence[Column]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _codes_at(column: Grouped, rows: np.ndarray) -> np.ndarray:
-    return column.inverse[rows] if column.distinct else codes(column.at(rows))
+    if column.distinct:
+        return column.inverse[rows]
+    if len(column.unique) > len(rows):
+        return codes(column.at(rows))
+    return codes(column.unique)[column.inverse[rows]]
 
 
 def rows_at(column: Column, rows: np.ndarray) -> Column:

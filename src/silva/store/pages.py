@@ -1,7 +1,7 @@
 """Files of numbers: each column in pages of 4096 values, which pcodec packs.
 
-It knows more of numbers than a compressor of bytes does: ids under Zipf's law take a sixth less than
-by zstd, and are read in a fifth of the time, since they come out in their own width. A page is
+It knows more of numbers than a compressor of bytes does: ids under Zipf's law take a sixth less
+than by zstd, and are read in a fifth of the time, since they come out in their own width. A page is
 unpacked whole, so a single value costs some microseconds.
 
     pages of one column … pages of the last column | footer | bytes of the footer | mark
