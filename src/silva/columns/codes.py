@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import decimal
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,9 @@ def codes(column: Column) -> np.ndarray:
     """
     match column:
         case Grouped():
-            return column.inverse if column.distinct else codes(column.unique)[column.inverse]
+            if column.distinct:
+                return column.inverse
+            return np.take(codes(column.unique), column.inverse)
         case Array():
             return _with_nulls(_array(column.data), column.valid)
         case Strings():
@@ -64,11 +67,9 @@ def together(columns: Sequence[Column]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _codes_at(column: Grouped, rows: np.ndarray) -> np.ndarray:
-    if column.distinct:
-        return column.inverse[rows]
-    if len(column.unique) > len(rows):
+    if len(column.unique) > len(rows) and not column.distinct:
         return codes(column.at(rows))
-    return codes(column.unique)[column.inverse[rows]]
+    return codes(replace(column, inverse=column.inverse[rows]))
 
 
 def rows_at(column: Column, rows: np.ndarray) -> Column:

@@ -1,6 +1,6 @@
 """Lance files of columns: written once and synced, read by position.
 
-They hold what `pages` does not: text, arrays, flags, nulls, and numbers of which zstd makes less.
+They hold what `pages` does not: text, arrays, nulls, and numbers of which zstd makes less.
 Whole numbers of 64 bits that fit in 32 are written so, and come back as they were: what is left to
 decompress is half as much, and most of reading is to decompress.
 """

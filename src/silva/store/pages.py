@@ -1,20 +1,20 @@
-"""Files of numbers: each column in pages of 4096 values, which pcodec packs.
+"""Files of numbers: each column in pages, which are packed, and read by position.
 
-It knows more of numbers than a compressor of bytes does: ids under Zipf's law take a sixth less
-than by zstd, and are read in a fifth of the time, since they come out in their own width. A page is
-unpacked whole, so a single value costs some microseconds.
+    pages of one column … pages of the last column | footer | its size and checksum | mark
 
-    pages of one column … pages of the last column | footer | bytes of the footer | mark
+A page is unpacked whole, so a single row costs some microseconds. Pages have checksums: of damaged
+ones most would be unpacked without complaint.
 """
 
 from __future__ import annotations
 
-import functools
 import os
+import struct
 import uuid
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from zlib import crc32
 
 import msgspec
 import numpy as np
@@ -23,27 +23,21 @@ from silva.columns import Array, Column
 from silva.errors import TableError
 from silva.store.folder import sync
 from silva.store.layout import File
+from silva.store.packing import FLAGS, PAGE, as_numbers, packed, unpack
 
 SUFFIX = ".pages"
 _MARK = b"silvapg1"
-_PAGE = 4096
-"""Values of a page. With fewer, what is said of a page weighs more; with more, single rows do."""
-_LEVEL = 4
-"""Of pcodec: 8, its default, saves a hundredth and takes four times as long to write."""
-_SAMPLED = 4
-"""Pages by which it is told whether a column is packed."""
-_MUCH_LARGER = 1.2
-"""Than by zstd, which takes several times as long to read."""
-_END = 4 + len(_MARK)
+_END = struct.Struct(f"<II{len(_MARK)}s")
+_PAGES = np.dtype([("size", "<u2"), ("checksum", "<u4")])
 
 
 class _Column(msgspec.Struct, frozen=True, array_like=True):
     kind: str
-    """Of numpy: `<i8`, `<M8[us]`."""
+    """Of numpy: `<i8`, `<M8[us]`, `|b1`."""
     start: int
     """Of its first page in the file."""
-    sizes: bytes
-    """Bytes of each page, as unsigned numbers of 16 bits."""
+    pages: bytes
+    """Size and checksum of each."""
 
 
 class _Footer(msgspec.Struct, frozen=True, array_like=True):
@@ -51,58 +45,24 @@ class _Footer(msgspec.Struct, frozen=True, array_like=True):
     columns: dict[str, _Column]
 
 
-def numbers(column: Column) -> np.ndarray | None:
-    """The values of a column that can be packed: numbers of 16 bits and more, times among them, and
-    no nulls."""
-    if not isinstance(column, Array) or column.valid is not None or column.data.ndim != 1:
-        return None
-    kind = column.data.dtype
-    return column.data if kind.kind in "iufmM" and kind.itemsize in (2, 4, 8) else None
-
-
-def packs_well(values: np.ndarray) -> bool:
-    """Whether pages from all over a column are about as small as zstd would make them."""
-    import pyarrow as pa
-
-    count = -(-len(values) // _PAGE)
-    places = np.unique(np.linspace(0, max(count - 1, 0), _SAMPLED).astype(np.int64)) * _PAGE
-    pages = [values[at : at + _PAGE] for at in places.tolist()]
-    zstd = pa.Codec("zstd")
-    other = sum(int(zstd.compress(page.tobytes()).size) for page in pages)
-    return sum(len(_packed(page)) for page in pages) <= _MUCH_LARGER * other + _PAGE
-
-
 def write_pages(folder: Path, columns: dict[str, np.ndarray]) -> File:
     """One file of these arrays, all equally long."""
     name = f"{uuid.uuid4().hex}{SUFFIX}"
-    rows = len(next(iter(columns.values())))
     about: dict[str, _Column] = {}
     with open(folder / name, "xb") as file:
         for column, values in columns.items():
-            start, pages = file.tell(), range(0, rows, _PAGE)
-            sizes = [file.write(_packed(values[at : at + _PAGE])) for at in pages]
-            about[column] = _Column(values.dtype.str, start, np.array(sizes, "<u2").tobytes())
+            start, plain = file.tell(), as_numbers(values)
+            pages = (packed(plain[at : at + PAGE]) for at in range(0, len(plain), PAGE))
+            known = np.array([(file.write(page), crc32(page)) for page in pages], _PAGES)
+            about[column] = _Column(values.dtype.str, start, known.tobytes())
+        rows = len(next(iter(columns.values())))
         footer = msgspec.msgpack.encode(_Footer(rows, about))
-        file.write(footer + len(footer).to_bytes(4, "little") + _MARK)
+        file.write(footer + _END.pack(len(footer), crc32(footer), _MARK))
         size = file.tell()
         file.flush()
         os.fsync(file.fileno())
     sync(folder)
     return File(name, size)
-
-
-def _stored(values: np.ndarray) -> np.ndarray:
-    """Times as the whole numbers that they are kept as."""
-    values = np.ascontiguousarray(values)
-    return values.view(np.int64) if values.dtype.kind in "mM" else values
-
-
-def _packed(values: np.ndarray) -> bytes:
-    from pcodec import ChunkConfig, standalone
-
-    level = ChunkConfig(compression_level=_LEVEL)
-    packed: bytes = standalone.simple_compress(_stored(values), level)
-    return packed
 
 
 class PagesReader:
@@ -113,75 +73,92 @@ class PagesReader:
         self._path = path
         footer = self._footer()
         self.rows = footer.rows
-        wanted = footer.columns if columns is None else columns
-        self._columns = {name: footer.columns[name] for name in wanted}
-        self._bounds = {name: _bounds(column) for name, column in self._columns.items()}
+        names = footer.columns if columns is None else columns
+        self._columns = {name: _Pages(footer.columns[name], footer.rows) for name in names}
 
     def _footer(self) -> _Footer:
         with open(self._path, "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(size - _END, 0))
-            end = file.read()
-            length = int.from_bytes(end[:4], "little")
-            if end[4:] != _MARK or length > size - _END:
-                raise TableError(f"{str(self._path)!r} is damaged: it does not end as it should")
-            file.seek(size - _END - length)
-            footer = file.read(length)
-        try:
-            return msgspec.msgpack.decode(footer, type=_Footer)
-        except msgspec.MsgspecError as error:
-            raise TableError(f"{str(self._path)!r} is damaged: {error}") from error
+            last = file.seek(0, os.SEEK_END) - _END.size
+            file.seek(max(last, 0))
+            size, checksum, mark = _END.unpack(file.read()) if last >= 0 else (0, 0, b"")
+            file.seek(max(last - size, 0))
+            footer = file.read(size)
+        if mark != _MARK or crc32(footer) != checksum:
+            raise self._damaged("it does not end as it should")
+        return msgspec.msgpack.decode(footer, type=_Footer)
 
     def sizes(self) -> dict[str, int]:
         """The bytes of each column."""
-        return {name: int(bounds[-1] - bounds[0]) for name, bounds in self._bounds.items()}
+        return {name: pages.size for name, pages in self._columns.items()}
 
     def take(self, rows: np.ndarray | range) -> dict[str, Column]:
         """Rows at ascending positions."""
-        if not len(rows):
-            return {n: Array(np.empty(0, np.dtype(c.kind))) for n, c in self._columns.items()}
-        first, last = int(rows[0]), int(rows[-1])
-        places: slice | np.ndarray
-        if last - first + 1 == len(rows):
-            pages = np.arange(first // _PAGE, last // _PAGE + 1)
-            places = slice(first % _PAGE, first % _PAGE + len(rows))
-        else:
-            page, within = np.divmod(rows, _PAGE)
-            changes = np.diff(page, prepend=-1) > 0
-            pages = page[changes]
-            places = (np.cumsum(changes) - 1) * _PAGE + within
         with open(self._path, "rb", buffering=0) as file:
-            read = functools.partial(self._pages, file.fileno(), pages)
-            return {name: Array(read(name)[places]) for name in self._columns}
+            handle = file.fileno()
+            try:
+                return {n: Array(pages.take(handle, rows)) for n, pages in self._columns.items()}
+            except RuntimeError as error:
+                raise self._damaged(error) from error
 
-    def _pages(self, handle: int, pages: np.ndarray, name: str) -> np.ndarray:
+    def _damaged(self, why: object) -> TableError:
+        return TableError(f"{str(self._path)!r} is damaged: {why}")
+
+
+class _Pages:
+    """The pages of one column."""
+
+    def __init__(self, column: _Column, rows: int) -> None:
+        self._kind = np.dtype(column.kind)
+        self._flags = self._kind.kind == "b"
+        self._count = -(-rows // FLAGS) if self._flags else rows
+        pages = np.frombuffer(column.pages, _PAGES)
+        self._bounds = column.start + np.append(0, np.cumsum(pages["size"], dtype=np.int64))
+        self._checksums = pages["checksum"].tolist()
+
+    @property
+    def size(self) -> int:
+        return int(self._bounds[-1] - self._bounds[0])
+
+    def take(self, handle: int, rows: np.ndarray | range) -> np.ndarray:
+        """Rows at ascending positions."""
+        if not len(rows):
+            return np.empty(0, self._kind)
+        first, last = int(rows[0]), int(rows[-1])
+        whole = last - first + 1 == len(rows)
+        if not self._flags:
+            return self._run(handle, first, last) if whole else self._some(handle, rows)
+        if whole:
+            eights = self._run(handle, first // FLAGS, last // FLAGS)
+            bits = np.unpackbits(eights, bitorder="little")
+            return bits[first % FLAGS :][: len(rows)].view(bool)
+        eights, place = np.divmod(rows, FLAGS)
+        found: np.ndarray = self._some(handle, eights) >> place & 1 == 1
+        return found
+
+    def _run(self, handle: int, first: int, last: int) -> np.ndarray:
+        pages = np.arange(first // PAGE, last // PAGE + 1)
+        return self._unpacked(handle, pages)[first % PAGE :][: last - first + 1]
+
+    def _some(self, handle: int, places: np.ndarray | range) -> np.ndarray:
+        page, within = np.divmod(places, PAGE)
+        opens = np.diff(page, prepend=-1) > 0
+        found: np.ndarray = self._unpacked(handle, page[opens])
+        return np.take(found, (np.cumsum(opens) - 1) * PAGE + within)
+
+    def _unpacked(self, handle: int, pages: np.ndarray) -> np.ndarray:
         """All values of some pages, one page after the other."""
-        from pcodec import standalone
-
-        whole = len(pages) * _PAGE
-        short = int(pages[-1] + 1) * _PAGE - self.rows
-        kind = np.dtype(self._columns[name].kind)
-        values = np.empty(whole - max(short, 0), kind)
-        stored = _stored(values)
-        at = 0
-        try:
-            for packed in _read_pages(handle, self._bounds[name], pages):
-                page = stored[at : at + _PAGE]
-                if standalone.simple_decompress_into(packed, page).n_processed != len(page):
-                    raise RuntimeError(f"a page of {name} has too few values")
-                at += _PAGE
-        except RuntimeError as error:
-            raise TableError(f"{str(self._path)!r} is damaged: {error}") from error
+        missing = max(int(pages[-1] + 1) * PAGE - self._count, 0)
+        values = np.empty(len(pages) * PAGE - missing, np.uint8 if self._flags else self._kind)
+        plain = as_numbers(values)
+        found = zip(pages.tolist(), _read(handle, self._bounds, pages), strict=True)
+        for place, (number, page) in enumerate(found):
+            if crc32(page) != self._checksums[number]:
+                raise RuntimeError(f"page {number} is not what was written")
+            unpack(page, plain[place * PAGE : (place + 1) * PAGE])
         return values
 
 
-def _bounds(column: _Column) -> np.ndarray:
-    """Where its pages begin, and where the last one ends."""
-    sizes = np.frombuffer(column.sizes, "<u2")
-    return column.start + np.append(0, np.cumsum(sizes, dtype=np.int64))
-
-
-def _read_pages(handle: int, bounds: np.ndarray, pages: np.ndarray) -> Iterator[bytes]:
+def _read(handle: int, bounds: np.ndarray, pages: np.ndarray) -> Iterator[bytes]:
     """The pages as they are in the file; neighbours are read at once."""
     heads = np.flatnonzero(np.diff(pages, prepend=-2) > 1)
     for run in np.split(pages, heads[1:]):

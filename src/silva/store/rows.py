@@ -26,7 +26,8 @@ from silva.store import layout
 from silva.store.dedup import Kind, check_kinds
 from silva.store.files import FileReader, write_file
 from silva.store.layout import File, Group, Part, Plain, Slices, Stored
-from silva.store.pages import SUFFIX, PagesReader, numbers, packs_well, write_pages
+from silva.store.packing import numbers, packs_well
+from silva.store.pages import SUFFIX, PagesReader, write_pages
 from silva.store.slices import cut_slices, gather_slices, is_list
 
 _ITEM = "item"
