@@ -150,19 +150,20 @@ class _Pages:
         missing = max(int(pages[-1] + 1) * PAGE - self._count, 0)
         values = np.empty(len(pages) * PAGE - missing, np.uint8 if self._flags else self._kind)
         plain = as_numbers(values)
-        found = zip(pages.tolist(), _read(handle, self._bounds, pages), strict=True)
-        for place, (number, page) in enumerate(found):
+        at = 0
+        for number, page in zip(pages.tolist(), self._read(handle, pages), strict=True):
             if crc32(page) != self._checksums[number]:
                 raise RuntimeError(f"page {number} is not what was written")
-            unpack(page, plain[place * PAGE : (place + 1) * PAGE])
+            unpack(page, plain[at : at + PAGE])
+            at += PAGE
         return values
 
-
-def _read(handle: int, bounds: np.ndarray, pages: np.ndarray) -> Iterator[bytes]:
-    """The pages as they are in the file; neighbours are read at once."""
-    heads = np.flatnonzero(np.diff(pages, prepend=-2) > 1)
-    for run in np.split(pages, heads[1:]):
-        cuts = bounds[int(run[0]) : int(run[-1]) + 2].tolist()
-        data = os.pread(handle, cuts[-1] - cuts[0], cuts[0])
-        for a, b in pairwise(cuts):
-            yield data[a - cuts[0] : b - cuts[0]]
+    def _read(self, handle: int, pages: np.ndarray) -> Iterator[bytes]:
+        """The pages as they are in the file; neighbours are read at once."""
+        heads = np.flatnonzero(np.diff(pages, prepend=-2) > 1)
+        for run in np.split(pages, heads[1:]):
+            cuts = self._bounds[int(run[0]) : int(run[-1]) + 2].tolist()
+            start = cuts[0]
+            data = os.pread(handle, cuts[-1] - start, start)
+            for a, b in pairwise(cuts):
+                yield data[a - start : b - start]
