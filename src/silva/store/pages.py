@@ -110,6 +110,7 @@ class _Pages:
     def __init__(self, column: _Column, rows: int) -> None:
         self._kind = np.dtype(column.kind)
         self._flags = self._kind.kind == "b"
+        self._stored = np.dtype(np.uint8) if self._flags else self._kind
         self._count = -(-rows // FLAGS) if self._flags else rows
         pages = np.frombuffer(column.pages, _PAGES)
         self._bounds = column.start + np.append(0, np.cumsum(pages["size"], dtype=np.int64))
@@ -136,34 +137,37 @@ class _Pages:
         return found
 
     def _run(self, handle: int, first: int, last: int) -> np.ndarray:
-        pages = np.arange(first // PAGE, last // PAGE + 1)
-        return self._unpacked(handle, pages)[first % PAGE :][: last - first + 1]
+        """The numbers from one place to another."""
+        start, end = first // PAGE * PAGE, min((last // PAGE + 1) * PAGE, self._count)
+        values = np.empty(end - start, self._stored)
+        plain = as_numbers(values)
+        for number, page in self._pages(handle, np.arange(first // PAGE, last // PAGE + 1)):
+            at = number * PAGE - start
+            unpack(page, plain[at : at + PAGE])
+        return values[first - start : last - start + 1]
 
     def _some(self, handle: int, places: np.ndarray | range) -> np.ndarray:
-        page, within = np.divmod(places, PAGE)
-        opens = np.diff(page, prepend=-1) > 0
-        found: np.ndarray = self._unpacked(handle, page[opens])
-        return np.take(found, (np.cumsum(opens) - 1) * PAGE + within)
+        """The numbers at ascending places. Of a page no more is unpacked than what is asked for,
+        and only one of them is held."""
+        numbers, within = np.divmod(places, PAGE)
+        heads = np.flatnonzero(np.diff(numbers, prepend=-1))
+        found, unpacked = np.empty(len(numbers), self._stored), np.empty(PAGE, self._stored)
+        plain = as_numbers(unpacked)
+        bounds = pairwise([*heads.tolist(), len(numbers)])
+        for (a, b), (_, page) in zip(bounds, self._pages(handle, numbers[heads]), strict=True):
+            unpack(page, plain[: int(within[b - 1]) + 1])
+            found[a:b] = unpacked[within[a:b]]
+        return found
 
-    def _unpacked(self, handle: int, pages: np.ndarray) -> np.ndarray:
-        """All values of some pages, one page after the other."""
-        missing = max(int(pages[-1] + 1) * PAGE - self._count, 0)
-        values = np.empty(len(pages) * PAGE - missing, np.uint8 if self._flags else self._kind)
-        plain = as_numbers(values)
-        at = 0
-        for number, page in zip(pages.tolist(), self._read(handle, pages), strict=True):
-            if crc32(page) != self._checksums[number]:
-                raise RuntimeError(f"page {number} is not what was written")
-            unpack(page, plain[at : at + PAGE])
-            at += PAGE
-        return values
-
-    def _read(self, handle: int, pages: np.ndarray) -> Iterator[bytes]:
-        """The pages as they are in the file; neighbours are read at once."""
-        heads = np.flatnonzero(np.diff(pages, prepend=-2) > 1)
-        for run in np.split(pages, heads[1:]):
-            cuts = self._bounds[int(run[0]) : int(run[-1]) + 2].tolist()
-            start = cuts[0]
-            data = os.pread(handle, cuts[-1] - start, start)
-            for a, b in pairwise(cuts):
-                yield data[a - start : b - start]
+    def _pages(self, handle: int, numbers: np.ndarray) -> Iterator[tuple[int, bytes]]:
+        """Pages as they are in the file, by ascending number; neighbours are read at once."""
+        heads = np.flatnonzero(np.diff(numbers, prepend=-2) > 1)
+        for run in np.split(numbers, heads[1:]):
+            first = int(run[0])
+            cuts = self._bounds[first : first + len(run) + 1].tolist()
+            data = os.pread(handle, cuts[-1] - cuts[0], cuts[0])
+            for number, (a, b) in enumerate(pairwise(cuts), first):
+                page = data[a - cuts[0] : b - cuts[0]]
+                if crc32(page) != self._checksums[number]:
+                    raise RuntimeError(f"page {number} is not what was written")
+                yield number, page
