@@ -93,3 +93,24 @@ def test_long_columns_are_compared_in_pieces(monkeypatch) -> None:
 def test_objects_without_bytes_are_refused() -> None:
     with pytest.raises(ColumnError, match="type object"):
         codes(Values([object()]))
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1), st.data())
+def test_values_known_to_be_distinct_are_told_apart_as_if_they_were_compared(
+    rows: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    unique = from_arrow(pa.array([[1], [2, 3], [], None, [4]], pa.list_(pa.int64())))
+    repeats = from_arrow(pa.array([[1], [1], [2], [], []], pa.list_(pa.int64())))
+    ours, theirs = np.array(rows).T
+    picked = np.array(data.draw(st.lists(st.integers(0, len(rows) - 1))), np.int64)
+    begin = data.draw(st.integers(0, len(rows)))
+    for column in (unique, repeats):
+        known, plain = Grouped(unique, ours, distinct=True), Grouped(unique, ours)
+        other = Grouped(column, theirs)
+        pairs = [(known, plain), (known.take(picked), plain.take(picked))]
+        pairs.append((known.slice(begin, len(rows)), plain.slice(begin, len(rows))))
+        for a, b in pairs:
+            assert a.distinct
+            assert [x.tolist() for x in together([a])] == [x.tolist() for x in together([b])]
+        found, wanted = together([other, known]), together([other, plain])
+        assert [x.tolist() for x in found] == [x.tolist() for x in wanted]

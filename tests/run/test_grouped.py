@@ -73,6 +73,63 @@ def test_rows_that_fail_are_known_one_by_one() -> None:
         assert [failure.key for failure in loader.failures] == [f"0:{i}" for i in bad]
 
 
+def test_a_filter_asks_once_for_each_distinct_value() -> None:
+    asked = []
+
+    def wanted(name):
+        asked.append(name)
+        return name != "name 3"
+
+    table = _table()
+    (batch,) = sv.from_arrow(table).filter(wanted).batch(ROWS).loader(workers=0)
+    assert len(asked) < ROWS / 4
+    assert batch["x"].tolist() == [
+        i for i, name in enumerate(table["name"].to_pylist()) if name != "name 3"
+    ]
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        lambda name: name > "name 3",
+        lambda name: None if name == "name 2" else int(name[-1]) % 3,
+        lambda name: name.replace("name 1", ""),
+        lambda name: {"name 1": 0.0, "name 2": float("nan")}.get(name, "x"),
+        lambda history: history[:-1],
+        sv.batched(lambda name: np.char.endswith(np.asarray(name, str), "3")),
+        sv.text("name").length() > 3,
+        sv.col("name") == "name 4",
+    ],
+)
+def test_a_filter_of_values_that_repeat_keeps_the_same_rows(condition) -> None:
+    table = _table(90)
+    plain = pa.table({name: pa.array(table[name].to_pylist()) for name in table.column_names})
+
+    def kept(rows: pa.Table) -> list[int]:
+        with sv.from_arrow(rows).filter(condition).select("x").loader(workers=0) as loader:
+            return [row["x"] for row in loader]
+
+    assert kept(table) == kept(plain)
+
+
+@pytest.mark.parametrize("failing", ["raises", "has no truth"])
+def test_rows_that_a_filter_fails_on_are_known_one_by_one(failing: str) -> None:
+    def fussy(name):
+        if name != "name 3":
+            return True
+        if failing == "raises":
+            raise ValueError(name)
+        return np.array([True, False])
+
+    table = _table(60)
+    bad = [i for i, name in enumerate(table["name"].to_pylist()) if name == "name 3"]
+    rows = sv.from_arrow(table).filter(fussy).batch(8)
+    with rows.loader(workers=0, on_error=sv.Skip(at_most=60)) as loader:
+        assert sum(len(batch["x"]) for batch in loader) == 60 - len(bad)
+        assert [failure.key for failure in loader.failures] == [f"0:{i}" for i in bad]
+        assert all(failure.step.startswith("filter ") for failure in loader.failures)
+
+
 def test_a_function_that_draws_is_asked_for_every_row() -> None:
     rows = sv.from_arrow(_table()).derive(y=lambda name: len(name) + random.random())
     with rows.batch(ROWS).loader(workers=0) as loader:

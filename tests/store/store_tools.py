@@ -41,6 +41,11 @@ def named_files(path: str | Path) -> set[Path]:
     return found
 
 
+def data_files(path: str | Path) -> set[Path]:
+    """Every file that holds columns of a table."""
+    return {p for p in (Path(path) / "data").rglob("*") if p.is_file()}
+
+
 def all_files(path: str | Path) -> set[Path]:
     return {p for p in Path(path).rglob("*") if p.is_file()}
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from silva.columns import Grouped, Lists, from_arrow, to_arrow
 from silva.errors import ColumnError
 from silva.store.layout import Part, all_files, under
-from silva.store.rows import PartReader, write_part
+from silva.store.rows import PartReader, open_file, write_part
 
 SMALL = st.integers(0, 2)
 VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
@@ -94,10 +94,8 @@ def read(folder: Path, part: Part, rows: Any = None) -> dict[str, Any]:
 
 def items_of(folder: Path, part: Part, name: str) -> int:
     """How many items the sequence of a column holds."""
-    from lance.file import LanceFileReader
-
     stored = part.columns[name]
-    return int(LanceFileReader(str(folder / part.files[stored.items].name)).num_rows())
+    return open_file(folder / part.files[stored.items].name).rows
 
 
 def test_equal_rows_are_kept_once_and_columns_that_change_together_share_an_index(tmp_path):

@@ -13,7 +13,7 @@ import pytest
 from failure_tools import run_script
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from store_tools import assert_no_orphans, rows_of
+from store_tools import assert_no_orphans, data_files, rows_of
 
 import silva as sv
 from silva.store import put
@@ -254,9 +254,9 @@ def test_a_put_lands_on_top_of_concurrent_appends_without_doing_its_work_again(
     assert heads == [1, 2]
     assert table.version.number == 3
     assert sum(value is not None for value in scores(table).values()) == 6
-    data = set((tmp_path / "t" / "data").rglob("*.lance"))
+    data = data_files(tmp_path / "t")
     table.gc()
-    assert set((tmp_path / "t" / "data").rglob("*.lance")) == data, "values were written twice"
+    assert data_files(tmp_path / "t") == data, "values were written twice"
 
 
 def test_columns_derived_of_values_read_those_there_were(tmp_path):

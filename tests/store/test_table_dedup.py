@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from store_tools import all_files, assert_no_orphans
+from store_tools import assert_no_orphans, data_files
 
 import silva as sv
 from silva.store.layout import Grouped, Part, Slices
@@ -119,7 +119,7 @@ def test_a_column_under_the_index_of_another_keeps_its_files(table: sv.Table) ->
     table.gc(versions=1)
     assert_no_orphans(table.path)
     assert table.read().select("size").count() == SESSIONS * EACH
-    before = {p: p.read_bytes() for p in all_files(table.path) if p.suffix == ".lance"}
+    before = {p: p.read_bytes() for p in data_files(table.path)}
     table.append(log())
     assert all(p.read_bytes() == data for p, data in before.items())
     assert table.read().select("size").count() == 2 * SESSIONS * EACH

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
-from store_tools import all_files, assert_no_orphans, rows_of
+from store_tools import all_files, assert_no_orphans, data_files, rows_of
 
 import silva as sv
 from silva.store import append as append_module
@@ -143,9 +143,9 @@ def test_a_deleted_key_may_come_again(table: sv.Table) -> None:
 
 
 def test_branches_are_apart_and_share_files(table: sv.Table) -> None:
-    size = sum(p.stat().st_size for p in all_files(table.path) if p.suffix == ".lance")
+    size = sum(p.stat().st_size for p in data_files(table.path))
     exp = table.branch("exp")
-    assert size == sum(p.stat().st_size for p in all_files(table.path) if p.suffix == ".lance")
+    assert size == sum(p.stat().st_size for p in data_files(table.path))
     exp.append(more(10))
     table.append(more(20))
     assert ids(exp)[-2:] == [10, 11]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import decimal
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,8 @@ def codes(column: Column) -> np.ndarray:
     """
     match column:
         case Grouped():
+            if column.distinct:
+                return column.inverse
             return np.take(codes(column.unique), column.inverse)
         case Array():
             return _with_nulls(_array(column.data), column.valid)
@@ -49,14 +52,24 @@ def codes(column: Column) -> np.ndarray:
 
 def together(columns: Sequence[Column]) -> tuple[np.ndarray, np.ndarray]:
     """The rows at which a combination of these columns appears first, and for each row the number
-    of its combination. Where all columns are grouped, only distinct values are compared."""
+    of its combination. Where all columns are grouped, only distinct values are compared, and those
+    that are known to be distinct not at all."""
     if all(isinstance(c, Grouped) for c in columns):
         groups = [c for c in columns if isinstance(c, Grouped)]
         first, number = joined(g.inverse for g in groups)
+        if all(g.distinct for g in groups):
+            return first, number
         if len(first) < len(number):
-            inner, combined = joined(codes(g.at(first)) for g in groups)
+            ordered = sorted(groups, key=lambda g: not g.distinct)
+            inner, combined = joined(_codes_at(g, first) for g in ordered)
             return first[inner], combined[number]
     return joined(codes(c) for c in columns)
+
+
+def _codes_at(column: Grouped, rows: np.ndarray) -> np.ndarray:
+    if len(column.unique) > len(rows) and not column.distinct:
+        return codes(column.at(rows))
+    return codes(replace(column, inverse=column.inverse[rows]))
 
 
 def rows_at(column: Column, rows: np.ndarray) -> Column:

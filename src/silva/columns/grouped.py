@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ class Grouped:
     unique: Column
     inverse: np.ndarray
     """Row `i` holds `unique[inverse[i]]`."""
+    distinct: bool = False
+    """Whether it is known that no two values of `unique` are equal."""
 
     def __len__(self) -> int:
         return len(self.inverse)
@@ -24,14 +26,14 @@ class Grouped:
         return self.unique.nbytes + int(self.inverse.nbytes)
 
     def take(self, indices: np.ndarray) -> Grouped:
-        return Grouped(self.unique, self.inverse[indices]).compact()
+        return replace(self, inverse=self.inverse[indices]).compact()
 
     def slice(self, start: int, stop: int) -> Grouped:
         inverse = self.inverse[start:stop]
         if not len(inverse) or len(self.unique) <= len(inverse):
-            return Grouped(self.unique, inverse)
+            return replace(self, inverse=inverse)
         low, high = int(inverse.min()), int(inverse.max()) + 1
-        part = Grouped(self.unique.slice(low, high), inverse - low)
+        part = Grouped(self.unique.slice(low, high), inverse - low, self.distinct)
         return part.compact() if high - low > len(inverse) else part
 
     def at(self, rows: np.ndarray) -> Column:
@@ -43,7 +45,8 @@ class Grouped:
         used, inverse = np.unique(self.inverse, return_inverse=True)
         if len(used) == len(self.unique):
             return self
-        return Grouped(self.unique.take(used), inverse.astype(self.inverse.dtype))
+        unique = self.unique.take(used)
+        return Grouped(unique, inverse.astype(self.inverse.dtype), self.distinct)
 
     def expand(self) -> Column:
         return self.unique.take(self.inverse)
@@ -56,4 +59,4 @@ class Grouped:
         return self.expand().batch()
 
     def settled(self, allocate: Allocate = np.empty) -> Grouped:
-        return Grouped(self.unique.settled(allocate), self.inverse)
+        return replace(self, unique=self.unique.settled(allocate))

@@ -35,11 +35,7 @@ class Lists:
         offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
         np.cumsum(lengths, out=offsets[1:])
         valid = None if self.valid is None else self.valid[indices]
-        alike = _alike(self.values, starts, lengths)
-        if alike is None:
-            picked = np.arange(int(offsets[-1])) + np.repeat(starts - offsets[:-1], lengths)
-            return Lists(self.values.take(picked), offsets, valid)
-        return Lists(alike, offsets, valid)
+        return Lists(_picked(self.values, starts, lengths, offsets), offsets, valid)
 
     def slice(self, start: int, stop: int) -> Lists:
         start, stop, _ = slice(start, stop).indices(len(self))
@@ -74,6 +70,18 @@ class Lists:
 
     def settled(self, allocate: Allocate = np.empty) -> Lists:
         return self
+
+
+def _picked(values: Column, starts: np.ndarray, lengths: np.ndarray, offsets: np.ndarray) -> Column:
+    """The items of lists, end to end, in memory of their own."""
+    away = starts - offsets[:-1]
+    if isinstance(values, Array) and len(away) and (away == away[0]).all():  # neighbours
+        run = values.slice(int(away[0]), int(away[0] + offsets[-1]))
+        return Array(run.data.copy(), None if run.valid is None else run.valid.copy())
+    alike = _alike(values, starts, lengths)
+    if alike is not None:
+        return alike
+    return values.take(np.arange(int(offsets[-1])) + np.repeat(away, lengths))
 
 
 def _alike(values: Column, starts: np.ndarray, lengths: np.ndarray) -> Array | None:

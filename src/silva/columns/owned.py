@@ -32,7 +32,7 @@ def owned(column: Column) -> Column:
             inner = owned(column.values.slice(first, last))
             return Lists(inner, _copy(column.offsets - first), _optional(column.valid))
         case Grouped():
-            return Grouped(owned(column.unique), _copy(column.inverse))
+            return Grouped(owned(column.unique), _copy(column.inverse), column.distinct)
         case Strings():
             return column.take(np.arange(len(column)))
         case Values():
@@ -62,7 +62,7 @@ def lent(column: Column) -> Column:
         case Lists():
             return Lists(lent(column.values), column.offsets, column.valid)
         case Grouped():
-            return Grouped(lent(column.unique), column.inverse)
+            return Grouped(lent(column.unique), column.inverse, column.distinct)
     return column
 
 

@@ -107,7 +107,8 @@ class _Writer:
                 offsets = self._array(column.offsets - first)
                 return ["lists", inner, offsets, self._optional(column.valid)]
             case Grouped():
-                return ["grouped", self.column(column.unique), self._array(column.inverse)]
+                inverse = self._array(column.inverse)
+                return ["grouped", self.column(column.unique), inverse, column.distinct]
             case Values():
                 return self._values(column)
         raise CannotEncode(f"a column of kind {type(column).__name__}")
@@ -163,8 +164,8 @@ def _column(described: list[Any], buffers: list[memoryview]) -> Column:
         case ["lists", inner, offsets, valid]:
             values = _column(inner, buffers)
             return Lists(values, _array(offsets, buffers), _optional(valid, buffers))
-        case ["grouped", inner, inverse]:
-            return Grouped(_column(inner, buffers), _array(inverse, buffers))
+        case ["grouped", inner, inverse, distinct]:
+            return Grouped(_column(inner, buffers), _array(inverse, buffers), distinct)
         case ["values", items]:
             return Values(decode_items(buffers[items]))
         case ["arrays", each, data]:

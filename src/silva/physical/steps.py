@@ -193,21 +193,37 @@ class Keep:
         return f"filter {show_step(self.step)}"
 
     def apply(self, rows: Rows, worker: Worker) -> None:
-        if isinstance(self.step, Function) and not self.step.marks.batched:
-            results, good = call_rows(self.step, rows, worker, _key(rows, self.id), self.label)
-            if good is not None:
-                rows.keep(good)
-                results = list(compress(results, good.tolist()))
-            _keep_true(rows, results, self.label)
-            return
-        if isinstance(self.step, Function):
-            derived = CallColumns(self.step, ("",), self.id)
-            derived.apply(rows, worker)
-            column = rows.columns.pop("")
+        if once_each(self.step, ("",), self._results, rows, worker):
+            self._keep(rows, rows.columns.pop(""))
+        elif isinstance(self.step, Function) and not self.step.marks.batched:
+            _keep_true(rows, self._called(self.step, rows, worker), self.label)
         else:
+            self._results(rows, worker)
+            self._keep(rows, rows.columns.pop(""))
+
+    def _results(self, rows: Rows, worker: Worker) -> None:
+        """What the step gives for each row, as a column without a name."""
+        if not isinstance(self.step, Function):
             run = _evaluation(rows, self.step, self.id, "")
-            column = _settle(rows, _try(rows, self.label, ("",), run))[""]
+            made = _settle(rows, _try(rows, self.label, ("",), run))
+            rows.columns = {**rows.columns, **made}
+        elif self.step.marks.batched:
+            CallColumns(self.step, ("",), self.id).apply(rows, worker)
+        else:
+            results = self._called(self.step, rows, worker)
+            rows.columns = {**rows.columns, "": Values(results)}
+
+    def _called(self, function: Function, rows: Rows, worker: Worker) -> list[Any]:
+        results, good = call_rows(function, rows, worker, _key(rows, self.id), self.label)
+        if good is None:
+            return results
+        rows.keep(good)
+        return list(compress(results, good.tolist()))
+
+    def _keep(self, rows: Rows, column: Column) -> None:
         column = column.settled()
+        if isinstance(column, Grouped):
+            column = column.expand()
         if not isinstance(column, Array) or column.data.ndim != 1:
             _keep_true(rows, column.rows(), self.label)
         else:

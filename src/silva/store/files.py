@@ -1,12 +1,12 @@
 """Lance files of columns: written once and synced, read by position.
 
+They hold what `pages` does not: text, arrays, nulls, and numbers of which zstd makes less.
 Whole numbers of 64 bits that fit in 32 are written so, and come back as they were: what is left to
 decompress is half as much, and most of reading is to decompress.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 import uuid
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from silva.columns import Column, from_arrow
+from silva.store.folder import sync
 from silva.store.layout import File
 
 _FORMAT = "2.2"
@@ -46,8 +47,8 @@ def write_file(folder: Path, columns: dict[str, Any]) -> File:
     with LanceFileWriter(str(path), schema, version=_FORMAT) as writer:
         for batch in table.to_batches():
             writer.write_batch(batch)
-    _sync(path)
-    _sync(folder)
+    sync(path)
+    sync(folder)
     return File(name, path.stat().st_size)
 
 
@@ -83,24 +84,23 @@ def _compressed(field: Any) -> Any:
     return pa.field(field.name, kind, field.nullable, _COMPRESSION)
 
 
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 class FileReader:
     """Some columns of a file, read by position. Safe to use from several threads."""
 
-    def __init__(self, path: Path, columns: tuple[str, ...]) -> None:
+    def __init__(self, path: Path, columns: tuple[str, ...] | None = None) -> None:
         from lance.file import LanceFileReader
 
-        self._reader = LanceFileReader(str(path), columns=list(columns))
+        self._reader = LanceFileReader(str(path), columns=list(columns) if columns else None)
+        self.rows: int = self._reader.num_rows()
         fields = self._reader.metadata().schema
         self._wide = {f.name for f in fields if _WIDE.encode() in (f.metadata or {})}
         self._lock = threading.Lock()
+
+    def sizes(self) -> dict[str, int]:
+        """The bytes of each column."""
+        names = self._reader.metadata().schema.names
+        sizes = [column.size_bytes for column in self._reader.file_statistics().columns]
+        return dict(zip(names, sizes, strict=len(names) == len(sizes)))
 
     def take(self, rows: np.ndarray | range) -> dict[str, Column]:
         """Rows at ascending positions; a run of them, or nearly one, is read as a range."""

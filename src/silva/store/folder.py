@@ -4,7 +4,8 @@ versions/main/0000000007.json    a version; the last one is what the branch is n
 lists/<hash>.json                fragments
 schemas/<hash>.json              names and types of the columns that are appended
 definitions/<fingerprint>.json   derived columns
-data/<writer>/<random>.lance     columns; each writer has a folder of its own
+data/<writer>/<random>.pages     numbers; each writer has a folder of its own
+data/<writer>/<random>.lance     other columns
 tags/<name>.json                 names for versions
 audit/<day>.jsonl                who read what
 writing/<branch>/<pipeline>/_silva.json   how far pipelines are written here

@@ -57,6 +57,8 @@ class Group(msgspec.Struct, frozen=True):
     index: str
     """The index's column there: int32, numbers of rows of `values`."""
     values: Part
+    distinct: bool = True
+    """Whether no two rows of `values` are equal, in any of their columns."""
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -79,4 +81,5 @@ def under(part: Part, group: int, values: Part) -> Part:
     """A part of columns of one value for each distinct row of a group, under that group's index."""
     index = part.groups[group]
     columns: dict[str, Stored] = dict.fromkeys(values.columns, Grouped(0))
-    return Part(part.rows, (part.files[index.file],), columns, (Group(0, index.index, values),))
+    own = Group(0, index.index, values, distinct=False)
+    return Part(part.rows, (part.files[index.file],), columns, (own,))

@@ -1,9 +1,9 @@
-"""Rows in Lance files: written once, read by position.
+"""Rows in files: written once, read by position.
 
-Columns of one value a row lie together in one file. A list column has a file of its own for all its
-items, and the rows say which slice is theirs: items compress better without the lists around them,
-are read without being taken apart, and can be shared between rows. Physical columns are numbered,
-because Lance allows no dots in names.
+Numbers lie in a file of packed pages, everything else of one value a row in a Lance file. A list
+column has a file of its own for all its items, and the rows say which slice is theirs: items
+compress better without the lists around them, are read without being taken apart, and can be shared
+between rows. Physical columns are numbered, because Lance allows no dots in names.
 
 Rows that repeat come back as grouped columns, and what they share is read once. Columns of one
 group come with one inverse, so that a step that reads several is run once for each distinct row.
@@ -26,12 +26,14 @@ from silva.store import layout
 from silva.store.dedup import Kind, check_kinds
 from silva.store.files import FileReader, write_file
 from silva.store.layout import File, Group, Part, Plain, Slices, Stored
+from silva.store.packing import numbers, packs_well
+from silva.store.pages import SUFFIX, PagesReader, write_pages
 from silva.store.slices import cut_slices, gather_slices, is_list
 
 _ITEM = "item"
 """The column of a file of items."""
-_LAST = -1
-"""The file of columns of one value a row, until it is known how many come before it."""
+_NUMBERS, _OTHERS = -1, -2
+"""The files of columns of one value a row, until it is known how many come before them."""
 
 
 def write_part(folder: Path, table: Any, kinds: Mapping[str, Kind] | None = None) -> Part:
@@ -77,43 +79,66 @@ class _Writer:
     def __init__(self, folder: Path, rows: int) -> None:
         self._folder = folder
         self._rows = rows
-        self._fixed: dict[str, Any] = {}
+        self._numbers: dict[str, np.ndarray] = {}
+        self._others: dict[str, Any] = {}
         self._stored: dict[str, Plain | Slices | layout.Grouped] = {}
         self._files: list[File] = []
         self._groups: list[Group] = []
 
     def add(self, name: str, column: Any, shares: bool) -> None:
-        import pyarrow as pa
-
         place = f"c{len(self._stored)}"
-        if not is_list(column.type):
-            self._fixed[place] = column
-            self._stored[name] = Plain(_LAST, place)
-            return
-        start, length, items = cut_slices(column, shares)
-        bounds = f"{place}_start", f"{place}_length"
-        self._fixed |= zip(bounds, (pa.array(start), pa.array(length)), strict=True)
-        self._stored[name] = Slices(_LAST, *bounds, items=len(self._files))
-        self._files.append(write_file(self._folder, {_ITEM: items}))
+        if is_list(column.type):
+            start, length, items = cut_slices(column, shares)
+            bounds = f"{place}_start", f"{place}_length"
+            self._numbers |= zip(bounds, (start, length), strict=True)
+            self._stored[name] = Slices(_NUMBERS, *bounds, items=len(self._files))
+            self._files.append(self._items(items))
+        elif (values := _packable(column)) is not None:
+            self._numbers[place] = values
+            self._stored[name] = Plain(_NUMBERS, place)
+        else:
+            self._others[place] = column
+            self._stored[name] = Plain(_OTHERS, place)
+
+    def _items(self, items: Any) -> File:
+        values = _packable(items)
+        if values is None:
+            return write_file(self._folder, {_ITEM: items})
+        return write_pages(self._folder, {_ITEM: values})
 
     def add_group(self, values: Any, index: np.ndarray) -> None:
-        import pyarrow as pa
-
         place = f"g{len(self._groups)}"
-        self._fixed[place] = pa.array(index)
+        self._numbers[place] = index
         self._stored |= dict.fromkeys(values.column_names, layout.Grouped(len(self._groups)))
-        self._groups.append(Group(_LAST, place, write_part(self._folder, values)))
+        self._groups.append(Group(_NUMBERS, place, write_part(self._folder, values)))
 
     def written(self, names: list[str]) -> Part:
-        last = len(self._files)
-        if self._fixed:
-            self._files.append(write_file(self._folder, self._fixed))
+        last: dict[int, int] = {}
+        if self._numbers:
+            last[_NUMBERS] = len(self._files)
+            self._files.append(write_pages(self._folder, self._numbers))
+        if self._others:
+            last[_OTHERS] = len(self._files)
+            self._files.append(write_file(self._folder, self._others))
         stored: dict[str, Stored] = {}
         for name in names:
             how = self._stored[name]
-            stored[name] = how if isinstance(how, layout.Grouped) else replace(how, file=last)
-        groups = tuple(replace(group, file=last) for group in self._groups)
+            if not isinstance(how, layout.Grouped):
+                how = replace(how, file=last[how.file])
+            stored[name] = how
+        groups = tuple(replace(group, file=last[group.file]) for group in self._groups)
         return Part(self._rows, tuple(self._files), stored, groups)
+
+
+def _packable(column: Any) -> np.ndarray | None:
+    """The values of an Arrow array, if they are numbers that are packed well."""
+    values = numbers(from_arrow(column))
+    return values if values is not None and packs_well(values) else None
+
+
+def open_file(path: Path, columns: tuple[str, ...] | None = None) -> PagesReader | FileReader:
+    """Some columns of a file, or all of them."""
+    return (PagesReader if path.suffix == SUFFIX else FileReader)(path, columns)
 
 
 class PartReader:
@@ -125,8 +150,8 @@ class PartReader:
         self._values = [PartReader(folder, group.values) for group in part.groups]
         self._open = functools.lru_cache(maxsize=None)(self._opened)
 
-    def _opened(self, file: int, columns: tuple[str, ...]) -> FileReader:
-        return FileReader(self._folder / self._part.files[file].name, columns)
+    def _opened(self, file: int, columns: tuple[str, ...]) -> PagesReader | FileReader:
+        return open_file(self._folder / self._part.files[file].name, columns)
 
     def read(self, rows: np.ndarray, columns: Sequence[str]) -> dict[str, Column]:
         """The rows at these positions, in this order."""
@@ -176,7 +201,7 @@ class PartReader:
         values = self._values[number].read(index[first], wanted)
         if len(first) == len(index):
             return values
-        return {name: Grouped(_expanded(column), inverse) for name, column in values.items()}
+        return {n: Grouped(_expanded(c), inverse, group.distinct) for n, c in values.items()}
 
     def _lists(self, how: Slices, fixed: dict[tuple[int, str], Column]) -> Column:
         def items(rows: np.ndarray | range) -> Column:

@@ -53,10 +53,22 @@ Take = Callable[[np.ndarray | range], Column]
 def gather_slices(take: Take, starts: np.ndarray, lengths: np.ndarray) -> Column:
     """The rows' lists, grouped where slices repeat. Each item is read once, however many rows share
     it; neighbouring slices are read as a range."""
+    if (one_by_one := _end_to_end(take, starts, lengths)) is not None:
+        return one_by_one
     first, inverse = appearance(_pairs(starts, lengths))
     if len(first) > _WORTHWHILE * len(starts):
         return _gathered(take, starts, lengths)
     return Grouped(_gathered(take, starts[first], lengths[first]), inverse)
+
+
+def _end_to_end(take: Take, starts: np.ndarray, lengths: np.ndarray) -> Lists | None:
+    """The lists of rows of which each goes on where the one before it ended, as those of a run of
+    rows that share nothing do."""
+    ends = starts + lengths
+    if not len(starts) or (starts[1:] != ends[:-1]).any() or (lengths < 0).any():
+        return None
+    offsets = np.append(starts, ends[-1]) - starts[0]
+    return Lists(take(range(int(starts[0]), int(ends[-1]))), offsets)
 
 
 def _gathered(take: Take, starts: np.ndarray, lengths: np.ndarray) -> Lists:
