@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from silva.columns import Column, from_arrow
+from silva.store.extra import extra
 from silva.store.folder import sync
 from silva.store.layout import File
 
@@ -32,7 +33,6 @@ ten."""
 def write_file(folder: Path, columns: dict[str, Any]) -> File:
     """One Lance file of these Arrow arrays, all equally long."""
     import pyarrow as pa
-    from lance.file import LanceFileWriter
 
     arrays = [_narrow(column) for column in columns.values()]
     fields = [_compressed(pa.field(name, a.type)) for name, a in zip(columns, arrays, strict=True)]
@@ -44,7 +44,7 @@ def write_file(folder: Path, columns: dict[str, Any]) -> File:
     table = pa.table(arrays, schema=schema)
     name = f"{uuid.uuid4().hex}.lance"
     path = folder / name
-    with LanceFileWriter(str(path), schema, version=_FORMAT) as writer:
+    with extra("lance.file").LanceFileWriter(str(path), schema, version=_FORMAT) as writer:
         for batch in table.to_batches():
             writer.write_batch(batch)
     sync(path)
@@ -88,9 +88,8 @@ class FileReader:
     """Some columns of a file, read by position. Safe to use from several threads."""
 
     def __init__(self, path: Path, columns: tuple[str, ...] | None = None) -> None:
-        from lance.file import LanceFileReader
-
-        self._reader = LanceFileReader(str(path), columns=list(columns) if columns else None)
+        wanted = list(columns) if columns else None
+        self._reader = extra("lance.file").LanceFileReader(str(path), columns=wanted)
         self.rows: int = self._reader.num_rows()
         fields = self._reader.metadata().schema
         self._wide = {f.name for f in fields if _WIDE.encode() in (f.metadata or {})}

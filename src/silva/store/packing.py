@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from silva.columns import Array, Column
+from silva.store.extra import extra
 
 PAGE = 4096
 """Numbers of a page. With fewer, what is said of a page weighs more; with more, single rows do."""
@@ -59,23 +60,19 @@ def as_numbers(values: np.ndarray) -> np.ndarray:
 
 
 def packed(page: np.ndarray) -> bytes:
-    from pcodec import ChunkConfig
-
     level = _LEVEL_OF_BYTES if page.itemsize == 1 else _LEVEL
-    config = ChunkConfig(compression_level=level, enable_8_bit=True)
-    found: bytes = _pcodec().simple_compress(page, config)
+    config = _pcodec().ChunkConfig(compression_level=level, enable_8_bit=True)
+    found: bytes = _pcodec().standalone.simple_compress(page, config)
     return found
 
 
 def unpack(page: bytes, into: np.ndarray) -> None:
     """Raises a RuntimeError for anything but a page of so many numbers of this kind."""
-    if _pcodec().simple_decompress_into(page, into).n_processed != len(into):
+    if _pcodec().standalone.simple_decompress_into(page, into).n_processed != len(into):
         raise RuntimeError(f"a page has less than {len(into)} numbers")
 
 
 @functools.cache
 def _pcodec() -> Any:
     """Looked up once: an import takes half as long as to unpack a page."""
-    from pcodec import standalone
-
-    return standalone
+    return extra("pcodec")
