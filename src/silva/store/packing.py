@@ -61,18 +61,18 @@ def as_numbers(values: np.ndarray) -> np.ndarray:
 
 def packed(page: np.ndarray) -> bytes:
     level = _LEVEL_OF_BYTES if page.itemsize == 1 else _LEVEL
-    config = _pcodec().ChunkConfig(compression_level=level, enable_8_bit=True)
-    found: bytes = _pcodec().standalone.simple_compress(page, config)
+    config = extra("pcodec").ChunkConfig(compression_level=level, enable_8_bit=True)
+    found: bytes = _pcodec().simple_compress(page, config)
     return found
 
 
 def unpack(page: bytes, into: np.ndarray) -> None:
     """Raises a RuntimeError for anything but a page of so many numbers of this kind."""
-    if _pcodec().standalone.simple_decompress_into(page, into).n_processed != len(into):
+    if _pcodec().simple_decompress_into(page, into).n_processed != len(into):
         raise RuntimeError(f"a page has less than {len(into)} numbers")
 
 
 @functools.cache
 def _pcodec() -> Any:
     """Looked up once: an import takes half as long as to unpack a page."""
-    return extra("pcodec")
+    return extra("pcodec.standalone")
