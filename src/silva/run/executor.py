@@ -125,7 +125,7 @@ class Executor:
         lane = self.lane(node)
         lane.begin(source.left(), context.epoch & 0xFFFFFFFF, self.epochs)
         window = Window()
-        ended, failed = False, None
+        ended, failed, ready = False, None, 0
         closings = self._closings
         unordered = not self._ordered and isinstance(source, PlacesInput)
         wake = threading.Event() if unordered else None
@@ -160,7 +160,6 @@ class Executor:
                     raise failed
                 if not window:
                     return
-                window.look()
                 fill = lane.stats.queue_fill
                 lane.stats.queue_fill += (window.done - fill) / (lane.stats.blocks + 1)
                 if wake is not None:
@@ -176,12 +175,15 @@ class Executor:
                     self.witness = None
                 if lane.rows_left is not None:
                     lane.rows_left -= rows
+                window.look()
+                ready += lane.ready(window.ready - ready)
                 lane.decide()
                 given = monotonic()
                 self._adjust(lane, given)
                 yield trail, results
                 lane.returned(given, starting=not pool.ready)
         finally:
+            lane.ready(-ready)
             window.cancel()
 
     def _adjust(self, lane: Lane, now: float) -> None:

@@ -39,6 +39,11 @@ class Window:
         return len(self._all)
 
     @property
+    def ready(self) -> int:
+        """Rows of tasks that had finished at the latest look."""
+        return self.rows - self.running_rows
+
+    @property
     def done(self) -> int:
         """Tasks that had finished at the latest look."""
         return len(self._all) - len(self._running)
