@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -75,25 +76,24 @@ def test_every_run_comes_in_order_and_what_waits_is_bounded(
 def test_small_units_are_read_far_ahead_and_large_ones_are_not() -> None:
     for size, far in ((8000, True), (LARGEST, False)):
         source = Sizes([[size]] * 300)
-        units = iter(reader(source))
+        ahead = reader(source)
+        resting, wait = threading.Event(), ahead._room.wait
+        ahead._room.wait = lambda wait=wait, resting=resting: (resting.set(), wait())[1]  # type: ignore[method-assign,misc,assignment]
+        units = iter(ahead)
         _, found = next(units)
         next(found)
-        assert source.reader is not None
-        while not _rests(source.reader):
-            assert any(thread.is_alive() for thread in source.reader._threads)
+        assert resting.wait(30)
         assert (len(source.opened) > 100) == far
         units.close()  # type: ignore[attr-defined]
 
 
-def _rests(reader: UnitReader) -> bool:
-    """Whether no reader may begin another unit."""
-    with reader._room:
-        return not reader._may_start()
-
-
 def test_after_a_failure_nothing_further_is_read() -> None:
     source = Sizes([[8000]] * 300, fails=frozenset(range(5, 300)))
+    units = iter(reader(source))
+    for _ in range(5):
+        assert len(list(next(units)[1])) == 1
+    _, found = next(units)
     with pytest.raises(ValueError, match="unit 5"):
-        for _, found in reader(source):
-            list(found)
+        next(found)
+    units.close()  # type: ignore[attr-defined]
     assert len(source.opened) < 20
