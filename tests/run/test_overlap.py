@@ -10,6 +10,7 @@ import textwrap
 import pytest
 
 import silva as sv
+from silva.run.ahead import Ahead
 from silva.testing import digest, stream
 
 EPOCHS = 3
@@ -98,3 +99,17 @@ def test_a_script_that_ends_in_such_a_moment_ends(tmp_path) -> None:
     )
     assert done.stdout == "the end\n"
     assert done.returncode == 0, done.stderr
+
+
+def test_what_is_made_ahead_makes_nobody_wait() -> None:
+    """The thread that makes the first batch of the next epoch waits for it; the trainer does not,
+    and no worker is added for it."""
+    rows = sv.from_columns({"x": range(64)}).derive(y=lambda x: x + 1).batch(8)
+    with rows.loader(epochs=3, backend="threads", workers=2) as loader:
+        ahead = Ahead(0, loader._open(0, {}))
+        ahead._thread.join()
+        (lane,) = loader._executor.lanes.values()
+        assert lane.stats.blocks > 0
+        assert lane.stats.starved == 0.0
+        assert sum(len(batch["y"]) for batch in ahead.batches()) == 64
+        assert lane.stats.starved > 0.0

@@ -37,9 +37,7 @@ class Strings:
         return items
 
     def batch(self) -> Any:
-        out = np.empty(len(self), dtype=object)
-        out[:] = self.data.to_pylist()
-        return out
+        return self.data.to_numpy(zero_copy_only=False)
 
     def settled(self, allocate: Allocate = np.empty) -> Strings:
         return self

@@ -49,8 +49,7 @@ def _indexed(feed: physical.IndexedFeed) -> str:
     order = ", ".join(_map(step) for step in feed.read.maps) or "in order"
     skipped = ""
     if feed.read.conditions:
-        count, of = feed.read.source.passed_over(feed.read.conditions)
-        skipped = f", {count} of {plural(of, 'fragment')} skipped by their statistics"
+        skipped = f", {feed.read.source.passed_over(feed.read.conditions)}"
     return f"feed {_counted(feed.read.source)}{order}{skipped}"
 
 

@@ -43,8 +43,7 @@ def step_labels(stage: Any) -> list[str]:
     """One for each number in `LaneStats.steps`; empty where there is nothing to show."""
     match stage:
         case Stage():
-            read = "" if stage.read is None else stage.read.label
-            labels = [read, *(step.label for step in stage.steps)]
+            labels = [_reading(stage), *(step.label for step in stage.steps)]
             if not any(labels) and isinstance(stage.steps[-1], Project):
                 labels[-1] = f"select {', '.join(new for _, new in stage.steps[-1].names)}"
         case BatchStage():
@@ -54,3 +53,12 @@ def step_labels(stage: Any) -> list[str]:
         case _:
             labels = []
     return [tidy(label) for label in labels]
+
+
+def _reading(stage: Stage) -> str:
+    """What a stage reads, and what of it only for rows that its filters keep."""
+    if stage.read is None or not stage.late:
+        return "" if stage.read is None else stage.read.label
+    at_once = [name for name in stage.read.columns if name not in stage.late]
+    later = f"{', '.join(stage.late)} of rows that are kept"
+    return f"read {', '.join(at_once)}; {later}" if at_once else f"read {later}"

@@ -161,7 +161,7 @@ def _read(name: str, source: Source, segments: list[Any]) -> Iterator[str]:
         if read is not None and read.source is source.source:
             if name not in read.columns:
                 yield "It is not read: nothing needs it."
-            elif name in stage._late[0]:
+            elif name in stage.late:
                 yield f"It is read in {segment.name}, only for rows that its filters keep."
             else:
                 yield f"It is read in {segment.name}."

@@ -16,6 +16,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO, ClassVar, Protocol
 
@@ -106,27 +107,33 @@ class LocalFiles(Travels):
 
     def read(self, file: int) -> bytes:
         path, size = self.listing.paths[file], int(self.listing.sizes[file])
-        try:
-            descriptor = os.open(os.path.join(self.folder, path), os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                data = os.read(descriptor, size + 1)  # one more: a file that has grown shows
-                while 0 < len(data) < size:  # a single read ends at 2 GiB
-                    more = os.read(descriptor, size + 1 - len(data))
-                    if not more:
-                        break
-                    data += more
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            raise unreadable(path, error) from error
+        with self._opened(path) as descriptor:
+            data = _read_all(descriptor, size + 1)  # one more: a file that has grown shows
         if len(data) != size:
             raise changed(path, size, self._status(path).st_size)
         return data
 
     def read_range(self, file: int, start: int, length: int) -> bytes:
-        with self.open(file) as stream:
-            stream.seek(start)
-            return stream.read(length)
+        path, size = self.listing.paths[file], int(self.listing.sizes[file])
+        with self._opened(path) as descriptor:
+            actual = os.fstat(descriptor).st_size
+            os.lseek(descriptor, start, os.SEEK_SET)
+            data = _read_all(descriptor, length)
+        if actual != size:
+            raise changed(path, size, actual)
+        return data
+
+    @contextmanager
+    def _opened(self, path: str) -> Iterator[int]:
+        """A descriptor, which takes a third of the time of a stream."""
+        try:
+            descriptor = os.open(os.path.join(self.folder, path), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                yield descriptor
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise unreadable(path, error) from error
 
     def open(self, file: int) -> BinaryIO:
         path, size = self.listing.paths[file], int(self.listing.sizes[file])
@@ -216,6 +223,17 @@ def _pattern(path: Any) -> str:
     if separator:  # the rest may hold credentials and is not repeated
         raise PlanError(f"{scheme}:// addresses cannot be read; copy or mount the files locally")
     return os.path.expanduser(text)
+
+
+def _read_all(descriptor: int, length: int) -> bytes:
+    """So many bytes, or up to the end: a single read ends at 2 GiB."""
+    data = os.read(descriptor, length)
+    while 0 < len(data) < length:
+        more = os.read(descriptor, length - len(data))
+        if not more:
+            break
+        data += more
+    return data
 
 
 def unreadable(path: str, error: BaseException) -> SourceError:

@@ -27,6 +27,9 @@ SMALLEST, LARGEST, MANY = 4 << 10, 4 << 20, 4096
 PIECE = 1 << 20
 """Bytes of lines handed on at once: their Python objects take several times as much."""
 
+_TAIL = 2 << 10
+"""Bytes read past a unit, in which its last line mostly ends."""
+
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 COMPRESSED = tuple(_OPENERS)
 BROKEN = (EOFError, zlib.error, lzma.LZMAError, OSError)
@@ -86,16 +89,27 @@ class LineUnits(Travels):
     def _owned(self, file: int, start: int) -> tuple[int, bytes]:
         """The bytes of all lines that start in this unit, and where they begin."""
         first = max(start - 1, 0)  # the byte before says whether a line starts at `start`
-        with self.files.open(file) as stream:
-            stream.seek(first)
-            data = stream.read(start + self._size - first)
-            skip = data.find(b"\n") + 1 if start else 0
-            if (start and not skip) or skip == len(data):
-                return start, b""
-            tail: list[bytes] = []
-            if not data.endswith(b"\n"):
-                tail.append(stream.readline())
-        return first + skip, data[skip:] + b"".join(tail)
+        length = start + self._size - first
+        data = self.files.read_range(file, first, length + _TAIL)
+        own = min(length, len(data))
+        skip = data.find(b"\n", 0, own) + 1 if start else 0
+        if (start and not skip) or skip == own:
+            return start, b""
+        end = data.find(b"\n", own - 1) + 1
+        if end or len(data) < length + _TAIL:
+            return first + skip, data[skip : end or None]
+        return first + skip, data[skip:] + self._rest_of_line(file, first + len(data))
+
+    def _rest_of_line(self, file: int, start: int) -> bytes:
+        """From `start` up to and including the next newline, or to the end of the file."""
+        found: list[bytes] = []
+        while True:
+            data = self.files.read_range(file, start, PIECE)
+            end = data.find(b"\n") + 1
+            found.append(data[: end or None])
+            if end or len(data) < PIECE:
+                return b"".join(found)
+            start += PIECE
 
 
 def plain_stream(stream: BinaryIO, path: str) -> BinaryIO:

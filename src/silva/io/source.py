@@ -48,9 +48,10 @@ class Indexed(Source, Protocol):
         some columns cost much more than others, `costly` names them: they are read after filters.
         Where the bytes of a row are known beforehand, `row_bytes()` tells them, by column.
 
-        A source with statistics may have `may_hold_rows(rows, conditions)`, which tells for each
-        row whether it can meet all conditions, and `passed_over(conditions)`, for `explain`. One
-        whose rows come in groups has `groups()` and `group`, by which `shuffle(by=…)` goes.
+        A source with statistics or indices may have `may_hold_rows(rows, conditions)`, which tells
+        for each row whether it can meet all conditions, and `passed_over(conditions)`, which says
+        in words for `explain` what is not read, or is None where the source cannot tell by these.
+        One whose rows come in groups has `groups()` and `group`, by which `shuffle(by=…)` goes.
         """
 
 

@@ -427,7 +427,9 @@ def _sparing(feed: Any, steps: tuple[Step, ...]) -> Any:
         case physical.ChunkedFeed() if hasattr(feed.read.source, "may_hold"):
             return replace(feed, conditions=_conditions(steps))
         case physical.IndexedFeed() if hasattr(feed.read.source, "may_hold_rows"):
-            return replace(feed, read=replace(feed.read, conditions=_conditions(steps)))
+            found = _conditions(steps)
+            if found and feed.read.source.passed_over(found) is not None:
+                return replace(feed, read=replace(feed.read, conditions=found))
     return feed
 
 

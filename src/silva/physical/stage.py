@@ -166,12 +166,17 @@ class Stage:
         filtered = False
         for number, step in enumerate(self.steps):
             reads = step_reads_of(step)
-            if reads is None or late & reads:
-                if not filtered:
-                    return (), -1
+            if not filtered:
+                late = set() if reads is None else late - reads
+                filtered = isinstance(step, Keep)
+            elif late and (reads is None or late & reads):
                 return tuple(sorted(late)), number
-            filtered = filtered or isinstance(step, Keep)
         return (tuple(sorted(late)), len(self.steps)) if filtered and late else ((), -1)
+
+    @property
+    def late(self) -> tuple[str, ...]:
+        """The columns that are read only of rows that the first filter keeps."""
+        return self._late[0]
 
     @property
     def late_at(self) -> int:
@@ -213,7 +218,7 @@ class Stage:
 
     def _read(self, places: Places, context: Context, worker: Worker) -> Rows:
         assert isinstance(self.read, ReadPlaces)
-        return self.read.rows(places, context, worker, self._late[0])
+        return self.read.rows(places, context, worker, self.late)
 
     def _run(self, rows: Rows, worker: Worker, started: float, cpu_started: float) -> Result:
         meter = _Meter(rows, started, cpu_started)

@@ -102,6 +102,8 @@ class Planner:
         self._looks: list[float] = []
         self._pace = _Pace(0.0, 0, None)
         self._work = Epochs(lanes, workers)
+        self._kept_at = 0.0
+        """Seconds of work that were done when what was measured was written down."""
         self._plan()
 
     def _plan(self) -> None:
@@ -242,9 +244,11 @@ class Planner:
         self._work.begin(self.plan, whole)
 
     def end(self, complete: bool) -> None:
-        """A loop has ended."""
+        """A loop has ended. The trainer waits for the next one: what was measured is written down
+        only where much of it is new."""
         self._work.end(self.plan, complete)
-        self.write_down()
+        if self._busy() >= 2 * self._kept_at:
+            self.write_down()
 
     @property
     def cache_gain(self) -> CacheGain | None:
@@ -360,6 +364,7 @@ class Planner:
         """Keeps what was measured for later runs, where it took long enough to matter."""
         if not self._optimizes or self._busy() < _WORTH_KEEPING or sys.is_finalizing():
             return
+        self._kept_at = self._busy()
         self._collect()
         for run, known in zip(self._runs, self._known, strict=True):
             if run.source is not None:

@@ -33,7 +33,10 @@ class Line(NamedTuple):
 
     def seen(self, rows: int, x: float, y: float) -> Line:
         """With one more block."""
-        return self + Line(rows, x, y, x * x / rows, x * y / rows) if rows else self
+        if not rows:
+            return self
+        all_rows, all_x, all_y, xx, xy = self
+        return Line(all_rows + rows, all_x + x, all_y + y, xx + x * x / rows, xy + x * y / rows)
 
     def __add__(self, other: Line) -> Line:  # type: ignore[override]
         return Line(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+from silva.run.executor import nobody_waits
 from silva.run.stream import Stream
 
 
@@ -23,6 +24,7 @@ class Ahead:
         self._thread.start()
 
     def _start(self) -> None:
+        nobody_waits.set(True)
         try:
             self._first = list(islice(self._batches, 1))
         except BaseException as error:  # noqa: BLE001  raised again when the epoch begins

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from time import monotonic
 from typing import Any
 
@@ -28,7 +28,11 @@ from silva.run.reading import UnitReader
 from silva.run.rowstore import MemoryStore, Room, RowStore
 from silva.run.task import Pool, Task, execute
 from silva.run.threads import PAUSE, InlinePool, ThreadPool
+from silva.run.window import Flight, Window
 
+nobody_waits: ContextVar[bool] = ContextVar("nobody_waits", default=False)
+"""Whether batches are being made before the trainer asks for them: time that passes is not its own.
+"""
 _START_SECONDS = 60.0
 """Time that worker processes have to start, whatever the deadline of a step."""
 
@@ -120,15 +124,15 @@ class Executor:
         """Results of each input in order, with its trail, for as long as `source` has any."""
         lane = self.lane(node)
         lane.begin(source.left(), context.epoch & 0xFFFFFFFF, self.epochs)
-        window: deque[tuple[Any, Task, Pool, int]] = deque()
-        ended, failed = False, None
+        window = Window()
+        ended, failed, ready = False, None, 0
         closings = self._closings
         unordered = not self._ordered and isinstance(source, PlacesInput)
         wake = threading.Event() if unordered else None
         beds = _Beds(lane.blocks.align)
         try:
             while True:
-                while not ended and self._admits(lane, window):
+                while not ended and _admits(lane, window):
                     wanted = (
                         next(self.sizes) if self.sizes else beds.fitting(lane.blocks.next_rows())
                     )
@@ -151,33 +155,36 @@ class Executor:
                     task.spot = beds.spot(len(payload))
                     pool = self._pool(lane)
                     pool.submit(task)
-                    window.append((trail, task, pool, len(payload)))
+                    window.add(Flight(trail, task, pool, len(payload)))
                 if not window and failed is not None:
                     raise failed
                 if not window:
                     return
-                waiting = sum(t.finished.is_set() for _, t, _, _ in window)
-                lane.stats.queue_fill += (waiting - lane.stats.queue_fill) / (lane.stats.blocks + 1)
+                fill = lane.stats.queue_fill
+                lane.stats.queue_fill += (window.done - fill) / (lane.stats.blocks + 1)
                 if wake is not None:
-                    self._bring_forward(lane, window, wake)
-                trail, task, pool, rows = window.popleft()
+                    self._bring_forward(window, wake)
+                flight = window.take()
+                trail, task, pool, rows = flight.trail, flight.task, flight.pool, flight.rows
                 results = self._results(lane, task, pool, closings)
                 if unordered:
-                    trail = source.overtaking(trail, rows, [entry[0] for entry in window])
+                    trail = source.overtaking(trail, rows, window.trails())
                 for result in results:
                     lane.learn(result, rows if len(results) == 1 else result.size_in)
                 if self.witness and not self.witness(node, task.payload, context, results):
                     self.witness = None
                 if lane.rows_left is not None:
                     lane.rows_left -= rows
+                window.look()
+                ready += lane.ready(window.ready - ready)
                 lane.decide()
                 given = monotonic()
                 self._adjust(lane, given)
                 yield trail, results
                 lane.returned(given, starting=not pool.ready)
         finally:
-            for _, task, _, _ in window:
-                task.cancel()
+            lane.ready(-ready)
+            window.cancel()
 
     def _adjust(self, lane: Lane, now: float) -> None:
         """Uses as many workers as the trainer's demand needs; stages on one pool share them."""
@@ -189,17 +196,6 @@ class Executor:
             if pool is not None:
                 sharing = [other for other in self.lanes.values() if backend in other.backends]
                 pool.use(min(pool.width, sum(other.width.now for other in sharing)))
-
-    def _admits(self, lane: Lane, window: deque[tuple[Any, Task, Pool, int]]) -> bool:
-        done, running, rows = 0, 0, 0
-        for _, task, _, count in window:
-            rows += count
-            if task.results is not None:
-                done += sum(result.block.nbytes for result in task.results)
-            else:
-                running += count
-        width = 0 if lane.backend == "inline" else lane.width.now
-        return lane.blocks.admits(len(window), rows, done, running, width, lane.width.ahead)
 
     def _pool(self, lane: Lane) -> Pool:
         """Where the next task of a stage goes."""
@@ -221,20 +217,13 @@ class Executor:
             self._pools[backend] = kind(max(self.workers, 1))
         return self._pools[backend]
 
-    def _bring_forward(
-        self, lane: Lane, window: deque[tuple[Any, Task, Pool, int]], wake: threading.Event
-    ) -> None:
+    def _bring_forward(self, window: Window, wake: threading.Event) -> None:
         """Puts a task that is done first, where any order will do."""
         began = monotonic()
-        while monotonic() - began < PAUSE and window[0][2] is not self._inline:
+        while monotonic() - began < PAUSE and window.first.pool is not self._inline:
             wake.clear()
-            for i, (_, task, _, _) in enumerate(window):
-                if task.finished.is_set():
-                    window.rotate(-i)
-                    first = window.popleft()
-                    window.rotate(i)
-                    window.appendleft(first)
-                    return
+            if window.bring_forward():
+                return
             wake.wait(PAUSE / 4)
 
     def _results(self, lane: Lane, task: Task, pool: Pool, closings: int) -> list[Result]:
@@ -246,7 +235,8 @@ class Executor:
             if lane.forced is None:  # never where processes were asked for: a step that crashes
                 pool.help(task, self._here)  # must not take the trainer with it
             pool.wait(task, lambda waited: self._check(lane, task, pool, waited, closings))
-            lane.stats.starved += monotonic() - began
+            if not nobody_waits.get():
+                lane.stats.starved += monotonic() - began
         if task.error is not None:
             raise task.error
         assert task.results is not None
@@ -329,3 +319,12 @@ class Executor:
         pools, self._pools = self._pools, {}
         for pool in pools.values():
             pool.close()
+
+
+def _admits(lane: Lane, window: Window) -> bool:
+    """Whether one more block of a stage may go ahead."""
+    window.look()
+    width = 0 if lane.backend == "inline" else lane.width.now
+    return lane.blocks.admits(
+        len(window), window.rows, window.done_bytes, window.running_rows, width, lane.width.ahead
+    )

@@ -15,6 +15,9 @@ LIMITS = 0.05
 """Of its time that the consumer waits: with less, the stage is not what limits."""
 _FIRST_SECONDS = 0.5
 """After so long a prediction is judged, and another made by what is known then."""
+_SETTLING = 4
+"""Blocks for each worker that are left out at first: the consumer's own come before theirs, and
+each has two in its hands, for the first of which it imports what it needs."""
 _LEAST_SECONDS = 0.05
 _LEAST_BLOCKS = 8
 """In less, nothing was measured that means anything."""
@@ -29,6 +32,8 @@ class Counters(NamedTuple):
     busy: float
     cpu: float
     blocks: int
+    ready: int = 0
+    """Rows that are done, and wait for the consumer to take them."""
 
     def pace(self, since: Counters) -> float | None:
         """Rows a second since an earlier moment, the consumer's own time included."""
@@ -58,6 +63,7 @@ class Forecast:
         """What came of it; None where that is too little to tell."""
         end = self.until or now
         rows, elapsed = end.rows - self.since.rows, end.elapsed - self.since.elapsed
+        made = rows + end.ready - self.since.ready
         if end.blocks - self.since.blocks < max(_LEAST_BLOCKS, 3 * self.workers):
             return None
         if self.backend == "inline":
@@ -66,7 +72,7 @@ class Forecast:
         if elapsed < _LEAST_SECONDS:
             return None
         waited = end.starved - self.since.starved
-        return Seen(rows / elapsed, waited > LIMITS * elapsed)
+        return Seen(made / elapsed, waited > LIMITS * elapsed)
 
     def error(self, now: Counters) -> float | None:
         """How much too high it was, as a share of what was measured; negative where it was too low.
@@ -79,6 +85,9 @@ class Forecast:
         0.2
         >>> forecast.error(end._replace(starved=0.0)) is None  # no more was asked for
         True
+        >>> forecast.since = start._replace(ready=40)  # some of the rows were made before
+        >>> round(forecast.error(end), 2)
+        1.0
         """
         seen = self.seen(now)
         if seen is None or not seen.rows_per_second:
@@ -115,7 +124,7 @@ class Forecasts:
         made = Forecast(prediction, backend, workers, now)
         if self.first is None:
             self.first = Forecast(prediction, backend, workers, now)
-            self.settling = 2 * workers if backend != "inline" else 0
+            self.settling = _SETTLING * workers if backend != "inline" else 0
         self.made.append(made)
 
     def learn(self, now: Counters, starting: bool) -> None:

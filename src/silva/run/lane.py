@@ -278,14 +278,17 @@ class Lane:
     def _predict(self) -> None:
         """Says now how fast the stage will be, to be judged later."""
         width = 0 if self.backend == "inline" else self.width.now
-        made = self.forecasts.first
-        if made is not None and made.workers != width:
+        first = self.forecasts.first
+        if first is not None and first.workers != width:
             self.forecasts.forget()
         lock_known = self.probe is None or self.probe.seconds or self.backend != "threads"
         if self.decided and lock_known and self.forecasts.due(self.counters):
             cores = Machine.here().cpus
+            # by the latest stretch alone: in the first, workers may still have been cold
+            made = self.forecasts.made
+            load = self._since(made[-1].since) if made else self.load()
             prediction = self.cutting.prediction(self.stats, width, cores) or predict(
-                self.average(), self.backend, width, cores
+                load, self.backend, width, cores
             )
             self.forecasts.add(prediction, self.backend, width, self.counters)
 
@@ -293,8 +296,14 @@ class Lane:
     def counters(self) -> Counters:
         stats = self.stats
         return Counters(
-            stats.rows_in, stats.elapsed, stats.starved, stats.busy, stats.cpu, stats.blocks
-        )
+            stats.rows_in, stats.elapsed, stats.starved, stats.busy, stats.cpu, stats.blocks,
+            stats.ready,
+        )  # fmt: skip
+
+    def ready(self, more: int) -> int:
+        """So many more rows wait for the consumer, in one of the windows over the stage."""
+        self.stats.ready += more
+        return more
 
     def returned(self, given: float, starting: bool) -> None:
         """The consumer, who was given a block at `given`, is back for the next; `starting` while
@@ -320,11 +329,15 @@ class Lane:
 
     def average(self) -> Load:
         """What a row costs on average since the stage runs where it runs; until then, as `load`."""
-        first, now, lately = self.forecasts.first, self.counters, self.load()
-        rows = 0 if first is None else now.rows - first.since.rows
-        if first is None or rows <= 0:
+        first = self.forecasts.first
+        return self.load() if first is None else self._since(first.since)
+
+    def _since(self, before: Counters) -> Load:
+        now, lately = self.counters, self.load()
+        rows = now.rows - before.rows
+        if rows <= 0:
             return lately
-        seconds, cpu = (now.busy - first.since.busy) / rows, (now.cpu - first.since.cpu) / rows
+        seconds, cpu = (now.busy - before.busy) / rows, (now.cpu - before.cpu) / rows
         return replace(lately, seconds=seconds, cpu=cpu)
 
 

@@ -30,6 +30,8 @@ class LaneStats:
     """The most bytes of finished blocks that were ever waiting for the consumer."""
     queue_fill: float = 0.0
     """Blocks done and waiting when the consumer came, on average."""
+    ready: int = 0
+    """Rows done and waiting for the consumer now."""
     followed: int = 0
     """Blocks since the stage became what it is."""
     again: int = 0

@@ -1,4 +1,9 @@
-"""Units of a chunked source, read ahead of need by a few threads, each unit's rows in order."""
+"""Units of a chunked source, read ahead of need by a few threads, each unit's rows in order.
+
+Units may be a few KiB or many MiB. A reader goes on to further units while little is waiting, and
+readers and consumer wake each other only where somebody waits: handing each small unit over by
+itself would cost more than reading it.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +18,8 @@ from silva.run.threads import PAUSE, join_all, thread_stacks
 
 _AHEAD = 4
 """Runs of rows (a few MiB each) that a unit may have waiting."""
+_AHEAD_BYTES = 2 << 20
+"""Bytes of small units that may wait, however many units that is."""
 _FAREWELL = 1.0
 """Seconds that closing waits for readers: one that hangs in a read cannot be ended, only left."""
 
@@ -34,8 +41,14 @@ class UnitReader:
         self._source, self._columns = source, columns
         self._runs = runs
         self._deadline = deadline
-        self._changed = threading.Condition()
-        self._buffers: dict[int, deque[Any]] = {}
+        lock = threading.Lock()
+        self._filled, self._room = threading.Condition(lock), threading.Condition(lock)
+        """What the consumer waits for, and what readers do."""
+        self._waits_for = -1
+        """The run whose rows the consumer waits for; -1 while it does not wait."""
+        self._waiting = 0
+        """Bytes that were read and not taken yet."""
+        self._buffers: dict[int, deque[tuple[Any, int]]] = {}
         self._ended: set[int] = set()
         self._next = 0
         self._current = 0
@@ -52,22 +65,28 @@ class UnitReader:
         try:
             for i, run in enumerate(self._runs):
                 yield run, self._take(i)
-                with self._changed:
+                with self._room:
                     self._ended.discard(i)
-                    self._buffers.pop(i, None)
+                    left = self._buffers.pop(i, ())
+                    self._waiting -= sum(size for _, size in left)
                     self._current = i + 1
-                    self._changed.notify_all()
+                    if left or self._is_near():
+                        self._room.notify_all()
         finally:
             self.close()
 
     def _take(self, i: int) -> Iterator[Any]:
         while True:
-            with self._changed:
+            with self._filled:
                 self._await(i)
-                if not self._buffers.get(i):
+                buffer = self._buffers.get(i)
+                if not buffer:
                     return
-                item = self._buffers[i].popleft()
-                self._changed.notify_all()
+                item, size = buffer.popleft()
+                before, self._waiting = self._waiting, self._waiting - size
+                half = _AHEAD_BYTES // 2
+                if before >= half > self._waiting or len(buffer) == _AHEAD - 1:
+                    self._room.notify_all()
             if isinstance(item, BaseException):
                 raise item
             yield item
@@ -76,7 +95,9 @@ class UnitReader:
         """Waits until a reader has rows of run `i`, or has ended it."""
         began = time.monotonic()
         while not self._buffers.get(i) and i not in self._ended:
-            self._changed.wait(PAUSE)
+            self._waits_for = i
+            self._filled.wait(PAUSE)
+            self._waits_for = -1
             waited = time.monotonic() - began
             if waited > self._deadline:
                 raise DeadlineError(
@@ -84,12 +105,19 @@ class UnitReader:
                     f"{waited:.0f} s (deadline={self._deadline:g}).\n{thread_stacks(self._threads)}"
                 )
 
+    def _is_near(self) -> bool:
+        """Whether the next unit is among those that are read however much is waiting."""
+        return self._next < self._current + self._width + 1
+
+    def _may_start(self) -> bool:
+        """Whether a reader may begin the next unit."""
+        return self._is_near() or self._waiting < _AHEAD_BYTES
+
     def _work(self) -> None:
         while True:
-            with self._changed:
-                # a reader may run at most `width` units ahead of the one being consumed
-                while self._next >= self._current + self._width + 1 and not self._closed:
-                    self._changed.wait()
+            with self._room:
+                while not self._closed and self._next < len(self._runs) and not self._may_start():
+                    self._room.wait()
                 if self._closed or self._next >= len(self._runs):
                     return
                 i = self._next
@@ -101,26 +129,31 @@ class UnitReader:
         _, unit, start, _ = self._runs[i]
         try:
             for item in self._source.open(unit, start, self._columns):
-                if not self._put(i, item):
+                if not self._put(i, item, sum(column.nbytes for column in item.values())):
                     return
         except BaseException as error:  # noqa: BLE001  raised again on the consumer's thread
-            self._put(i, error)
-        with self._changed:
+            self._put(i, error, _AHEAD_BYTES)  # what is beyond it can wait
+        with self._filled:
             self._ended.add(i)
-            self._changed.notify_all()
+            self._tell(i)
 
-    def _put(self, i: int, item: Any) -> bool:
-        with self._changed:
+    def _put(self, i: int, item: Any, size: int) -> bool:
+        with self._room:
             while i in self._buffers and len(self._buffers[i]) >= _AHEAD and not self._closed:
-                self._changed.wait()
+                self._room.wait()
             if self._closed or i not in self._buffers:
                 return False
-            self._buffers[i].append(item)
-            self._changed.notify_all()
+            self._buffers[i].append((item, size))
+            self._waiting += size
+            self._tell(i)
             return True
 
+    def _tell(self, i: int) -> None:
+        if self._waits_for == i:
+            self._filled.notify()
+
     def close(self) -> None:
-        with self._changed:
+        with self._room:
             self._closed = True
-            self._changed.notify_all()
+            self._room.notify_all()
         join_all(self._threads, _FAREWELL)

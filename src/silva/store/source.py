@@ -244,10 +244,11 @@ class TableSource(Travels):
         found: np.ndarray = self._possible(conditions)[self.places(rows)]
         return found
 
-    def passed_over(self, conditions: tuple[Condition, ...]) -> tuple[int, int]:
+    def passed_over(self, conditions: tuple[Condition, ...]) -> str:
         """How many fragments are not read, of how many."""
         possible = self._possible(conditions)
-        return int((~possible).sum()), len(possible)
+        noun = "fragment" if len(possible) == 1 else "fragments"
+        return f"{(~possible).sum()} of {len(possible):,} {noun} skipped by their statistics"
 
     @functools.cached_property
     def _possible(self) -> Callable[[tuple[Condition, ...]], np.ndarray]:

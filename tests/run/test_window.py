@@ -1,0 +1,60 @@
+"""The window of tasks in flight knows what they hold without counting it anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from silva.columns import Array, Block
+from silva.physical.stage import Result
+from silva.run.task import Task
+from silva.run.threads import InlinePool
+from silva.run.window import Flight, Window
+
+
+def result(rows: int) -> Result:
+    block = Block({"x": Array(np.zeros(rows))}, np.arange(rows, dtype=np.uint64))
+    return Result(block, rows, None, (), (), 0.0, 0.0)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.integers(1, 9).map(lambda rows: ("add", rows)),
+            st.just(("take", 0)),
+            st.integers(0, 9).map(lambda at: ("finish", at)),
+            st.integers(0, 9).map(lambda at: ("fail", at)),
+            st.just(("forward", 0)),
+        ),
+        max_size=60,
+    )
+)
+def test_what_it_knows_is_what_counting_would_give(acts: list[tuple[str, int]]) -> None:
+    window, model, pool = Window(), [], InlinePool()
+    for number, (act, value) in enumerate(acts):
+        if act == "add":
+            task: Any = Task(None, None, None)  # type: ignore[arg-type]
+            window.add(Flight(number, task, pool, value))
+            model.append((number, task, value))
+        elif act == "take" and model:
+            flight = window.take()
+            assert (flight.trail, flight.task, flight.rows) == model.pop(0)
+        elif act in ("finish", "fail") and value < len(model):
+            _, task, rows = model[value]
+            task.finish([result(rows)] if act == "finish" else None, None)
+        elif act == "forward" and model:
+            done = [i for i, (_, task, _) in enumerate(model) if task.done]
+            assert window.bring_forward() == bool(done)
+            if done:
+                model.insert(0, model.pop(done[0]))
+        window.look()
+        done_bytes = sum(r.block.nbytes for _, t, _ in model for r in t.results or ())
+        running = [(task, rows) for _, task, rows in model if not task.done]
+        assert window.trails() == [trail for trail, _, _ in model]
+        assert (len(window), window.done) == (len(model), len(model) - len(running))
+        assert window.rows == sum(rows for _, _, rows in model)
+        assert window.running_rows == sum(rows for _, rows in running)
+        assert window.done_bytes == done_bytes
