@@ -17,6 +17,7 @@ from store_tools import assert_no_orphans, data_files, rows_of
 
 import silva as sv
 from silva.store import put
+from silva.store.given import given_values
 from silva.testing import digest
 
 
@@ -96,7 +97,7 @@ MOMENT = dt.datetime(2026, 1, 2, 3, 4, 5)
 def test_values_are_whatever_a_column_can_hold_and_read_as_if_they_had_been_appended(
     tmp_path, values
 ):
-    array = values if isinstance(values, pa.Array) else put._as_values("v", values)
+    array = values if isinstance(values, pa.Array) else given_values("v", values)
     wanted = rows_of(sv.Table.create(tmp_path / "appended", pa.table({"v": array})))
     table = sv.Table.create(tmp_path / "t", pa.table({"i": range(4)}), key="i").put("v", values)
     number = table.version.number

@@ -13,10 +13,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from silva.columns import Column, Values, from_arrow, to_arrow
+from silva.columns import Column, from_arrow
 from silva.errors import PlanError, TableError
 from silva.insight.words import plural
-from silva.io.memory import as_column
 from silva.operators._join.keys import Keys
 from silva.plan.fingerprint import digest
 from silva.store import commits
@@ -29,9 +28,9 @@ from silva.store.definitions import (
     with_definitions,
 )
 from silva.store.folder import Folder
+from silva.store.given import as_arrow, as_bytes, contents, default_row, given_values
 from silva.store.manifest import Version, encode
 from silva.store.materialize import New, with_new
-from silva.store.normal import as_normal, check_held, is_untyped, normal_type
 from silva.store.source import TableSource
 from silva.store.statistics import statistics
 from silva.store.writer import Writer
@@ -43,18 +42,18 @@ def put_column(
     """Gives rows of the version `at` values, on top of whatever the branch is by then."""
     _check_name(folder, at, name)
     source = TableSource.of(folder, at)
-    array = _as_values(name, values)
-    rest = _as_default(name, default, array.type)
+    array = given_values(name, values)
+    rest = default_row(name, default, array.type)
     own = folder.schema(at.schema).key
     places = (
         _in_order(source, len(array)) if keys is None else _by_key(source, own, keys, len(array))
     )
     pieces, count = _pieces(source, array, places, rest)
-    contents = [(fragment, _plain(piece)) for fragment, piece in pieces.items()]
-    fingerprint = digest((str(array.type), _plain(rest), contents))
+    held = [(fragment, contents(piece)) for fragment, piece in pieces.items()]
+    fingerprint = digest((str(array.type), contents(rest), held))
     shown = "null" if rest.null_count else f"{rest.to_pylist()[0]!r:.40}"
     text = f"{array.type} for {plural(count, 'row')}; others are {shown}"
-    given = Given(_one_row(rest))
+    given = Given(as_bytes(rest))
     definition = encode(Definition(name, (), (), text, given=given))
     with Writer(folder) as writer:
         new = _written(writer, pieces, fingerprint)
@@ -71,82 +70,6 @@ def _check_name(folder: Folder, version: Version, name: str) -> None:
             f"put: {name!r} is a column that rows are appended with, which stay as they are: put "
             "the values under another name"
         )
-
-
-def _as_values(name: str, values: Any) -> Any:
-    """The values as an Arrow array, of a type that columns of a table have."""
-    import pyarrow as pa
-
-    array = pa.chunked_array([_as_arrow(name, values)])
-    kind = normal_type(array.type)
-    check_held(name, kind)
-    if pa.types.is_struct(kind):
-        fields = ", ".join(repr(f"{name}.{field.name}") for field in kind)
-        raise PlanError(
-            f"put: {name!r} is given as rows of several fields, each of which is a column of its "
-            f"own in a table: put each by itself, as {fields}"
-        )
-    if pa.types.is_null(kind):
-        kind = pa.float64()
-    elif is_untyped(kind):
-        raise PlanError(
-            f"put: no list of {name!r} has an item to tell a type by: give it one, e.g. as "
-            "pa.array(values, pa.list_(pa.float32()))"
-        )
-    return as_normal(array, kind).combine_chunks()
-
-
-def _as_arrow(name: str, values: Any) -> Any:
-    import pyarrow as pa
-
-    try:
-        if hasattr(values, "__arrow_c_stream__"):
-            found = pa.chunked_array(values)
-            return pa.concat_arrays(found.chunks) if found.num_chunks else pa.array([], found.type)
-        if hasattr(values, "__arrow_c_array__"):
-            return pa.array(values)
-        column = as_column(name, values, "put")
-        if isinstance(column, Values):
-            column = Values([_from_torch(item) for item in column.items]).settled()
-        if isinstance(column, Values):
-            return pa.array([_nested(item) for item in column.items])
-        return to_arrow(column)
-    except (pa.ArrowException, TypeError, OverflowError) as error:
-        raise PlanError(f"put: {name!r} is not given as values of one type: {error}") from error
-
-
-def _from_torch(item: Any) -> Any:
-    is_tensor = type(item).__module__.partition(".")[0] == "torch"
-    return item.detach().cpu().numpy() if is_tensor else item
-
-
-def _nested(item: Any) -> Any:
-    """A row's value as Arrow takes it: arrays of several dimensions as lists of arrays, so that
-    they keep their type."""
-    if isinstance(item, np.ndarray):
-        return [_nested(row) for row in item] if item.ndim > 1 else item[()]
-    return item
-
-
-def _as_default(name: str, default: Any, kind: Any) -> Any:
-    """One row with the value of rows that nobody gave one."""
-    import pyarrow as pa
-
-    try:
-        return pa.array([default.tolist() if hasattr(default, "tolist") else default], kind)
-    except (pa.ArrowException, TypeError, OverflowError) as error:
-        raise PlanError(f"put: default={default!r:.80} is no value of {kind}: {error}") from error
-
-
-def _one_row(value: Any) -> bytes:
-    """A row in Arrow's own form."""
-    import pyarrow as pa
-
-    batch = pa.record_batch([value], names=["value"])
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as stream:
-        stream.write_batch(batch)
-    return bytes(sink.getvalue())
 
 
 def _in_order(source: TableSource, count: int) -> np.ndarray:
@@ -197,7 +120,7 @@ def _key_columns(
         keys = {names[0]: keys}
     if set(keys) != set(names):
         raise TableError(f"put: keys=… has the columns {', '.join(keys)}; the key is {names}")
-    found = [from_arrow(_as_arrow(name, keys[name])) for name in names]
+    found = [from_arrow(as_arrow(name, keys[name])) for name in names]
     for column in found:
         if len(column) != count:
             raise TableError(f"put: {plural(len(column), 'key')} for {plural(count, 'value')}")
@@ -230,31 +153,6 @@ def _pieces(
             count += int(given.sum())
             pieces[fragment.id] = all_values.take(pa.array(wanted))
     return pieces, count
-
-
-def _plain(piece: Any) -> tuple[Any, ...]:
-    """What tells values from others, whatever Arrow holds in place of nulls."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    types, kind = pa.types, piece.type
-    there = piece.is_valid().cast(pa.uint8()).to_numpy()
-    dense = piece.drop_null()
-    if types.is_struct(kind):
-        return there, [_plain(field) for field in dense.flatten()]
-    if types.is_fixed_size_list(kind):
-        return there, _plain(dense.flatten())
-    if types.is_list(kind):
-        return there, pc.list_value_length(dense).to_numpy(), _plain(dense.flatten())
-    if types.is_string(kind) or types.is_binary(kind):
-        joined = b"".join(dense.cast(pa.binary()).to_pylist())
-        return there, pc.binary_length(dense).to_numpy(), joined
-    if types.is_map(kind):
-        return there, dense.to_pylist()
-    if types.is_boolean(kind):
-        dense = dense.cast(pa.uint8())
-    width, data = dense.type.byte_width, dense.buffers()[1]
-    return there, bytes(data.slice(dense.offset * width, len(dense) * width)) if data else b""
 
 
 def _written(writer: Writer, pieces: Mapping[str, Any], fingerprint: str) -> New:
