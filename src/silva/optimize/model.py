@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Backend = Literal["inline", "threads", "processes"]
+Backend = Literal["inline", "threads", "processes", "ray"]
 Resource = Literal["one thread", "cores", "workers", "Python's lock", "the way back"]
 
 COPY_SECONDS = 1 / 2e9

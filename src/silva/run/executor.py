@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from silva.columns.bed import Bed, Spot
 from silva.errors import DeadlineError, LoaderError
@@ -28,6 +28,9 @@ from silva.run.reading import UnitReader
 from silva.run.rowstore import MemoryStore, Room, RowStore
 from silva.run.task import Pool, Task, execute
 from silva.run.threads import PAUSE, InlinePool, ThreadPool
+
+if TYPE_CHECKING:
+    from silva.run.cluster import Cluster
 
 _START_SECONDS = 60.0
 """Time that worker processes have to start, whatever the deadline of a step."""
@@ -70,9 +73,12 @@ class Executor:
         memory: int,
         deadline: float,
         ordered: bool = True,
+        cluster: Cluster | None = None,
     ) -> None:
+        """`workers` are this machine's; `cluster` knows how many there are elsewhere."""
         self.backend = backend
         self.workers = workers
+        self.cluster = cluster
         self._memory = memory
         self._deadline = deadline
         self._ordered = ordered
@@ -110,7 +116,10 @@ class Executor:
         if lane is None:
             memory = self._memory // 2 if self._stores else self._memory  # caches hold the rest
             budget = max(memory // max(self.segments, 1), 1 << 16)
-            lane = Lane(node.stage, node.name, self.backend, self.workers, budget)
+            workers = self.workers
+            if self.backend == "ray" and self.cluster is not None:
+                workers = self.cluster.width
+            lane = Lane(node.stage, node.name, self.backend, workers, budget)
             self.lanes[node.name] = lane
         lane.follow(node.stage)
         lane.may_cut = isinstance(node, physical.Segment) and node.may_cut
@@ -217,9 +226,17 @@ class Executor:
             self._process, self._pools = os.getpid(), {}
         if backend not in self._pools:
             keep_freed_memory()
-            kind = ThreadPool if backend == "threads" else ProcessPool
-            self._pools[backend] = kind(max(self.workers, 1))
+            self._pools[backend] = self._new_pool(backend)
         return self._pools[backend]
+
+    def _new_pool(self, backend: Backend) -> Pool:
+        if backend == "ray":
+            from silva.run.ray import RayPool
+
+            assert self.cluster is not None
+            return RayPool(self.cluster, self.cluster.width)
+        kind = ThreadPool if backend == "threads" else ProcessPool
+        return kind(max(self.workers, 1))
 
     def _bring_forward(
         self, lane: Lane, window: deque[tuple[Any, Task, Pool, int]], wake: threading.Event
@@ -329,3 +346,5 @@ class Executor:
         pools, self._pools = self._pools, {}
         for pool in pools.values():
             pool.close()
+        if self.cluster is not None:
+            self.cluster.leave()
