@@ -21,10 +21,12 @@ from silva.run.worker import portable
 class Actor:
     """One worker of a `RayPool`, in a process of Ray's."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: list[str]) -> None:
+        """`path` is where the driver finds modules: those of this machine come first."""
         from silva.physical.call import Worker
         from silva.run.freed import keep_freed_memory
 
+        sys.path.extend(folder for folder in path if folder not in sys.path)
         os.environ.update(ONE_THREAD)
         keep_freed_memory()
         self._worker = Worker(shares_generators=False)

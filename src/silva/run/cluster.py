@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 import shutil
 import tempfile
@@ -63,7 +64,7 @@ class _Connection:
 
 
 def _connect(address: str, folder: str | None) -> None:
-    quiet: dict[str, Any] = {"logging_level": "error"}
+    quiet: dict[str, Any] = {"logging_level": logging.ERROR}
     if address == "local":
         cpus = Machine.here().cpus
         ray.init(address=address, num_cpus=cpus, include_dashboard=False, _temp_dir=folder, **quiet)

@@ -14,18 +14,17 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import sys
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import RayActorError, RayTaskError
 
 from silva.errors import SilvaError, WorkerError
 from silva.physical.call import Worker
@@ -33,6 +32,7 @@ from silva.physical.stage import Runs
 from silva.run.actor import Actor
 from silva.run.channel import Message, seal
 from silva.run.cluster import Cluster
+from silva.run.leases import Leases
 from silva.run.pickling import pickle_stage
 from silva.run.processes import ATTEMPTS, may_repeat, rebuilt
 from silva.run.task import Task, execute
@@ -69,8 +69,8 @@ class _Seat:
 class RayPool:
     def __init__(self, cluster: Cluster, width: int) -> None:
         self.width = width
-        self.leased = 0
-        """Bytes of the object store that arrays of ours lie in."""
+        self.leases = Leases(most=0)
+        """What of the object store arrays of ours lie in."""
         self._cluster = cluster
         self._used = width
         self._owner = os.getpid()
@@ -88,7 +88,6 @@ class RayPool:
         """Actors that were lost before they were ready, since anything went well."""
         self._start_at = 0.0
         """When the next actor may be started: not in haste where they fail."""
-        self._most_leased = 0
         self._stages: dict[int, tuple[Runs, bytes, Any]] = {}
         self._thread = threading.Thread(target=self._run, name="silva-ray", daemon=True)
         self._thread.start()
@@ -177,7 +176,7 @@ class RayPool:
         try:
             self._cluster.join(lambda: self._closing)
             if not self._closing:
-                self._most_leased = self._cluster.lease_bytes()
+                self.leases = Leases(self._cluster.lease_bytes())
             while not self._closing:
                 self._start_actors()
                 self._give_out()
@@ -207,7 +206,7 @@ class RayPool:
         )(Actor)
         for number in range(wanted):
             if self._seats[number] is None:
-                seat = _Seat(number, make.remote())
+                seat = _Seat(number, make.remote(sys.path))
                 self._seats[number] = seat
                 self._when(seat.handle.where.remote(), seat, self._started)
 
@@ -309,32 +308,12 @@ class RayPool:
 
     def _finish(self, task: Task, message: Message) -> None:
         try:
-            results, error = Message(message.body, self._buffers(message)).load()
+            results, error = Message(message.body, self.leases.take(message.buffers)).load()
         except Exception as failed:  # noqa: BLE001  whatever a class of the user's does when it is rebuilt
             text = f"a result of `{task.stage.label}` cannot be read by the loader: {failed!r}"
             task.finish(None, SilvaError(text))
             return
         task.finish(results, None if error is None else rebuilt(task, error))
-
-    def _buffers(self, message: Message) -> list[Any]:
-        """The buffers of a result: as they lie in the object store, or copies."""
-        nbytes = sum(buffer.nbytes for buffer in message.buffers)
-        if self.leased + nbytes > self._most_leased:
-            return [buffer.copy() for buffer in message.buffers]
-        return [self._lease(buffer) for buffer in message.buffers]
-
-    def _lease(self, buffer: np.ndarray) -> np.ndarray:
-        self.leased += buffer.nbytes
-        owned = _Owned(buffer)
-        weakref.finalize(owned, self._release, buffer.nbytes).atexit = False
-        return np.asarray(owned)
-
-    def _release(self, nbytes: int) -> None:
-        """Runs on whatever thread drops the last array."""
-        self._events.put(lambda: self._gave_back(nbytes))
-
-    def _gave_back(self, nbytes: int) -> None:
-        self.leased -= nbytes
 
     # What goes wrong.
 
@@ -412,9 +391,12 @@ class RayPool:
         for seat in [seat for seat in self._seats if seat is not None]:
             if self._raced and seat.tasks and seat.tasks[0].finished.is_set():
                 self._give_back(self._remove(seat))  # outrun, and may be at it for ever
-            elif seat.number >= self._used and not seat.tasks and seat.ready:
-                if now - seat.used_at > _IDLE_SECONDS:
-                    self._remove(seat)
+            elif self._is_idle(seat, now):
+                self._remove(seat)
+
+    def _is_idle(self, seat: _Seat, now: float) -> bool:
+        unused = seat.number >= self._used and seat.ready and not seat.tasks
+        return unused and now - seat.used_at > _IDLE_SECONDS
 
     def _unpark(self) -> None:
         """Another number of actors is needed."""
@@ -422,19 +404,6 @@ class RayPool:
             if seat is not None and seat.parked:
                 self._free.extend([seat] * seat.parked)
                 seat.parked = 0
-
-
-class _Owned:
-    """Memory of the object store that nobody else will read, as an array that may be written."""
-
-    def __init__(self, buffer: np.ndarray) -> None:
-        self._buffer = buffer
-        self.__array_interface__ = {
-            "data": (buffer.ctypes.data, False),
-            "shape": buffer.shape,
-            "typestr": "|u1",
-            "version": 3,
-        }
 
 
 def _looks(seat: _Seat) -> Any:
@@ -449,12 +418,8 @@ def _told(error: BaseException) -> str:
 
 
 def _lost_on(task: Task, error: BaseException) -> WorkerError:
-    what = (
-        "results were"
-        if isinstance(error, RayError) and not isinstance(error, RayActorError)
-        else "actors were"
-    )
+    what = "actors" if isinstance(error, RayActorError) else "results"
     return WorkerError(
-        f"{ATTEMPTS} {what} lost one after another ({_told(error)}) while doing "
+        f"{ATTEMPTS} {what} were lost one after another ({_told(error)}) while doing "
         f"{task.describe()} in `{task.stage.label}`"
     )
