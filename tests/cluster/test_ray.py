@@ -124,7 +124,8 @@ def test_a_row_that_fails_is_named_as_it_is_inline():
         found, error = taken(loader)
     expected, same = taken(pipeline.loader(backend="inline"))
     assert found == expected
-    assert isinstance(error, RowError) and isinstance(same, RowError)
+    assert isinstance(error, RowError)
+    assert isinstance(same, RowError)
     assert (error.key, error.step) == (same.key, same.step)
     assert isinstance(error.__cause__, ValueError)
     policy = {"on_error": sv.Skip(at_most=1)}

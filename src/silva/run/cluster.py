@@ -41,22 +41,19 @@ class _Connection:
         self._thread.start()
 
     def _hold(self) -> None:
-        folder = None
+        folder = tempfile.mkdtemp(prefix="silva-ray-") if self.address == "local" else None
         try:
-            try:
-                if self.address == "local":
-                    folder = tempfile.mkdtemp(prefix="silva-ray-")
-                _connect(self.address, folder)
-            finally:
-                self.made.set()
-            self._over.wait()
+            _connect(self.address, folder)
         except BaseException as error:  # noqa: BLE001  raised where somebody waits for it
             self.error = error
-        finally:
-            with contextlib.suppress(Exception):  # Ray ends itself when Python does
-                ray.shutdown()
-            if folder is not None:
-                shutil.rmtree(folder, ignore_errors=True)
+        else:
+            self.made.set()
+            self._over.wait()
+        with contextlib.suppress(Exception):  # Ray ends itself when Python does
+            ray.shutdown()
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+        self.made.set()
 
     def end(self) -> None:
         self._over.set()
@@ -67,7 +64,13 @@ def _connect(address: str, folder: str | None) -> None:
     quiet: dict[str, Any] = {"logging_level": logging.ERROR}
     if address == "local":
         cpus = Machine.here().cpus
-        ray.init(address=address, num_cpus=cpus, include_dashboard=False, _temp_dir=folder, **quiet)
+        ray.init(
+            address=address,
+            num_cpus=cpus,
+            include_dashboard=False,
+            _temp_dir=folder,
+            **quiet,
+        )
         return
     try:
         ray.init(address=address, **quiet)

@@ -11,6 +11,7 @@ much of the store.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import queue
@@ -91,6 +92,7 @@ class RayPool:
         self._stages: dict[int, tuple[Runs, bytes, Any]] = {}
         self._thread = threading.Thread(target=self._run, name="silva-ray", daemon=True)
         self._thread.start()
+        atexit.register(self.close)  # before Ray's own: it ends who calls it after that
 
     # What the consumer asks for.
 
@@ -164,6 +166,7 @@ class RayPool:
     def close(self) -> None:
         if os.getpid() != self._owner:
             return  # a forked child has no part in its parent's actors
+        atexit.unregister(self.close)
         self._closing = True
         with self._lock:
             self._tasks.clear()
@@ -178,6 +181,7 @@ class RayPool:
             if not self._closing:
                 self.leases = Leases(self._cluster.lease_bytes())
             while not self._closing:
+                self._check_connected()
                 self._start_actors()
                 self._give_out()
                 try:
@@ -382,17 +386,19 @@ class RayPool:
     # Now and then.
 
     def _look(self) -> None:
-        """Nothing has happened for a while: is anything wrong?"""
-        if not self._cluster.connected:
-            raise WorkerError(
-                "the connection to Ray was ended while a loader used it: close the loader first"
-            )
+        """Nothing has happened for a while: is anybody in the way?"""
         now = time.monotonic()
         for seat in [seat for seat in self._seats if seat is not None]:
             if self._raced and seat.tasks and seat.tasks[0].finished.is_set():
                 self._give_back(self._remove(seat))  # outrun, and may be at it for ever
             elif self._is_idle(seat, now):
                 self._remove(seat)
+
+    def _check_connected(self) -> None:
+        if not self._cluster.connected:
+            raise WorkerError(
+                "the connection to Ray was ended while a loader used it: close the loader first"
+            )
 
     def _is_idle(self, seat: _Seat, now: float) -> bool:
         unused = seat.number >= self._used and seat.ready and not seat.tasks
