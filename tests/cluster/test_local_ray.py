@@ -1,4 +1,4 @@
-"""A Ray that silva starts ends with it, however that ends; and one that is not there is an error."""
+"""A Ray that silva starts ends with it, however that ends; what cannot be is refused."""
 
 from __future__ import annotations
 

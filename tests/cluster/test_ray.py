@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import time
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 
 import silva as sv
 from silva.errors import RowError, WorkerError
+from silva.profile.machine import Machine
 from silva.testing import assert_same_stream, cut_blocks, digest
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -111,6 +113,22 @@ def test_a_node_that_is_lost_costs_time_and_no_rows(cluster):
         if node is not None:
             cluster.remove_node(node)
     assert found == inline(pipeline)
+
+
+def slow(x):
+    time.sleep(0.02)
+    return x + 1
+
+
+def test_a_stage_that_local_cores_cannot_do_in_time_goes_to_the_cluster():
+    pipeline = sv.from_columns({"x": range(100_000)}).derive(y=slow).batch(10)
+    with pipeline.loader(cluster="auto", cpus=4 * Machine.here().cpus) as loader:
+        for i, batch in enumerate(loader):
+            assert batch["y"][0] == 10 * i + 1
+            if actors_of(loader):
+                break
+        assert loader.stats()["stage 1"]["backend"] == "ray"
+        assert "local cores are too few" in str(loader.explain())
 
 
 def test_a_row_that_fails_is_named_as_it_is_inline():

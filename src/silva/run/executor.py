@@ -22,6 +22,7 @@ from silva.run.cutting import ChosenCut
 from silva.run.flows.places import PlacesInput
 from silva.run.freed import keep_freed_memory
 from silva.run.lane import Lane
+from silva.run.offload import Offload
 from silva.run.open_store import cached_source, open_store
 from silva.run.processes import ProcessPool
 from silva.run.reading import UnitReader
@@ -120,6 +121,8 @@ class Executor:
             if self.backend == "ray" and self.cluster is not None:
                 workers = self.cluster.width
             lane = Lane(node.stage, node.name, self.backend, workers, budget)
+            if self.cluster is not None and self.backend is None:
+                lane.offload = Offload(self.cluster)
             self.lanes[node.name] = lane
         lane.follow(node.stage)
         lane.may_cut = isinstance(node, physical.Segment) and node.may_cut
@@ -183,7 +186,9 @@ class Executor:
                 given = monotonic()
                 self._adjust(lane, given)
                 yield trail, results
-                lane.returned(given, starting=not pool.ready)
+                lane.returned(
+                    given, starting=not (pool.ready and self._pool_of(lane.backend).ready)
+                )
         finally:
             for _, task, _, _ in window:
                 task.cancel()
@@ -213,6 +218,8 @@ class Executor:
     def _pool(self, lane: Lane) -> Pool:
         """Where the next task of a stage goes."""
         whole = self._pool_of(lane.backend)
+        if lane.meanwhile is not None and not whole.ready:
+            return self._pool_of(lane.meanwhile)
         chosen = lane.cutting.chosen if self.cutting is None else self.cutting(lane)
         if chosen is None:
             return whole
