@@ -1,9 +1,9 @@
 """`python -m benchmarks.ray_cluster [what …]`: silva on Ray beside silva without it.
 
-`images`: photos on a Ray of two CPUs on this machine, and on two threads, in turns; wanted is 0.85×.
+`images`: photos on a Ray of two CPUs on this machine, and on two threads, in turns; wanted: 0.85×.
 `blocks`: what a block costs that holds next to nothing. `nodes`: a step that sleeps, over 1, 2, 4
-and 8 nodes of one CPU, all on this machine; wanted is 0.9 of linear. `first`: seconds to the first
-batch, from a Ray that must be started and from one that runs; wanted is half a second there.
+and 8 nodes of one CPU, all on this machine; wanted: 0.9 of linear. `first`: seconds to the first
+batch, from a Ray that must be started and from one that runs; wanted there: half a second.
 Without arguments, all of them. On a machine that is busy with other things, starting is slow, and
 CPU seconds tell more than the clock.
 """

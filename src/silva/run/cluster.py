@@ -15,6 +15,7 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,8 @@ from silva.errors import LoaderError, WorkerError
 from silva.profile.machine import Machine
 from silva.run.threads import PAUSE, join_all
 
+_START_SECONDS = 60.0
+"""Time that Ray has to start, or to answer."""
 _FAREWELL = 10.0
 """Seconds that leaving waits for a Ray that was started here to be gone."""
 
@@ -118,9 +121,12 @@ class Cluster:
             if self._held is None:
                 _connection.users += 1
             self._held = _connection
+        until = time.monotonic() + _START_SECONDS
         while not self._held.made.wait(PAUSE):
             if given_up():
                 return
+            if time.monotonic() > until:
+                raise WorkerError(f"no Ray at {self.address!r} for {_START_SECONDS:.0f} s")
         if self._held.error is not None:
             raise self._held.error
 

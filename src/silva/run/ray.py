@@ -87,6 +87,8 @@ class RayPool:
         self._raced = False
         self._false_starts = 0
         """Actors that were lost before they were ready, since anything went well."""
+        self._incomplete = True
+        """Some actor may be missing."""
         self._start_at = 0.0
         """When the next actor may be started: not in haste where they fail."""
         self._stages: dict[int, tuple[Runs, bytes, Any]] = {}
@@ -200,11 +202,11 @@ class RayPool:
             self._stages.clear()
 
     def _start_actors(self) -> None:
+        """Starts those that are wanted and not there; looks only where some may be."""
+        if not self._incomplete or time.monotonic() < self._start_at:
+            return
+        self._incomplete = False
         wanted = min(self._used, self.width)
-        if all(seat is not None for seat in self._seats[:wanted]):
-            return
-        if time.monotonic() < self._start_at:
-            return
         make = ray.remote(
             num_cpus=1, max_restarts=0, max_task_retries=0, concurrency_groups={"looks": 1}
         )(Actor)
@@ -349,6 +351,7 @@ class RayPool:
         """Ends an actor; the tasks that it had."""
         self._kill(seat)
         self._seats[seat.number] = None
+        self._incomplete = True
         with self._lock:
             mine = list(seat.tasks)
             seat.tasks.clear()
@@ -406,6 +409,7 @@ class RayPool:
 
     def _unpark(self) -> None:
         """Another number of actors is needed."""
+        self._incomplete = True
         for seat in self._seats[: self._used]:
             if seat is not None and seat.parked:
                 self._free.extend([seat] * seat.parked)
