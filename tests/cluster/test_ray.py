@@ -98,7 +98,9 @@ def test_a_node_that_is_lost_costs_time_and_no_rows(cluster):
     import ray
 
     node = cluster.add_node(num_cpus=1)
-    pipeline, found = numbers(400), []
+    # blocks of 128 KiB lie in the store of the node that made them, and are lost with it
+    rows = sv.from_columns({"x": range(400)}).derive(y=busy, a=arrays)
+    pipeline, found = rows.batch(8), []
     try:
         with cut_blocks(on_ray(pipeline, 3), [4]) as loader:
             batches = iter(loader)
@@ -113,6 +115,22 @@ def test_a_node_that_is_lost_costs_time_and_no_rows(cluster):
         if node is not None:
             cluster.remove_node(node)
     assert found == inline(pipeline)
+
+
+def test_actors_that_are_not_needed_are_given_back_and_come_again(monkeypatch):
+    monkeypatch.setattr("silva.run.ray._IDLE_SECONDS", 0.0)
+    pipeline = numbers()
+    with on_ray(pipeline) as loader:
+        reader = pipeline.loader(backend="inline")
+        assert rest(loader) == rest(reader)
+        until(lambda: len(actors_of(loader)) == 2)
+        pool: Any = loader._executor._pools["ray"]
+        pool.use(1)
+        until(lambda: len(actors_of(loader)) == 1)
+        assert rest(loader) == rest(reader)
+        pool.use(2)
+        until(lambda: len(actors_of(loader)) == 2)
+        assert rest(loader) == rest(reader)
 
 
 def slow(x):

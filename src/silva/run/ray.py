@@ -37,7 +37,7 @@ from silva.run.leases import Leases
 from silva.run.pickling import pickle_stage
 from silva.run.processes import ATTEMPTS, may_repeat, rebuilt
 from silva.run.task import Task, execute
-from silva.run.threads import PAUSE, check_owner, join_all
+from silva.run.threads import PAUSE, check_owner, join_all, wait_for
 
 _AHEAD = 2
 """Tasks that an actor holds: the one it does and the next."""
@@ -138,10 +138,7 @@ class RayPool:
         self._events.put(None)
 
     def wait(self, task: Task, on_idle: Callable[[float], None]) -> None:
-        began = time.monotonic()
-        while not task.finished.wait(PAUSE):
-            check_owner(self._owner)
-            on_idle(time.monotonic() - began)
+        wait_for(task, self._owner, on_idle)
 
     def use(self, count: int) -> None:
         if count != self._used:
