@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import json
+import os
+import signal
 import time
 from typing import Any
 
@@ -131,6 +133,22 @@ def test_actors_that_are_not_needed_are_given_back_and_come_again(monkeypatch):
         pool.use(2)
         until(lambda: len(actors_of(loader)) == 2)
         assert rest(loader) == rest(reader)
+
+
+def test_a_stopped_actor_is_outrun_by_one_that_was_not_needed():
+    pipeline, found = numbers(), []
+    with cut_blocks(on_ray(pipeline), [4]) as loader:
+        loader._executor.slow_seconds = 0.5
+        for i, batch in enumerate(loader):
+            found.append(digest(batch))
+            if i == 2:
+                pool: Any = loader._executor._pools["ray"]
+                until(lambda: len(actors_of(loader)) == 2)
+                pool.use(1)
+                stopped = pool.actors()[0][1]
+                os.kill(stopped, signal.SIGSTOP)
+        until(lambda: gone([stopped]))
+    assert found == inline(pipeline)
 
 
 def slow(x):

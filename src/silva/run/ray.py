@@ -64,6 +64,8 @@ class _Seat:
     tasks: deque[Task] = field(default_factory=deque)
     parked: int = 0
     """Free places that are not given out, since fewer actors are needed."""
+    more: int = 0
+    """Tasks that it has beside those it has places for: they are raced."""
     used_at: float = 0.0
 
 
@@ -87,6 +89,7 @@ class RayPool:
         self._raced = False
         self._false_starts = 0
         """Actors that were lost before they were ready, since anything went well."""
+        self._looked_at = 0.0
         self._incomplete = True
         """Some actor may be missing."""
         self._start_at = 0.0
@@ -130,12 +133,8 @@ class RayPool:
 
     def race(self, task: Task) -> None:
         """Gives a task that is slow to a second actor; the first result counts."""
-        with self._lock:
-            waits = task in self._tasks or task.finished.is_set()
-            if task.runs == 1 and not waits and may_repeat(task.stage):
-                self._tasks.appendleft(task)
-                self._raced = True
-        self._events.put(None)
+        if may_repeat(task.stage):
+            self._events.put(lambda: self._race(task))
 
     def wait(self, task: Task, on_idle: Callable[[float], None]) -> None:
         wait_for(task, self._owner, on_idle)
@@ -183,12 +182,11 @@ class RayPool:
                 self._check_connected()
                 self._start_actors()
                 self._give_out()
-                try:
+                with contextlib.suppress(queue.Empty):
                     event = self._events.get(timeout=PAUSE)
-                except queue.Empty:
-                    event = self._look
-                if event is not None:
-                    event()
+                    if event is not None:
+                        event()
+                self._look()
         except Exception as error:  # noqa: BLE001  it must not die in silence
             self._give_up(error)
         finally:
@@ -255,6 +253,19 @@ class RayPool:
                     task.started = time.monotonic()
             self._send(seat, task)
 
+    def _race(self, task: Task) -> None:
+        """To the actor with the least to do, needed or not, but for the one that has it."""
+        with self._lock:
+            others = [s for s in self._seats if s is not None and s.ready and task not in s.tasks]
+            if task.runs != 1 or task.finished.is_set() or not others:
+                return
+            seat = min(others, key=lambda other: len(other.tasks))
+            task.runs += 1
+            seat.tasks.append(task)
+        seat.more += 1
+        self._raced = True
+        self._send(seat, task)
+
     def _next(self) -> Task | None:
         while self._tasks:
             task = self._tasks.popleft()
@@ -291,7 +302,12 @@ class RayPool:
             if seat.tasks:
                 seat.tasks[0].started = time.monotonic()
         seat.used_at = time.monotonic()
-        self._free.appendleft(seat) if not seat.tasks else self._free.append(seat)
+        if seat.more:
+            seat.more -= 1
+        elif seat.tasks:
+            self._free.append(seat)
+        else:
+            self._free.appendleft(seat)
 
     def _came(self, seat: _Seat, future: Future[Any], task: Task) -> None:
         if not seat.alive:
@@ -386,8 +402,11 @@ class RayPool:
     # Now and then.
 
     def _look(self) -> None:
-        """Nothing has happened for a while: is anybody in the way?"""
+        """Now and then: is anybody in the way, or not needed?"""
         now = time.monotonic()
+        if now - self._looked_at < PAUSE:
+            return
+        self._looked_at = now
         for seat in [seat for seat in self._seats if seat is not None]:
             if self._raced and seat.tasks and seat.tasks[0].finished.is_set():
                 self._give_back(self._remove(seat))  # outrun, and may be at it for ever
