@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import os
 import queue
 import sys
@@ -146,8 +147,9 @@ class RayPool:
 
     def stacks(self) -> str:
         """What each actor is doing, as it says itself, or that it is not there yet."""
-        asked = {s: _looks(s) for s in self._seats if s is not None and s.ready}
-        with contextlib.suppress(Exception):
+        asked: dict[_Seat, Any] = {}
+        with contextlib.suppress(Exception):  # then none of them answers
+            asked = {s: _looks(s) for s in self._seats if s is not None and s.ready}
             ray.wait(list(asked.values()), num_returns=len(asked), timeout=_LOOKS)
         lines = [self._cluster.describe()]
         for number, seat in enumerate(self._seats):
@@ -202,14 +204,17 @@ class RayPool:
             return
         self._incomplete = False
         wanted = min(self._used, self.width)
-        make = ray.remote(
-            num_cpus=1, max_restarts=0, max_task_retries=0, concurrency_groups={"looks": 1}
-        )(Actor)
         for number in range(wanted):
             if self._seats[number] is None:
-                seat = _Seat(number, make.remote(sys.path))
+                seat = _Seat(number, self._actor.remote(sys.path))
                 self._seats[number] = seat
                 self._when(seat.handle.where.remote(), seat, self._started)
+
+    @functools.cached_property
+    def _actor(self) -> Any:
+        """The class as Ray knows it. Ray itself is not to repeat anything: the pool does."""
+        repeats = {"max_restarts": 0, "max_task_retries": 0}
+        return ray.remote(num_cpus=1, concurrency_groups={"looks": 1}, **repeats)(Actor)
 
     def _when(self, ref: Any, seat: _Seat, then: Callable[..., None], *more: Any) -> None:
         """Has something done on this thread once Ray has a result, or knows that there is none."""
