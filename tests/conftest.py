@@ -85,7 +85,7 @@ def _nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     gc.collect()  # a dropped loader may be part of a cycle
     deadline = time.monotonic() + (0.0 if failed else GRACE)
     threads = _outlasting(_threads() - threads_before, deadline)
-    left = list(_children() - processes_before)
+    left = [p for p in _children() - processes_before if not _is_below(p, processes_before)]
     _, processes = psutil.wait_procs(left, timeout=max(0.0, deadline - time.monotonic()))
     found = [f"process {_describe(p)}" for p in processes]
     found += [f"thread {t.name!r}{' (daemon)' if t.daemon else ''}" for t in threads]
@@ -103,6 +103,14 @@ def _children() -> set[psutil.Process]:
         getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None),
     }
     return {p for p in psutil.Process().children(recursive=True) if p.pid not in servers}
+
+
+def _is_below(process: psutil.Process, servers: set[psutil.Process]) -> bool:
+    """Whether a server that was there before started it: of a cluster that tests share, say."""
+    try:
+        return bool(set(process.parents()) & servers)
+    except psutil.Error:
+        return False
 
 
 def _threads() -> set[threading.Thread]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from silva.insight.explanation import Explanation
     from silva.insight.what_if import WhatIf
     from silva.insight.why import Why
+    from silva.run.cluster import Cluster
 
 _DEADLINE = 600.0
 _DEFAULT_MEMORY = 4 << 30
@@ -73,6 +75,8 @@ class Loader:
         ordered: bool = True,
         progress: bool = False,
         deadline: float = _DEADLINE,
+        cluster: str | None = None,
+        cpus: int | None = None,
     ) -> None:
         _check_arguments(workers, backend, rank, world, epochs, steps, deadline, on_error)
         if cache == "off":
@@ -96,6 +100,7 @@ class Loader:
             memory=self._memory,
             deadline=deadline,
             ordered=ordered,
+            cluster=_cluster(cluster, cpus, backend, workers),
         )
         self._executor.epochs = epochs
         self._closer = weakref.finalize(self, self._executor.close)
@@ -495,8 +500,10 @@ def _check_arguments(
 ) -> None:  # fmt: skip
     if workers != "auto" and (not isinstance(workers, int) or workers < 0):
         raise PlanError(f"workers is 'auto' or a whole number from 0 up, not {workers!r}")
-    if backend not in ("auto", "inline", "threads", "processes"):
-        raise PlanError(f"backend is 'auto', 'inline', 'threads' or 'processes', not {backend!r}")
+    if backend not in ("auto", "inline", "threads", "processes", "ray"):
+        raise PlanError(
+            f"backend is 'auto', 'inline', 'threads', 'processes' or 'ray', not {backend!r}"
+        )
     if not (isinstance(world, int) and world >= 1 and 0 <= rank < world):
         raise PlanError(f"rank counts from 0 to world - 1: rank={rank!r}, world={world!r}")
     for name, value in (("epochs", epochs), ("steps", steps)):
@@ -506,6 +513,31 @@ def _check_arguments(
         raise PlanError(f"deadline is in seconds and positive, not {deadline!r}")
     if on_error != "raise" and not isinstance(on_error, Skip | Substitute):
         raise PlanError(f"on_error is 'raise', sv.Skip(…) or sv.Substitute(…), not {on_error!r}")
+
+
+def _cluster(address: Any, cpus: Any, backend: str, workers: int | str) -> Cluster | None:
+    """The cluster that a loader may use; nothing is joined before it is needed."""
+    if cpus is not None and (not isinstance(cpus, int) or cpus < 1):
+        raise PlanError(f"cpus is a whole number from 1 up, not {cpus!r}")
+    if address is None:
+        if backend == "ray" or cpus is not None:
+            asked = "backend='ray'" if backend == "ray" else "cpus="
+            raise PlanError(
+                f"{asked} needs a cluster: loader(cluster='local'), 'auto' or 'ray://…'"
+            )
+        return None
+    known = isinstance(address, str) and (
+        address in ("local", "auto") or address.startswith("ray://")
+    )
+    if not known:
+        raise PlanError(f"cluster is 'local', 'auto' or 'ray://host:port', not {address!r}")
+    if importlib.util.find_spec("ray") is None:
+        raise PlanError("cluster= needs Ray: pip install 'silva[ray]'")
+    from silva.run.cluster import Cluster
+
+    if backend == "ray" and workers != "auto":
+        cpus = min(max(int(workers), 1), cpus or int(workers))
+    return Cluster(address, cpus)
 
 
 def _column_values(

@@ -4,7 +4,8 @@ run.
 `assert_same_stream(pipeline)` runs a pipeline inline, on threads and in processes, with several
 numbers of workers, as written, optimised and with plans that change on the way, with stages in two
 parts, with blocks cut in other places, and restored after every batch (at some points in a fresh
-process). All of it must be byte-identical. Use it on pipelines of your own.
+process). All of it must be byte-identical. Use it on pipelines of your own; on Ray, with
+`backends=("ray",), cluster="auto"`.
 """
 
 from __future__ import annotations

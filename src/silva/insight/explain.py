@@ -96,6 +96,8 @@ def _step_lines(label: str, known: bool, share: float, width: int) -> list[str]:
 
 def _where(lane: Lane | None, executor: Executor) -> str:
     if lane is None or not lane.stats.blocks:
+        if executor.backend == "ray":
+            return " on the cluster: as asked for"
         if executor.backend is not None:
             return f" {on(executor.backend, executor.workers)}: as asked for"
         if executor.workers == 0:
@@ -114,6 +116,8 @@ def on(backend: str, workers: int, width: int | None = None) -> str:
 
     >>> on("threads", 4), on("threads", 4, width=3), on("inline", 4)
     ('on 4 threads', 'on 3 of 4 threads', 'inline')
+    >>> on("ray", 8)
+    'on 8 actors'
     >>> on("processes → threads", 4)
     'on 4 processes and then on 4 threads'
     """
@@ -122,7 +126,7 @@ def on(backend: str, workers: int, width: int | None = None) -> str:
         return f"{on(first, workers, width)} and then {on(second, workers, width)}"
     if backend == "inline":
         return "inline"
-    of = f"{workers} {backend}"
+    of = f"{workers} {'actors' if backend == 'ray' else backend}"
     return f"on {of}" if width in (None, workers) else f"on {width} of {of}"
 
 

@@ -55,4 +55,4 @@ def lane_reason(lane: Lane) -> str:
         return "no workers were asked for"
     if not lane.decided:
         return "too little was seen to choose"
-    return lane.reason
+    return lane.reason if lane.offload is None else f"{lane.reason}; {lane.offload.told}"

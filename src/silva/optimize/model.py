@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Backend = Literal["inline", "threads", "processes"]
+Backend = Literal["inline", "threads", "processes", "ray"]
 Resource = Literal["one thread", "cores", "workers", "Python's lock", "the way back"]
 
 COPY_SECONDS = 1 / 2e9
@@ -21,7 +21,8 @@ OPERATORS_SHARE = 0.1
 """Of a built-in operator's time, what is spent holding Python's lock."""
 _CLEARLY = 1.2
 """Processes must be so much faster than threads: they cost memory and a start."""
-_WORTHWHILE = 1.15
+WORTHWHILE = 1.15
+"""Times as fast that another place must be."""
 _TRAINS = 0.2
 """Of the stage's time that the consumer takes itself: then it is a trainer, who should not wait."""
 _NO_WAIT = 1.01
@@ -79,6 +80,9 @@ def predict(load: Load, backend: Backend, workers: int, cores: int) -> Predictio
     elif backend == "threads":
         spent = {"cores": cpu / cores, "workers": load.seconds / workers}
         spent["Python's lock"] = load.lock
+    elif backend == "ray":  # whose cores are not this machine's
+        cpu = load.back
+        spent = {"workers": load.there / workers, "the way back": load.back}
     else:
         cpu += load.back + load.there - load.seconds
         spent = {"cores": cpu / cores, "workers": load.there / workers, "the way back": load.back}
@@ -144,7 +148,7 @@ def choose_place(
     if by_processes > _CLEARLY * by_threads and pays:
         why = f"{seen}: processes {by_processes:.1f}×, threads {by_threads:.1f}×"
         return Place("processes", why, possible)
-    if by_threads > (_WORTHWHILE if meanwhile < _TRAINS else _NO_WAIT):
+    if by_threads > (WORTHWHILE if meanwhile < _TRAINS else _NO_WAIT):
         return Place("threads", f"{seen}: threads {by_threads:.1f}×", possible)
     return Place("inline", f"{seen}: workers would not help")
 

@@ -2,6 +2,7 @@
 
 Stages on threads share one pool of threads and Python's lock, stages in processes one pool of
 processes; what runs inline shares the consumer's thread with the consumer; all share the cores.
+Stages on Ray have its actors, on cores of their own, and share the way back.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ class Loaded:
     def uses(self, cores: int) -> dict[str, float]:
         """Seconds of each resource, for each row that the consumer gets."""
         load, rows, width = self.load, self.rows, max(self.workers, 1)
+        if self.backend == "ray":
+            back = rows * load.back
+            there = {"the actors": rows * load.there / width}
+            return {"the cores": back / cores, CONSUMER: back, **there}
         used = {"the cores": rows * load.cpu / cores}
         if self.backend == "inline":
             return {**used, CONSUMER: rows * load.seconds}

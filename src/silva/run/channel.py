@@ -144,11 +144,18 @@ class Arena:
 class Message:
     """A message that has arrived; it is unpickled where an error can be answered."""
 
-    body: bytearray
+    body: bytes | bytearray
     buffers: list[Any]
 
     def load(self) -> Any:
         return pickle.loads(self.body, buffers=self.buffers)  # noqa: S301  our own socket
+
+
+def seal(message: Any) -> Message:
+    """A message with its buffers apart, for somebody else to carry."""
+    buffers: list[pickle.PickleBuffer] = []
+    body = _dumps(message, buffers)
+    return Message(body, [np.frombuffer(b.raw(), dtype=np.uint8) for b in buffers])
 
 
 class Channel:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from silva.columns.bed import Bed, Spot
 from silva.errors import DeadlineError, LoaderError
@@ -22,6 +22,7 @@ from silva.run.cutting import ChosenCut
 from silva.run.flows.places import PlacesInput
 from silva.run.freed import keep_freed_memory
 from silva.run.lane import Lane
+from silva.run.offload import Offload
 from silva.run.open_store import cached_source, open_store
 from silva.run.processes import ProcessPool
 from silva.run.reading import UnitReader
@@ -29,6 +30,9 @@ from silva.run.rowstore import MemoryStore, Room, RowStore
 from silva.run.task import Pool, Task, execute
 from silva.run.threads import PAUSE, InlinePool, ThreadPool
 from silva.run.window import Flight, Window
+
+if TYPE_CHECKING:
+    from silva.run.cluster import Cluster
 
 nobody_waits: ContextVar[bool] = ContextVar("nobody_waits", default=False)
 """Whether batches are being made before the trainer asks for them: time that passes is not its own.
@@ -74,9 +78,12 @@ class Executor:
         memory: int,
         deadline: float,
         ordered: bool = True,
+        cluster: Cluster | None = None,
     ) -> None:
+        """`workers` are this machine's; `cluster` knows how many there are elsewhere."""
         self.backend = backend
         self.workers = workers
+        self.cluster = cluster
         self._memory = memory
         self._deadline = deadline
         self._ordered = ordered
@@ -114,7 +121,12 @@ class Executor:
         if lane is None:
             memory = self._memory // 2 if self._stores else self._memory  # caches hold the rest
             budget = max(memory // max(self.segments, 1), 1 << 16)
-            lane = Lane(node.stage, node.name, self.backend, self.workers, budget)
+            workers = self.workers
+            if self.backend == "ray" and self.cluster is not None:
+                workers = self.cluster.width
+            lane = Lane(node.stage, node.name, self.backend, workers, budget)
+            if self.cluster is not None and self.backend is None:
+                lane.offload = Offload(self.cluster)
             self.lanes[node.name] = lane
         lane.follow(node.stage)
         lane.may_cut = isinstance(node, physical.Segment) and node.may_cut
@@ -181,7 +193,9 @@ class Executor:
                 given = monotonic()
                 self._adjust(lane, given)
                 yield trail, results
-                lane.returned(given, starting=not pool.ready)
+                lane.returned(
+                    given, starting=not (pool.ready and self._pool_of(lane.backend).ready)
+                )
         finally:
             lane.ready(-ready)
             window.cancel()
@@ -200,6 +214,8 @@ class Executor:
     def _pool(self, lane: Lane) -> Pool:
         """Where the next task of a stage goes."""
         whole = self._pool_of(lane.backend)
+        if lane.meanwhile is not None and not whole.ready:
+            return self._pool_of(lane.meanwhile)
         chosen = lane.cutting.chosen if self.cutting is None else self.cutting(lane)
         if chosen is None:
             return whole
@@ -213,9 +229,17 @@ class Executor:
             self._process, self._pools = os.getpid(), {}
         if backend not in self._pools:
             keep_freed_memory()
-            kind = ThreadPool if backend == "threads" else ProcessPool
-            self._pools[backend] = kind(max(self.workers, 1))
+            self._pools[backend] = self._new_pool(backend)
         return self._pools[backend]
+
+    def _new_pool(self, backend: Backend) -> Pool:
+        if backend == "ray":
+            from silva.run.ray import RayPool
+
+            assert self.cluster is not None
+            return RayPool(self.cluster, self.cluster.width)
+        kind = ThreadPool if backend == "threads" else ProcessPool
+        return kind(max(self.workers, 1))
 
     def _bring_forward(self, window: Window, wake: threading.Event) -> None:
         """Puts a task that is done first, where any order will do."""
@@ -319,6 +343,8 @@ class Executor:
         pools, self._pools = self._pools, {}
         for pool in pools.values():
             pool.close()
+        if self.cluster is not None:
+            self.cluster.leave()
 
 
 def _admits(lane: Lane, window: Window) -> bool:

@@ -18,6 +18,7 @@ from silva.run.blocks import Blocks
 from silva.run.cutting import Cutting
 from silva.run.forecast import Counters, Forecasts
 from silva.run.lane_stats import LaneStats
+from silva.run.offload import Offload
 from silva.run.trial import Trial
 from silva.run.width import Width
 
@@ -74,6 +75,8 @@ class Lane:
         """On workers, until it is clear that they help."""
         self._tried = False
         """Where the stage is fastest was measured."""
+        self._reason_here = ""
+        """Why it ran where it did before it went to the cluster."""
         self._no_help: str | None = None
         """Why workers are of no use for the stage in one piece."""
         self._seeded = False
@@ -82,6 +85,11 @@ class Lane:
         self.may_cut = False
         self.cutting = Cutting()
         """Whether the stage is better off as two."""
+        self.offload: Offload | None = None
+        """Whether it is better off on a cluster, where there is one."""
+        self.meanwhile: Backend | None = None
+        """Where it runs while the cluster's actors start."""
+        self._local_workers = workers
 
     @property
     def backends(self) -> tuple[Backend, ...]:
@@ -97,6 +105,8 @@ class Lane:
             self.forecasts.forget(not_before=self.stats.blocks + _NEW_BLOCKS)
             self.alone = None
             self.cutting.forget(self.stage, self.stats.steps)
+            if self.offload is not None:
+                self.offload.forget()
             self.stats.steps, self.stats.late = [], Cost()
             self._measure_again()
         self.stage = stage
@@ -105,7 +115,8 @@ class Lane:
         """Where the stage runs is open, and what it costs there unknown."""
         if self.forced is not None or not self.workers:
             return
-        self.backend, self.reason, self.decided = "inline", "measuring", False
+        self._settle_at("inline")
+        self.reason, self.decided = "measuring", False
         self._trial, self._tried, self._no_help = None, False, None
         self._warm_since = self.counters
         if self.probe is not None:
@@ -183,6 +194,7 @@ class Lane:
         self._choose()
         self._judge()
         self._consider_cut()
+        self._consider_cluster()
         self._predict()
 
     @property
@@ -236,12 +248,43 @@ class Lane:
         if backend != self.backend or self.cutting.chosen is not None:
             self.forecasts.forget()
         self.cutting.give_up()
-        self.backend, self.reason = backend, reason
+        self._settle_at(backend)
+        self.reason = reason
+
+    def _settle_at(self, backend: Backend) -> None:
+        """The workers of that place are the stage's from now on."""
+        away = backend == "ray"
+        if away != (self.backend == "ray") and self.offload is not None:
+            self.meanwhile = self.backend if away else None
+            self.workers = self.offload.actors if away else self._local_workers
+            self.width = Width(max(self.workers, 1))
+        self.backend = backend
+
+    def _consider_cluster(self) -> None:
+        """To the cluster where the cores here are too few, and back where that was no help."""
+        offload = self.offload
+        if offload is None or self.forced is not None or not self.decided or self._trial:
+            return
+        if self.backend == "ray":
+            if offload.failed(self.counters):
+                self.move(self.meanwhile or "inline", self._reason_here)
+            return
+        inline = self.backend == "inline"
+        if offload.wanted(
+            self.counters,
+            self.alone or self.load(),
+            waited=self.stats.busy if inline else self.stats.starved,
+            cores=Machine.here().cpus,
+            full=inline or self.width.now == self.width.most,
+        ):
+            self._reason_here = self.reason
+            self.move("ray", "local cores are too few")
+            offload.begin(self.counters)
 
     def _consider_cut(self) -> None:
         """Cuts the stage in two where that should pay, once it has run in one piece for a while;
         and puts it together again where it did not."""
-        if self._trial is not None or self.backend == "inline":
+        if self._trial is not None or self.backend in ("inline", "ray"):
             return
         self._look_for_cut()
         if not self.cutting.looked(self.counters):
@@ -312,6 +355,8 @@ class Lane:
         self._tick()
         if starting:
             self.cutting.since = self.counters
+            if self.offload is not None and self.backend == "ray":
+                self.offload.begin(self.counters)
             if self._trial is not None:
                 self._trial.begin(self.counters)
         self.forecasts.learn(self.counters, starting)

@@ -39,7 +39,7 @@ _AHEAD = 2
 _FAREWELL = 5.0
 """Seconds that a killed process may take to be gone."""
 _ENTRY = str(Path(__file__).with_name("worker.py"))
-_ONE_THREAD = dict.fromkeys(
+ONE_THREAD = dict.fromkeys(
     (
         "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "BLIS_NUM_THREADS",
         "NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
@@ -107,7 +107,7 @@ class ProcessPool:
         """Gives a task that is slow to a second worker; the first result counts."""
         with self._changed:
             waits = task in self._tasks or task.finished.is_set()
-            if task.runs == 1 and not waits and _may_repeat(task.stage):
+            if task.runs == 1 and not waits and may_repeat(task.stage):
                 self._tasks.appendleft(task)
                 self._raced = True
                 self._changed.notify_all()
@@ -192,7 +192,7 @@ class _Keeper:
                     json.dumps([os.fspath(p) for p in sys.path]),
                 ],
                 pass_fds=inherited,
-                env={**os.environ, **_ONE_THREAD},
+                env={**os.environ, **ONE_THREAD},
                 stdin=subprocess.DEVNULL,
             )
         if self._pool._closing:  # close() may have come before there was anything to kill
@@ -267,7 +267,7 @@ class _Keeper:
             text = f"a result of `{task.stage.label}` cannot be read by the loader: {error!r}"
             task.finish(None, SilvaError(text))
             return
-        task.finish(results, None if error is None else _rebuilt(task, error))
+        task.finish(results, None if error is None else rebuilt(task, error))
 
     def _bury(self) -> None:
         """The worker died: its tasks go back, and the one it was doing is blamed."""
@@ -388,7 +388,7 @@ def _is_stopped(pid: int) -> bool:
         return False
 
 
-def _may_repeat(stage: Any) -> bool:
+def may_repeat(stage: Any) -> bool:
     """No step of the stage is marked as impure. (A dead worker's work is repeated all the same.)"""
     return not any(function.marks.impure for function in functions_of(stage))
 
@@ -413,7 +413,7 @@ def _meaning(status: int | None) -> str:
     return f"signal {name}{hint}"
 
 
-def _rebuilt(task: Task, error: tuple[str, str, bytes | None]) -> BaseException:
+def rebuilt(task: Task, error: tuple[str, str, bytes | None]) -> BaseException:
     from silva.physical.context import _unpickled
 
     text, trace, pickled = error

@@ -77,10 +77,7 @@ class ThreadPool:
         self._tasks.queue.put(task)
 
     def wait(self, task: Task, on_idle: Callable[[float], None]) -> None:
-        began = time.monotonic()
-        while not task.finished.wait(PAUSE):
-            check_owner(self._owner)
-            on_idle(time.monotonic() - began)
+        wait_for(task, self._owner, on_idle)
 
     def use(self, count: int) -> None:
         self._tasks.use(count)
@@ -137,6 +134,14 @@ def _work(tasks: _Tasks, number: int) -> None:
         except BaseException as error:  # noqa: BLE001  raised again on the consumer's thread
             task.finish(None, error)
         del task
+
+
+def wait_for(task: Task, owner: int, on_idle: Callable[[float], None]) -> None:
+    """Returns once a task is finished, in the process that began it; what `Pool.wait` is."""
+    began = time.monotonic()
+    while not task.finished.wait(PAUSE):
+        check_owner(owner)
+        on_idle(time.monotonic() - began)
 
 
 def check_owner(process: int) -> None:

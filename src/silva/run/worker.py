@@ -78,17 +78,17 @@ def _answer(channel: Any, stages: dict[int, Any], worker: Any, message: Any) -> 
         results = execute(stages[number], payload, context, worker, allocate)
         reply: tuple[Any, Any] = (results, None)
     except BaseException as error:  # noqa: BLE001  raised again in the parent
-        reply = (None, _portable(error))
+        reply = (None, portable(error))
     try:
         channel.send(reply, segment)
     except ConnectionError:
         os._exit(0)
     except Exception as error:  # noqa: BLE001  a result that cannot be pickled, for whatever reason
         text = f"a result of `{stages[number].label}` cannot be sent back to the loader: {error}"
-        channel.send((None, _portable(TypeError(text))))
+        channel.send((None, portable(TypeError(text))))
 
 
-def _portable(error: BaseException) -> tuple[str, str, bytes | None]:
+def portable(error: BaseException) -> tuple[str, str, bytes | None]:
     """An exception as text and, where it pickles, as itself."""
     from silva.physical.context import _pickled
     from silva.physical.rows import user_traceback

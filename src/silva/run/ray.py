@@ -1,0 +1,456 @@
+"""Ray actors: one thread of the driver gives out tasks and takes results.
+
+Everything that happens is put into one queue: a task that was submitted, an actor that is ready, a
+result that Ray says has arrived. The thread takes one after the other, so that what an event costs
+does not depend on how many actors there are. An actor holds two tasks, so that the next is there
+when one is done. When an actor is lost, with its node or without, its tasks are given out again; a
+task on which three actors were lost is an error that names its rows. A result lies in the object
+store; on the same node it is read there and not copied, until batches that somebody keeps fill too
+much of the store.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import os
+import queue
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayTaskError
+
+from silva.errors import SilvaError, WorkerError
+from silva.physical.call import Worker
+from silva.physical.stage import Runs
+from silva.run.actor import Actor
+from silva.run.channel import Message, seal
+from silva.run.cluster import Cluster
+from silva.run.leases import Leases
+from silva.run.pickling import pickle_stage
+from silva.run.processes import ATTEMPTS, may_repeat, rebuilt
+from silva.run.task import Task, execute
+from silva.run.threads import PAUSE, check_owner, join_all, wait_for
+
+_AHEAD = 2
+"""Tasks that an actor holds: the one it does and the next."""
+_FAREWELL = 15.0
+"""Seconds that closing waits for the thread, which may have a Ray to end."""
+_IDLE_SECONDS = 10.0
+"""After so long an actor that is not needed gives its CPU back."""
+_LOOKS = 1.0
+"""Seconds that an actor has to say what it is doing."""
+
+
+@dataclass(eq=False)
+class _Seat:
+    """One actor, from its start to its end; the next in its place is another."""
+
+    number: int
+    handle: Any
+    ready: bool = False
+    alive: bool = True
+    node: str = ""
+    process: int = 0
+    known: set[int] = field(default_factory=set)
+    """Stages that it was sent."""
+    tasks: deque[Task] = field(default_factory=deque)
+    parked: int = 0
+    """Free places that are not given out, since fewer actors are needed."""
+    more: int = 0
+    """Tasks that it has beside those it has places for: they are raced."""
+    used_at: float = 0.0
+
+
+class RayPool:
+    def __init__(self, cluster: Cluster, width: int) -> None:
+        self.width = width
+        self.leases = Leases(most=0)
+        """What of the object store arrays of ours lie in."""
+        self._cluster = cluster
+        self._used = width
+        self._owner = os.getpid()
+        self._lock = threading.Lock()
+        """For the tasks that wait, and who has which. Never held while Ray is called."""
+        self._tasks: deque[Task] = deque()
+        self._seats: list[_Seat | None] = [None] * width
+        self._free: deque[_Seat] = deque()
+        """A place for one more task each, those of idle actors first."""
+        self._events: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._closing = False
+        self._broken: Exception | None = None
+        self._raced = False
+        self._false_starts = 0
+        """Actors that were lost before they were ready, since anything went well."""
+        self._looked_at = 0.0
+        self._incomplete = True
+        """Some actor may be missing."""
+        self._start_at = 0.0
+        """When the next actor may be started: not in haste where they fail."""
+        self._stages: dict[int, tuple[Runs, bytes, Any]] = {}
+        self._thread = threading.Thread(target=self._run, name="silva-ray", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)  # before Ray's own: it ends who calls it after that
+
+    # What the consumer asks for.
+
+    @property
+    def ready(self) -> bool:
+        """At least one actor has started."""
+        return any(seat is not None and seat.ready for seat in self._seats)
+
+    def actors(self) -> list[tuple[str, int]]:
+        """The node and the process of each actor that is there."""
+        return [(s.node, s.process) for s in self._seats if s is not None and s.ready]
+
+    def submit(self, task: Task) -> None:
+        check_owner(self._owner)
+        stage = task.stage
+        if id(stage) not in self._stages:  # fails here, where it can be read
+            self._stages[id(stage)] = (stage, pickle_stage(stage), None)
+        with self._lock:
+            if self._broken is not None:
+                raise self._broken
+            self._tasks.append(task)
+        self._events.put(None)
+
+    def help(self, task: Task, worker: Worker) -> None:
+        """While the actors start, a task that none of them has is done here."""
+        if self.ready:
+            return
+        with self._lock:
+            if task not in self._tasks:
+                return
+            self._tasks.remove(task)
+        task.finish(execute(task.stage, task.payload, task.context, worker))
+
+    def race(self, task: Task) -> None:
+        """Gives a task that is slow to a second actor; the first result counts."""
+        if may_repeat(task.stage):
+            self._events.put(lambda: self._race(task))
+
+    def wait(self, task: Task, on_idle: Callable[[float], None]) -> None:
+        wait_for(task, self._owner, on_idle)
+
+    def use(self, count: int) -> None:
+        if count != self._used:
+            self._used = count
+            self._events.put(self._unpark)
+
+    def stacks(self) -> str:
+        """What each actor is doing, as it says itself, or that it is not there yet."""
+        asked: dict[_Seat, Any] = {}
+        with contextlib.suppress(Exception):  # then none of them answers
+            asked = {s: _looks(s) for s in self._seats if s is not None and s.ready}
+            ray.wait(list(asked.values()), num_returns=len(asked), timeout=_LOOKS)
+        lines = [self._cluster.describe()]
+        for number, seat in enumerate(self._seats):
+            if seat is None or not seat.ready:
+                lines.append(f"actor {number}: not started")
+                continue
+            try:
+                text = ray.get(asked[seat], timeout=0)
+            except Exception as error:  # noqa: BLE001  it is for a message about another error
+                text = f"  (no answer: {type(error).__name__})"
+            lines.append(f"actor {number} (process {seat.process}, node {seat.node[:8]}):\n{text}")
+        return "\n".join(lines)
+
+    def close(self) -> None:
+        if os.getpid() != self._owner:
+            return  # a forked child has no part in its parent's actors
+        atexit.unregister(self.close)
+        self._closing = True
+        with self._lock:
+            self._tasks.clear()
+        self._events.put(None)
+        join_all([self._thread], _FAREWELL)
+
+    # The thread.
+
+    def _run(self) -> None:
+        try:
+            self._cluster.join(lambda: self._closing)
+            if not self._closing:
+                self.leases = Leases(self._cluster.lease_bytes())
+            while not self._closing:
+                self._check_connected()
+                self._start_actors()
+                self._give_out()
+                with contextlib.suppress(queue.Empty):
+                    event = self._events.get(timeout=PAUSE)
+                    if event is not None:
+                        event()
+                self._look()
+        except Exception as error:  # noqa: BLE001  it must not die in silence
+            self._give_up(error)
+        finally:
+            for seat in self._seats:
+                if seat is not None:
+                    self._kill(seat)
+            self._seats = [None] * self.width
+            self._stages.clear()
+
+    def _start_actors(self) -> None:
+        """Starts those that are wanted and not there; looks only where some may be."""
+        if not self._incomplete or time.monotonic() < self._start_at:
+            return
+        self._incomplete = False
+        wanted = min(self._used, self.width)
+        for number in range(wanted):
+            if self._seats[number] is None:
+                seat = _Seat(number, self._actor.remote(sys.path))
+                self._seats[number] = seat
+                self._when(seat.handle.where.remote(), seat, self._started)
+
+    @functools.cached_property
+    def _actor(self) -> Any:
+        """The class as Ray knows it. Ray itself is not to repeat anything: the pool does."""
+        repeats = {"max_restarts": 0, "max_task_retries": 0}
+        return ray.remote(num_cpus=1, concurrency_groups={"looks": 1}, **repeats)(Actor)
+
+    def _when(self, ref: Any, seat: _Seat, then: Callable[..., None], *more: Any) -> None:
+        """Has something done on this thread once Ray has a result, or knows that there is none."""
+        events = self._events
+
+        def arrived(future: Future[Any]) -> None:  # on a thread of Ray's: no more than this
+            events.put(lambda: then(seat, future, *more))
+
+        ref.future().add_done_callback(arrived)
+
+    def _started(self, seat: _Seat, future: Future[Any]) -> None:
+        error = future.exception()
+        if error is not None:
+            self._lost(seat, error)
+            return
+        seat.node, seat.process = future.result()
+        seat.ready, seat.used_at = True, time.monotonic()
+        self._false_starts = 0
+        self._free.appendleft(seat)
+        self._free.extend([seat] * (_AHEAD - 1))
+
+    def _give_out(self) -> None:
+        """Gives tasks to actors that have room for one."""
+        while self._free:
+            seat = self._free[0]
+            if not seat.alive:
+                self._free.popleft()
+                continue
+            with self._lock:
+                task = self._next()
+                if task is None:
+                    return
+                self._free.popleft()
+                if seat.number >= self._used and not task.runs:
+                    self._tasks.appendleft(task)
+                    seat.parked += 1
+                    continue
+                task.runs += 1
+                seat.tasks.append(task)
+                if len(seat.tasks) == 1:
+                    task.started = time.monotonic()
+            self._send(seat, task)
+
+    def _race(self, task: Task) -> None:
+        """To the actor with the least to do, needed or not, but for the one that has it."""
+        with self._lock:
+            others = [s for s in self._seats if s is not None and s.ready and task not in s.tasks]
+            if task.runs != 1 or task.finished.is_set() or not others:
+                return
+            seat = min(others, key=lambda other: len(other.tasks))
+            task.runs += 1
+            seat.tasks.append(task)
+        seat.more += 1
+        self._raced = True
+        self._send(seat, task)
+
+    def _next(self) -> Task | None:
+        while self._tasks:
+            task = self._tasks.popleft()
+            if not (task.cancelled or task.finished.is_set()):
+                return task
+        return None
+
+    def _send(self, seat: _Seat, task: Task) -> None:
+        number = id(task.stage)
+        try:
+            message = seal((task.payload, task.context))
+        except Exception as error:  # noqa: BLE001  whatever a class of the user's does
+            self._put_back(seat, task)
+            task.finish(None, SilvaError(f"rows cannot be sent to an actor: {error}"))
+            return
+        if number not in seat.known:
+            seat.handle.learn.remote(number, self._stage(number))
+            seat.known.add(number)
+        self._when(seat.handle.run.remote(number, message), seat, self._came, task)
+
+    def _stage(self, number: int) -> Any:
+        """A stage in the object store, where it is put once."""
+        stage, pickled, ref = self._stages[number]
+        if ref is None:
+            ref = ray.put(pickled)
+            self._stages[number] = (stage, pickled, ref)
+        return ref
+
+    def _put_back(self, seat: _Seat, task: Task) -> None:
+        """The actor has room for another task."""
+        with self._lock:
+            seat.tasks.remove(task)
+            task.runs -= 1
+            if seat.tasks:
+                seat.tasks[0].started = time.monotonic()
+        seat.used_at = time.monotonic()
+        if seat.more:
+            seat.more -= 1
+        elif seat.tasks:
+            self._free.append(seat)
+        else:
+            self._free.appendleft(seat)
+
+    def _came(self, seat: _Seat, future: Future[Any], task: Task) -> None:
+        if not seat.alive:
+            return  # its tasks were given out again
+        error = future.exception()
+        if isinstance(error, RayActorError):
+            self._lost(seat, error)
+            return
+        self._put_back(seat, task)
+        if isinstance(error, RayTaskError):  # not from a step: those errors come as results
+            task.finish(None, WorkerError(f"`{task.stage.label}` failed in its actor: {error}"))
+        elif error is not None:
+            self._again(task, error)
+        else:
+            self._false_starts = 0
+            self._finish(task, future.result())
+
+    def _finish(self, task: Task, message: Message) -> None:
+        try:
+            results, error = Message(message.body, self.leases.take(message.buffers)).load()
+        except Exception as failed:  # noqa: BLE001  whatever a class of the user's does when it is rebuilt
+            text = f"a result of `{task.stage.label}` cannot be read by the loader: {failed!r}"
+            task.finish(None, SilvaError(text))
+            return
+        task.finish(results, None if error is None else rebuilt(task, error))
+
+    # What goes wrong.
+
+    def _again(self, task: Task, error: BaseException) -> None:
+        """A task's result was lost: it is done once more, but not for ever."""
+        task.attempts += 1
+        if task.attempts >= ATTEMPTS:
+            task.finish(None, _lost_on(task, error))
+        else:
+            self._give_back([task])
+
+    def _give_back(self, tasks: list[Task]) -> None:
+        with self._lock:
+            back = [t for t in tasks if not t.finished.is_set() and not t.runs]
+            self._tasks.extendleft(t for t in reversed(back) if t not in self._tasks)
+
+    def _lost(self, seat: _Seat, error: BaseException) -> None:
+        """An actor is gone: its tasks go back, and the one that it was doing is blamed."""
+        if not seat.alive:
+            return
+        mine = self._remove(seat)
+        if not seat.ready:
+            self._after_false_start(error)
+        if mine:
+            self._again(mine[0], error)
+        self._give_back(mine[1:])
+
+    def _remove(self, seat: _Seat) -> list[Task]:
+        """Ends an actor; the tasks that it had."""
+        self._kill(seat)
+        self._seats[seat.number] = None
+        self._incomplete = True
+        with self._lock:
+            mine = list(seat.tasks)
+            seat.tasks.clear()
+            for task in mine:
+                task.runs -= 1
+        return mine
+
+    def _after_false_start(self, error: BaseException) -> None:
+        """Gives up where no actor can be had; where others work, tries again, but not in haste."""
+        self._false_starts += 1
+        if self._false_starts >= ATTEMPTS * self.width and not self.ready:
+            raise WorkerError(f"no actor could be started on the cluster: {error}") from error
+        if self._false_starts >= ATTEMPTS:
+            self._start_at = time.monotonic() + PAUSE
+
+    def _kill(self, seat: _Seat) -> None:
+        seat.alive = False
+        with contextlib.suppress(Exception):  # gone before, or Ray is
+            ray.kill(seat.handle)
+
+    def _give_up(self, error: Exception) -> None:
+        """Nobody can be had to do tasks: everything that waits fails, now and later."""
+        if not isinstance(error, SilvaError):
+            wrapped = WorkerError(f"the Ray cluster cannot be used ({_told(error)})")
+            wrapped.__cause__ = error
+            error = wrapped
+        with self._lock:
+            self._broken = error
+            seats = [seat for seat in self._seats if seat is not None]
+            tasks = [*(task for seat in seats for task in seat.tasks), *self._tasks]
+            self._tasks.clear()
+        for task in tasks:
+            task.finish(None, error)
+
+    # Now and then.
+
+    def _look(self) -> None:
+        """Now and then: is anybody in the way, or not needed?"""
+        now = time.monotonic()
+        if now - self._looked_at < PAUSE:
+            return
+        self._looked_at = now
+        for seat in [seat for seat in self._seats if seat is not None]:
+            if self._raced and seat.tasks and seat.tasks[0].finished.is_set():
+                self._give_back(self._remove(seat))  # outrun, and may be at it for ever
+            elif self._is_idle(seat, now):
+                self._remove(seat)
+
+    def _check_connected(self) -> None:
+        if not self._cluster.connected:
+            raise WorkerError(
+                "the connection to Ray was ended while a loader used it: close the loader first"
+            )
+
+    def _is_idle(self, seat: _Seat, now: float) -> bool:
+        unused = seat.number >= self._used and seat.ready and not seat.tasks
+        return unused and now - seat.used_at > _IDLE_SECONDS
+
+    def _unpark(self) -> None:
+        """Another number of actors is needed."""
+        self._incomplete = True
+        for seat in self._seats[: self._used]:
+            if seat is not None and seat.parked:
+                self._free.extend([seat] * seat.parked)
+                seat.parked = 0
+
+
+def _looks(seat: _Seat) -> Any:
+    """Asks an actor what it is doing; it answers beside that."""
+    return seat.handle.stacks.options(concurrency_group="looks").remote()
+
+
+def _told(error: BaseException) -> str:
+    """The error as one line: Ray's go on for many."""
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}"
+
+
+def _lost_on(task: Task, error: BaseException) -> WorkerError:
+    what = "actors" if isinstance(error, RayActorError) else "results"
+    return WorkerError(
+        f"{ATTEMPTS} {what} were lost one after another ({_told(error)}) while doing "
+        f"{task.describe()} in `{task.stage.label}`"
+    )
