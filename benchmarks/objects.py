@@ -128,7 +128,6 @@ def s3fs_loader(port: int, rows: int, together: bool) -> Open:
             batch_size=BATCH,
             num_workers=2,
             collate_fn=list,
-            multiprocessing_context="forkserver" if together else None,
         )
 
     return batches

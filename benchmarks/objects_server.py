@@ -1,8 +1,7 @@
 """`python -m benchmarks.objects_server OBJECTS BYTES DELAY`: a bucket in memory, as S3 serves it.
 
-GET (also of ranges), HEAD and LIST, each answered after a delay, on one event loop: some thousand
-requests a second, where a full S3 server in Python does a few hundred and would be what is measured.
-Prints its port.
+GET (also of ranges), HEAD and LIST, each answered after a delay, on one event loop: a full S3
+server has more to do for each request, and would be what is measured. Prints its port.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ import dataclasses
 import gzip
 import http.server
 import io
+import json
 import logging
 import os
 import subprocess
@@ -249,16 +250,30 @@ def test_bytes_of_unused_columns_and_row_groups_are_not_fetched(s3):
     assert sum(seen.sent for seen in read) <= bytes_of(3, 0, 2)
 
 
-def test_the_stream_is_one_on_every_backend_and_from_every_batch(s3):
+def numbers(s3):
     put(s3, {f"x/{i:03d}": b"%d" % i for i in range(60)})
-    pipeline = (
-        sv.read_files(f"s3://{BUCKET}/x")
-        .derive(n=lambda bytes: int(bytes))
-        .select("n")
-        .shuffle(seed=3)
-        .batch(16)
+    rows = sv.read_files(f"s3://{BUCKET}/x").derive(n=lambda bytes: int(bytes)).select("n")
+    return rows.shuffle(seed=3).batch(16)
+
+
+def test_workers_and_a_state_give_the_stream_of_one_process(s3):
+    pipeline = numbers(s3)
+    assert_same_stream(
+        pipeline, backends=("processes",), workers=(2,), restore=False, fresh_process=False
     )
-    assert_same_stream(pipeline)
+    with pipeline.loader(backend="threads", workers=2) as loader:
+        batches = iter(loader)
+        next(batches)
+        state = loader.state_dict()
+        rest = [batch["n"].tolist() for batch in batches]
+    with pipeline.loader(backend="inline") as loader:
+        loader.load_state_dict(state)
+        assert [batch["n"].tolist() for batch in loader] == rest
+
+
+@pytest.mark.slow
+def test_the_stream_is_one_on_every_backend_and_from_every_batch(s3):
+    assert_same_stream(numbers(s3))
 
 
 @pytest.mark.parametrize("fault", ["429", "503", "500", "reset", "silent", "stall", "truncate"])
@@ -334,6 +349,23 @@ def test_a_state_of_other_objects_is_refused(s3):
     put(s3, {"x/7": b"8"})
     with pytest.raises(sv.StateError):
         loader().load_state_dict(state)
+
+
+def test_addresses_of_other_stores_lead_there(moto, monkeypatch, tmp_path):
+    key = {"type": "service_account", "disable_oauth": True, "client_email": "", "private_key": ""}
+    with running(Proxy(moto, always="404")) as proxy:
+        url = f"http://127.0.0.1:{proxy.port}"
+        account = tmp_path / "account.json"
+        account.write_text(json.dumps(key | {"private_key_id": "", "gcs_base_url": url}))
+        monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT", str(account))
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")
+        monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", url)
+        for address in ("gs://bucket/a/b", "az://container/a/b"):
+            with pytest.raises(SourceError, match=rf"cannot read {address}: .*does not exist"):
+                read_files(address).length()
+        heads = [seen.path.replace("%2F", "/") for seen in proxy.seen if seen.method == "HEAD"]
+        assert heads == ["/bucket/a/b", "/container/a/b"]
 
 
 class Web(http.server.BaseHTTPRequestHandler):

@@ -47,6 +47,8 @@ def reason(error: BaseException, deadline: float) -> str:
         told = _KINDS.get(type(error).__name__)
     if told is None:
         told = "the server cannot be reached" if status is None else "the server refuses"
+    if status is not None and status[1] == "404":
+        told = "it does not exist (any more), or its bucket does not"
     return told if status is None else f"{told} (status {status[1]})"
 
 
