@@ -111,9 +111,10 @@ def running(proxy: Proxy) -> Iterator[Proxy]:
         asyncio.set_event_loop(loop)
         loop.create_task(serve())
         loop.run_forever()
-        for task in asyncio.all_tasks(loop):
+        left = asyncio.all_tasks(loop)
+        for task in left:
             task.cancel()
-        loop.run_until_complete(asyncio.sleep(0))
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         loop.close()
 
     thread = threading.Thread(target=run, daemon=True)

@@ -230,6 +230,14 @@ def test_small_units_of_lines_obey_the_laws(s3):
     assert len(check_chunked(read_lines(f"s3://{BUCKET}/a.txt", unit_bytes=700))) > 20
 
 
+def test_small_units_are_not_a_request_each(s3):
+    put(s3, {"a.txt": LINES * 5})
+    source = read_lines(f"s3://{BUCKET}/a.txt", unit_bytes=4_000)
+    assert source.units() > 50
+    assert len(everything(source)) == 10_000
+    assert len(s3.gets("a.txt")) < 10
+
+
 def test_bytes_of_unused_columns_and_row_groups_are_not_fetched(s3):
     data = parquet_bytes()
     put(s3, {"a.parquet": data})

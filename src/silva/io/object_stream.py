@@ -4,13 +4,15 @@ Where reads follow each other, the window that is fetched ahead doubles with eac
 `AHEAD` bytes, in pieces that come in parallel. A jump of less than `GAP` bytes is still following:
 fetching what lies between costs less than another request. Where it is known beforehand which parts
 will be read (the columns of a row group), these are fetched, and at most `HOLE` bytes in between.
+Small reads here and there (units of lines) get whole blocks, of which a source keeps a few.
 """
 
 from __future__ import annotations
 
 import bisect
 import io
-from collections import deque
+import threading
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -22,6 +24,8 @@ FIRST = 256 << 10
 GAP = 256 << 10
 HOLE = 8 << 10
 BUFFER = 64 << 10
+BLOCK = 256 << 10
+BLOCKS_KEPT = 64
 
 Range = tuple[int, int]
 """First byte, and the one after the last."""
@@ -34,14 +38,49 @@ class _Piece:
     data: Future[list[bytes]]
 
 
+Fetch = Callable[[int, int], Future[list[bytes]]]
+"""Begins to fetch a range."""
+
+
+class Blocks:
+    """The blocks that were asked for last, of all files of a source; for several threads."""
+
+    def __init__(self) -> None:
+        self._held: OrderedDict[tuple[int, int], Future[list[bytes]]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def read(self, file: int, size: int, fetch: Fetch, start: int, stop: int) -> bytes:
+        """The bytes of a range, which lies within the file."""
+        first, last = start // BLOCK, (stop - 1) // BLOCK
+        with self._lock:
+            found = [self._get(file, size, fetch, number) for number in range(first, last + 1)]
+        data = b"".join(future.result()[0] for future in found)
+        return data[start - first * BLOCK : stop - first * BLOCK]
+
+    def _get(self, file: int, size: int, fetch: Fetch, number: int) -> Future[list[bytes]]:
+        held = self._held.pop((file, number), None)
+        if held is None or (held.done() and held.exception() is not None):
+            held = fetch(number * BLOCK, min((number + 1) * BLOCK, size))
+        self._held[file, number] = held
+        while len(self._held) > BLOCKS_KEPT:
+            self._held.popitem(last=False)
+        return held
+
+
 class Pieces:
     """Parts of one object that are being fetched, or that have come and not been read."""
 
     def __init__(
-        self, size: int, fetch: Callable[[int, int], Future[list[bytes]]], planned: Sequence[Range]
+        self,
+        size: int,
+        fetch: Fetch,
+        planned: Sequence[Range],
+        small: Callable[[int, int], bytes] | None = None,
     ) -> None:
+        """`small` reads a small range somewhere; without it, just that is fetched."""
         self._size = size
         self._fetch = fetch
+        self._small = small
         self._planned = deque(cut for part in joined(planned) for cut in cuts(*part))
         self._follows = not planned
         """Whether what comes next is guessed: whatever follows."""
@@ -51,10 +90,12 @@ class Pieces:
     def read(self, start: int, stop: int) -> bytes:
         """The bytes of this range, which lies within the object."""
         if self._follows:
-            follows = 0 <= start - self._at <= GAP
+            follows = 0 <= start - self._at <= (GAP if self._at else 0)
             self._window = min(max(2 * self._window, FIRST), AHEAD) if follows else 0
             self._drop(lambda piece: piece.stop <= start or (not follows and piece.start > stop))
         self._at = stop
+        if self._small is not None and not self._window and stop - start <= BLOCK:
+            return self._small(start, stop)
         self._cover(start, stop)
         self._look_ahead(stop)
         parts = []

@@ -22,7 +22,7 @@ from silva.io.addresses import Address, Root, matches
 from silva.io.fetching import PATIENCE, Clients, Fetcher, Patience, Request, all_of, fetcher
 from silva.io.object_array import ObjectArray
 from silva.io.object_errors import unreadable_object, version_of
-from silva.io.object_stream import BUFFER, ObjectStream, Pieces, Range, cuts
+from silva.io.object_stream import BUFFER, Blocks, ObjectStream, Pieces, Range, cuts
 from silva.io.paths import Listing
 from silva.io.travel import Travels
 
@@ -70,6 +70,10 @@ class ObjectFiles(Travels):
         return Clients(self.patience)
 
     @functools.cached_property
+    def _blocks(self) -> Blocks:
+        return Blocks()
+
+    @functools.cached_property
     def _objects(self) -> tuple[_Found, ...]:
         store = fetcher()
         work = all_of([self._find(store, address) for address in self.addresses])
@@ -109,7 +113,7 @@ class ObjectFiles(Travels):
         return [b"".join(p) for p in self._fetch([(file, first, last) for first, last in ranges])]
 
     def open(self, file: int) -> BinaryIO:
-        return cast(BinaryIO, io.BufferedReader(self._stream(file, ()), BUFFER))
+        return cast(BinaryIO, io.BufferedReader(self._stream(file, (), in_blocks=True), BUFFER))
 
     def open_arrow(
         self, file: int, mapped: bool = False, ranges: Sequence[tuple[int, int]] = ()
@@ -124,13 +128,17 @@ class ObjectFiles(Travels):
         found = ObjectArray(self.read_ranges, self.listing.sizes[file], file, dtype, shape, offset)
         return found.whole("F") if fortran else found
 
-    def _stream(self, file: int, planned: Sequence[Range]) -> ObjectStream:
+    def _stream(self, file: int, planned: Sequence[Range], in_blocks: bool = False) -> ObjectStream:
         each = self._objects[file]
 
         def fetch(start: int, stop: int) -> Future[list[bytes]]:
             return self._running.fetch([Request(*each, start, stop)], self._clients)
 
-        return ObjectStream(each.size, Pieces(each.size, fetch, planned))
+        def small(start: int, stop: int) -> bytes:
+            return self._blocks.read(file, each.size, fetch, start, stop)
+
+        pieces = Pieces(each.size, fetch, planned, small if in_blocks else None)
+        return ObjectStream(each.size, pieces)
 
     def _fetch(self, wanted: Sequence[tuple[int, int, int]]) -> list[list[bytes]]:
         """Parts of files, each in pieces that come in parallel."""
