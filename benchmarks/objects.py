@@ -160,7 +160,7 @@ WORKLOAD = Workload(
     targets=(
         Target("silva", at_least=10, of="one after the other"),
         Target("silva", at_least=1, of=(ONE, TOGETHER)),
-        Target("silva", at_most=2 * _BUDGET, metric="peak"),
+        Target("silva", at_most=_BUDGET, metric="peak"),
     ),
     checksum=checksum,
     rounds=3,

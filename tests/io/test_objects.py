@@ -295,6 +295,14 @@ def test_a_passing_fault_is_not_seen(s3, fault):
     assert not s3.faults["1"]
 
 
+@pytest.mark.parametrize("fault", ["503", "reset", "silent", "stall", "truncate"])
+def test_a_listing_is_whole_in_spite_of_a_fault(s3, fault):
+    put(s3, {f"x/{i:02d}": b"%d" % i for i in range(20)})
+    s3.faults[BUCKET] = deque([fault, fault])
+    assert quick(read_files(f"s3://{BUCKET}/x/*")).length() == 20
+    assert not s3.faults[BUCKET]
+
+
 def test_a_stream_goes_on_after_a_fault(s3):
     data = tar_of({f"{i:03d}": {"bin": np.random.default_rng(i).bytes(100_000)} for i in range(30)})
     put(s3, {"a.tar": data})

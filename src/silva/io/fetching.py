@@ -21,7 +21,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -149,30 +149,39 @@ class Fetcher:
     async def _fetch(self, request: Request, clients: Clients) -> bytes:
         async with self.allowance.take(request.length):
             patience = clients.patience
-            begun, pause = time.monotonic(), patience.pause
-            while True:
-                try:
-                    async with asyncio.timeout(patience.deadline):
-                        return await _get(clients.of(request.root), request)
-                except _BrokenOff as broken:
-                    error = broken.error
-                except (SilvaError, asyncio.CancelledError):
-                    raise
-                except Exception as raised:  # noqa: BLE001  told without the library's words
-                    error = raised
-                    break
-                if time.monotonic() - begun + pause > patience.deadline:
-                    break
-                await asyncio.sleep(pause * random.uniform(0.5, 1.5))
-                pause *= 2
-        raise unreadable_object(request.shown, error, patience.deadline)
+
+            async def get() -> bytes:
+                async with asyncio.timeout(patience.deadline):
+                    return await _get(clients.of(request.root), request)
+
+            return await persist(get, request.shown, patience)
 
 
-class _BrokenOff(Exception):
+class BrokenOff(Exception):
     """The answer had begun, and ended too early."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
+
+
+async def persist(work: Callable[[], Awaitable[_T]], shown: str, patience: Patience) -> _T:
+    """The work's result; where an answer broke off, it is done again until the deadline."""
+    begun, pause = time.monotonic(), patience.pause
+    while True:
+        try:
+            return await work()
+        except BrokenOff as broken:
+            error = broken.error
+        except SilvaError:
+            raise
+        except Exception as raised:  # noqa: BLE001  told without the library's words
+            error = raised
+            break
+        if time.monotonic() - begun + pause > patience.deadline:
+            break
+        await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+        pause *= 2
+    raise unreadable_object(shown, error, patience.deadline)
 
 
 async def _get(store: Any, request: Request) -> bytes:
@@ -185,9 +194,9 @@ async def _get(store: Any, request: Request) -> bytes:
     try:
         data = (await answer.bytes_async()).to_bytes()
     except Exception as error:  # noqa: BLE001  told without the library's words
-        raise _BrokenOff(error) from None
+        raise BrokenOff(error) from None
     if len(data) != request.length:
-        raise _BrokenOff(EOFError())
+        raise BrokenOff(EOFError())
     return data
 
 

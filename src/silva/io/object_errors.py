@@ -20,7 +20,6 @@ _KNOWN = (
     ("onnection refused", "the server refuses connections"),
     ("ertificate", "the server's certificate is not trusted"),
     ("timed out", "the server did not answer in time"),
-    ("operation timed out", "the server did not answer in time"),
     ("Range request not supported", "the server does not serve parts of a file"),
     ("Account must be specified", "no account is given: set AZURE_STORAGE_ACCOUNT_NAME"),
     ("error decoding response body", "the answer broke off"),

@@ -6,6 +6,7 @@ Every answer is held against it, so an object that was overwritten is an error, 
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import hashlib
 import io
@@ -17,11 +18,21 @@ from typing import Any, BinaryIO, ClassVar, NamedTuple, cast
 
 import numpy as np
 
-from silva.errors import SilvaError, SourceError
+from silva.errors import SourceError
 from silva.io.addresses import Address, Root, matches
-from silva.io.fetching import PATIENCE, Clients, Fetcher, Patience, Request, all_of, fetcher
+from silva.io.fetching import (
+    PATIENCE,
+    BrokenOff,
+    Clients,
+    Fetcher,
+    Patience,
+    Request,
+    all_of,
+    fetcher,
+    persist,
+)
 from silva.io.object_array import ObjectArray
-from silva.io.object_errors import unreadable_object, version_of
+from silva.io.object_errors import version_of
 from silva.io.object_stream import BUFFER, Blocks, ObjectStream, Pieces, Range, cuts
 from silva.io.paths import Listing
 from silva.io.travel import Travels
@@ -158,23 +169,25 @@ class ObjectFiles(Travels):
 
     async def _find(self, store: Fetcher, address: Address) -> list[_Found]:
         """The objects that an address means: itself, those below it, or those that match."""
-        root, key = address.root, address.key
-        try:
-            async with store.allowance.take(0):
-                client = self._clients.of(root)
-                if address.is_glob:
-                    found = await _below(client, root, address.folder)
-                    return [each for each in found if matches(key, each.key)]
-                alone = None if key.endswith("/") or not key else await _head(client, root, key)
-                if alone is not None:
-                    return [alone]
-                found = [] if root.is_web else await _below(client, root, key.rstrip("/"))
-                return [each for each in found if _is_meant(each.key, key, self.suffixes)]
-        except SilvaError:
-            raise
-        except Exception as raised:  # noqa: BLE001  told without the library's words
-            error = raised
-        raise unreadable_object(address.shown, error, self.patience.deadline)
+        root, key, deadline = address.root, address.key, self.patience.deadline
+
+        async def find(folder: str) -> list[_Found]:
+            return await _below(self._clients.of(root), root, folder, deadline)
+
+        async def named() -> _Found | None:
+            async with asyncio.timeout(deadline):
+                return await _head(self._clients.of(root), root, key)
+
+        async with store.allowance.take(0):
+            if address.is_glob:
+                found = await persist(lambda: find(address.folder), address.shown, self.patience)
+                return [each for each in found if matches(key, each.key)]
+            if root.is_web or (key and not key.endswith("/")):
+                alone = await persist(named, address.shown, self.patience)
+                if alone is not None or root.is_web:
+                    return [] if alone is None else [alone]
+            found = await persist(lambda: find(key.rstrip("/")), address.shown, self.patience)
+            return [each for each in found if _is_meant(each.key, key, self.suffixes)]
 
     def _nothing(self, address: Address) -> SourceError:
         if address.is_glob:
@@ -203,13 +216,22 @@ async def _head(client: Any, root: Root, key: str) -> _Found | None:
     return _Found(root, key, meta["size"], version_of(meta))
 
 
-async def _below(client: Any, root: Root, folder: str) -> list[_Found]:
-    """Objects below a folder, but for the empty ones that stand for folders."""
+async def _below(client: Any, root: Root, folder: str, deadline: float) -> list[_Found]:
+    """Objects below a folder, but for the empty ones that stand for folders; the deadline is for
+    each page of the list."""
     import obstore
 
     found = []
-    async for metas in obstore.list(client, folder or None, chunk_size=1000):
-        found += [_Found(root, m["path"], m["size"], version_of(m)) for m in metas]
+    now = asyncio.get_running_loop().time
+    try:
+        async with asyncio.timeout(deadline) as limit:
+            async for metas in obstore.list(client, folder or None, chunk_size=1000):
+                found += [_Found(root, m["path"], m["size"], version_of(m)) for m in metas]
+                limit.reschedule(now() + deadline)
+    except obstore.exceptions.GenericError as error:
+        if "response body" in str(error):
+            raise BrokenOff(error) from None
+        raise
     empty = {each.key for each in found if not each.size}
     folders = {above for each in found if empty for above in _above(each.key)} & empty
     return [each for each in found if each.key not in folders]
