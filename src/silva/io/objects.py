@@ -102,7 +102,7 @@ class ObjectFiles(Travels):
 
     @functools.cached_property
     def _fingerprint(self) -> str:
-        paths = self.listing.paths
+        paths = [path.partition("://")[2] for path in self.listing.paths]
         parent = posixpath.commonpath({posixpath.dirname(path) for path in paths})
         digest = hashlib.blake2b(digest_size=16)
         for path, each in zip(paths, self._objects, strict=True):
