@@ -192,7 +192,7 @@ async def _get(store: Any, request: Request) -> bytes:
     answer = await obstore.get_async(store, request.key, options=options)
     check_unchanged(request.shown, request.size, request.version, answer.meta)
     try:
-        data = (await answer.bytes_async()).to_bytes()
+        data: bytes = (await answer.bytes_async()).to_bytes()
     except Exception as error:  # noqa: BLE001  told without the library's words
         raise BrokenOff(error) from None
     if len(data) != request.length:
