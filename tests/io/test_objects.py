@@ -352,6 +352,15 @@ def test_a_changed_object_is_an_error_that_names_it(s3, content, how):
             read()
 
 
+def test_a_part_that_is_no_longer_there_means_that_the_object_has_changed(s3):
+    put(s3, {"large": bytes(3 << 20)})
+    source = read_files(f"s3://{BUCKET}/large")
+    assert source.length() == 1
+    put(s3, {"large": b"short"})
+    with pytest.raises(SourceError, match=r"s3://data/large.* has changed since it was listed"):
+        source.files.read_ranges(0, [(2 << 20, 3 << 20)])
+
+
 def test_a_state_of_other_objects_is_refused(s3):
     put(s3, {f"x/{i}": b"%d" % i for i in range(8)})
 

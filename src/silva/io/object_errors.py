@@ -25,6 +25,10 @@ _KNOWN = (
     ("error decoding response body", "the answer broke off"),
     ("end of file before message length reached", "the answer broke off"),
 )
+_STATUSES = {
+    "404": "it does not exist (any more), or its bucket does not",
+    "416": "it has changed since it was listed, and is shorter now",
+}
 _KINDS = {
     "FileNotFoundError": "it does not exist (any more)",
     "PermissionDeniedError": "access is denied with the credentials there are",
@@ -46,8 +50,8 @@ def reason(error: BaseException, deadline: float) -> str:
         told = _KINDS.get(type(error).__name__)
     if told is None:
         told = "the server cannot be reached" if status is None else "the server refuses"
-    if status is not None and status[1] == "404":
-        told = "it does not exist (any more), or its bucket does not"
+    if status is not None:
+        told = _STATUSES.get(status[1], told)
     return told if status is None else f"{told} (status {status[1]})"
 
 
