@@ -6,6 +6,7 @@ from benchmarks import (
     classification,
     gil,
     memory,
+    objects,
     overhead,
     recsys,
     simclr,
@@ -31,5 +32,6 @@ WORKLOADS: dict[str, Workload] = {
         text.WORKLOAD,
         audio.WORKLOAD,
         recsys.WORKLOAD,
+        objects.WORKLOAD,
     )
 }

@@ -16,7 +16,8 @@ import numpy as np
 from silva.columns import Column
 from silva.errors import SourceError
 from silva.io.batches import empty_runs, leaf_types, runs, short_type, top_fields
-from silva.io.paths import Files, Paths, local_files
+from silva.io.paths import Files, Paths
+from silva.io.storage import files_at
 from silva.io.travel import Travels
 
 _MAGIC = b"ARROW1"
@@ -105,6 +106,7 @@ def _reader(stream: Any, path: str, fields: list[int] | None = None) -> tuple[An
 
     options = pa.ipc.IpcReadOptions(included_fields=fields or [], use_threads=False)
     try:
+        stream.seek(0)
         is_file = stream.read(len(_MAGIC)) == _MAGIC
         stream.seek(0)
         opener = pa.ipc.open_file if is_file else pa.ipc.open_stream
@@ -150,4 +152,4 @@ def _broken(path: str, error: Exception) -> SourceError:
 
 def read_arrow(paths: Paths) -> ArrowFiles:
     """Rows of Arrow IPC files or streams (also known as Feather v2)."""
-    return ArrowFiles(local_files(paths, (".arrow", ".feather", ".ipc", ".arrows")))
+    return ArrowFiles(files_at(paths, (".arrow", ".feather", ".ipc", ".arrows")))

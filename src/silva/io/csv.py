@@ -29,8 +29,9 @@ from silva.io.csv_parse import (
     type_of,
 )
 from silva.io.names import chosen
-from silva.io.paths import Paths, local_files
+from silva.io.paths import Paths
 from silva.io.ranges import LineUnits, check_unit_bytes, plain_stream
+from silva.io.storage import files_at
 from silva.io.travel import Travels
 
 
@@ -151,7 +152,7 @@ def read_csv(
     declared = tuple((types or {}).items())
     for _, kind in declared:
         type_of(kind)
-    files = local_files(paths, (".csv", ".tsv", ".csv.gz", ".tsv.gz"))
+    files = files_at(paths, (".csv", ".tsv", ".csv.gz", ".tsv.gz"))
     return CsvFiles(
         LineUnits(files, unit_bytes),
         Dialect(delimiter, header),

@@ -8,7 +8,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from silva.columns import Column, Values
-from silva.io.paths import Files, Paths, local_files
+from silva.io.paths import Files, Paths
+from silva.io.storage import files_at
 from silva.io.travel import Travels
 
 
@@ -48,10 +49,10 @@ class WholeFiles(Travels):
                 paths = self.files.listing.paths
                 out[name] = Values([paths[i] for i in places])
             else:
-                out[name] = Values([self.files.read(i) for i in places])
+                out[name] = Values(self.files.read(places))
         return out
 
 
 def read_files(paths: Paths) -> WholeFiles:
     """Rows of `path` and `bytes`, in bytewise order of the paths."""
-    return WholeFiles(local_files(paths))
+    return WholeFiles(files_at(paths))

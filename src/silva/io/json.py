@@ -21,8 +21,9 @@ from silva.columns import Array, Column, Values
 from silva.errors import SourceError
 from silva.io.json_keys import KeyMismatch, Path, find_paths, row_decoder, values_at
 from silva.io.names import chosen
-from silva.io.paths import Paths, local_files
+from silva.io.paths import Paths
 from silva.io.ranges import COMPRESSED, LineUnits, check_unit_bytes
+from silva.io.storage import files_at
 from silva.io.travel import Travels
 
 LOOK = 1000
@@ -153,6 +154,6 @@ def read_json(
     With `columns=`, other keys are ignored; an object named there comes as a dict.
     """
     check_unit_bytes(unit_bytes)
-    files = local_files(paths, (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".json.gz"))
+    files = files_at(paths, (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".json.gz"))
     replays = any(pattern.endswith(COMPRESSED) for pattern in files.patterns)
     return JsonLines(LineUnits(files, unit_bytes), chosen(columns), replays)

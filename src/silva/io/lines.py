@@ -15,8 +15,9 @@ import numpy as np
 from silva.columns import Array, Column, Strings
 from silva.errors import PlanError, SourceError
 from silva.io.names import check_name
-from silva.io.paths import Paths, local_files
+from silva.io.paths import Paths
 from silva.io.ranges import COMPRESSED, LineUnits, check_unit_bytes
+from silva.io.storage import files_at
 from silva.io.travel import Travels
 
 
@@ -104,6 +105,6 @@ def read_lines(
         raise PlanError(f'errors is "strict" or "replace", not {errors!r}')
     check_name(column)
     check_unit_bytes(unit_bytes)
-    files = local_files(paths)
+    files = files_at(paths)
     replays = any(pattern.endswith(COMPRESSED) for pattern in files.patterns)
     return Lines(LineUnits(files, unit_bytes), column, errors, replays)

@@ -1,7 +1,8 @@
 """Numpy files: the first axis is the rows, and many files are read as one long array.
 
-Files are mapped into memory: a run of rows within one file is a view, and costs nothing until it is
-looked at. Only so many maps are held at once, since each takes a file descriptor.
+Local files are mapped into memory: a run of rows within one file is a view, and costs nothing until
+it is looked at. Only so many maps are held at once, since each takes a file descriptor. Of objects,
+just the rows that are asked for are fetched.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from silva.columns import Array, Column, Values
 from silva.errors import SourceError
 from silva.io.names import check_name
 from silva.io.npz import open_arrays
-from silva.io.paths import LocalFiles, Paths, local_files
+from silva.io.paths import Files, Paths
+from silva.io.storage import files_at
 from silva.io.travel import Travels
 
 MAPS_KEPT = 128
@@ -34,7 +36,7 @@ class Layout:
 class NpyFiles(Travels):
     access: ClassVar[Literal["indexed"]] = "indexed"
     carried: ClassVar[tuple[str, ...]] = ("_layout",)
-    files: LocalFiles
+    files: Files
     column: str
     """What the array of a .npy file is called; those of a .npz file have names."""
 
@@ -42,9 +44,8 @@ class NpyFiles(Travels):
     def _open(self) -> Any:
         return functools.lru_cache(maxsize=MAPS_KEPT)(self._open_file)
 
-    def _open_file(self, file: int) -> dict[str, np.ndarray]:
-        self.files.open(file).close()  # only to see that the file is still the listed one
-        return open_arrays(self.files.full(file), self.files.listing.paths[file], self.column)
+    def _open_file(self, file: int) -> dict[str, Any]:
+        return open_arrays(self.files, file, self.column)
 
     @functools.cached_property
     def _layout(self) -> Layout:
@@ -121,4 +122,4 @@ def _show(kinds: dict[str, tuple[np.dtype, tuple[int, ...]]]) -> str:
 def read_npy(paths: Paths, *, column: str = "array") -> NpyFiles:
     """Rows of .npy files (one column, `array`) or .npz files (a column an array)."""
     check_name(column)
-    return NpyFiles(local_files(paths, (".npy", ".npz")), column)
+    return NpyFiles(files_at(paths, (".npy", ".npz")), column)

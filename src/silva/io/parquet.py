@@ -20,7 +20,8 @@ from silva.columns import Column
 from silva.errors import SourceError
 from silva.io.batches import empty_runs, leaf_types, run_rows, runs, short_type
 from silva.io.names import chosen
-from silva.io.paths import Files, Paths, local_files
+from silva.io.paths import Files, Paths
+from silva.io.storage import files_at
 from silva.io.travel import Travels
 from silva.plan.conditions import Condition
 
@@ -147,7 +148,8 @@ class Parquet(Travels):
         footer = self._footer(file)
         own = leaf_types(footer.schema.to_arrow_schema())
         cast = {n: t for n in columns if own[n] != (t := self._layout.types[n])}
-        with self.files.open_arrow(file) as stream:
+        ranges = _byte_ranges(footer.row_group(group), columns)
+        with self.files.open_arrow(file, ranges=ranges) as stream:
             try:
                 reader = pq.ParquetFile(stream, metadata=footer, pre_buffer=True)
                 for batch in reader.iter_batches(
@@ -210,14 +212,27 @@ def _cast(batch: Any, types: dict[str, Any]) -> Any:
     return table.combine_chunks().to_batches()[0]
 
 
+def _chunks(group: Any, columns: tuple[str, ...]) -> list[Any]:
+    """What the footer tells of these columns in a row group."""
+    wanted = tuple(f"{name}." for name in columns)
+    chunks = [group.column(i) for i in range(group.num_columns)]
+    return [chunk for chunk in chunks if f"{chunk.path_in_schema}.".startswith(wanted)]
+
+
+def _byte_ranges(group: Any, columns: tuple[str, ...]) -> list[tuple[int, int]]:
+    """Where these columns lie in the file."""
+    found = []
+    for chunk in _chunks(group, columns):
+        start = chunk.data_page_offset
+        if chunk.has_dictionary_page and chunk.dictionary_page_offset:
+            start = min(start, chunk.dictionary_page_offset)
+        found.append((start, start + chunk.total_compressed_size))
+    return found
+
+
 def _batch_rows(group: Any, columns: tuple[str, ...]) -> int:
     """Rows of about one run, by the size that the footer gives for these columns."""
-    wanted = tuple(f"{name}." for name in columns)
-    size: int = sum(
-        _decoded_bytes(column)
-        for i in range(group.num_columns)
-        if f"{(column := group.column(i)).path_in_schema}.".startswith(wanted)
-    )
+    size = sum(map(_decoded_bytes, _chunks(group, columns)))
     return run_rows(group.num_rows, size)
 
 
@@ -230,4 +245,4 @@ def _decoded_bytes(chunk: Any) -> int:
 
 def read_parquet(paths: Paths, *, columns: Sequence[str] | None = None) -> Parquet:
     """Rows of Parquet files; a struct becomes one column a field, with a dotted name."""
-    return Parquet(local_files(paths, (".parquet", ".pq")), chosen(columns))
+    return Parquet(files_at(paths, (".parquet", ".pq")), chosen(columns))

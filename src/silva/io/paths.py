@@ -3,8 +3,8 @@
 A listing is made on first use and then frozen: sorted bytewise, without duplicates, sizes
 included. It travels with the source, so that every worker sees the list that the parent saw; a
 file whose size is no longer the listed one is an error, never other rows. Formats ask for files by
-their place in the listing and know nothing about storage: an object store is one more class like
-`LocalFiles`.
+their place in the listing and know nothing about storage: `LocalFiles` here and `ObjectFiles` in
+`silva.io.objects` give them the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import glob
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO, ClassVar, Protocol
@@ -26,7 +26,7 @@ from silva.errors import PlanError, SourceError
 from silva.io.travel import Travels
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
-"""What every reader takes: a path, a glob, a folder, or several of these."""
+"""What every reader takes: a path, a glob, a folder, an address, or several of these."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,24 +44,38 @@ class Files(Protocol):
     """Files of a source; `file` is a place in the listing."""
 
     @property
+    def patterns(self) -> tuple[str, ...]:
+        """The paths as given, without credentials."""
+
+    @property
     def listing(self) -> Listing: ...
 
     def describe(self) -> str:
-        """The paths as given, short, without credentials."""
+        """The patterns, short."""
 
     def fingerprint(self) -> str:
-        """Equal for equal relative paths and sizes, wherever the files lie."""
+        """Equal for equal relative paths, sizes and (where told) versions, wherever they lie."""
 
-    def read(self, file: int) -> bytes: ...
+    def read(self, files: Sequence[int]) -> list[bytes]:
+        """Whole files, together."""
 
     def read_range(self, file: int, start: int, length: int) -> bytes:
-        """The bytes from `start` on; fewer than `length` only where the file ends."""
+        """So many bytes of a file, or up to its end."""
 
     def open(self, file: int) -> BinaryIO:
         """A buffered, seekable stream; the caller closes it."""
 
-    def open_arrow(self, file: int, mapped: bool = False) -> Any:
-        """A `pyarrow.NativeFile`; the caller closes it. `mapped`: in memory, without a copy."""
+    def open_arrow(
+        self, file: int, mapped: bool = False, ranges: Sequence[tuple[int, int]] = ()
+    ) -> Any:
+        """A `pyarrow.NativeFile`; the caller closes it. `mapped`: in memory, without a copy, where
+        that can be. `ranges`: the bytes (first, and one after the last) that will be read."""
+
+    def array(
+        self, file: int, dtype: np.dtype, shape: tuple[int, ...], offset: int, fortran: bool
+    ) -> Any:
+        """An array within a file, of which rows are picked by a slice or by places, as of a numpy
+        array; what is not picked need not be read."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +119,10 @@ class LocalFiles(Travels):
     def fingerprint(self) -> str:
         return self._fingerprint
 
-    def read(self, file: int) -> bytes:
+    def read(self, files: Sequence[int]) -> list[bytes]:
+        return [self._read(file) for file in files]
+
+    def _read(self, file: int) -> bytes:
         path, size = self.listing.paths[file], int(self.listing.sizes[file])
         with self._opened(path) as descriptor:
             data = _read_all(descriptor, size + 1)  # one more: a file that has grown shows
@@ -147,7 +164,9 @@ class LocalFiles(Travels):
             raise changed(path, size, actual)
         return stream
 
-    def open_arrow(self, file: int, mapped: bool = False) -> Any:
+    def open_arrow(
+        self, file: int, mapped: bool = False, ranges: Sequence[tuple[int, int]] = ()
+    ) -> Any:
         import pyarrow as pa
 
         path, size = self.listing.paths[file], int(self.listing.sizes[file])
@@ -162,9 +181,13 @@ class LocalFiles(Travels):
             raise changed(path, size, actual)
         return stream
 
-    def full(self, file: int) -> str:
-        """Where the file lies, whatever the working directory is now."""
-        return self._full(self.listing.paths[file])
+    def array(
+        self, file: int, dtype: np.dtype, shape: tuple[int, ...], offset: int, fortran: bool
+    ) -> Any:
+        if 0 in shape:
+            return np.empty(shape, dtype)
+        order: Any = "F" if fortran else "C"
+        return np.memmap(self._full(self.listing.paths[file]), dtype, "r", offset, shape, order)
 
     def _full(self, path: str) -> str:
         return os.path.normpath(os.path.join(self.folder, path))
@@ -209,19 +232,21 @@ class LocalFiles(Travels):
 
 def local_files(paths: Paths, suffixes: tuple[str, ...] = ()) -> LocalFiles:
     """Checks what can be checked without a look at the disk."""
+    patterns = tuple(_pattern(path) for path in given_paths(paths))
+    return LocalFiles(patterns, suffixes, os.getcwd())
+
+
+def given_paths(paths: Paths) -> list[str | os.PathLike[str]]:
     given = [paths] if isinstance(paths, str | bytes | os.PathLike) else list(paths)
     if not given:
         raise PlanError("no paths were given: a path, a glob, a folder or a list of them is needed")
-    return LocalFiles(tuple(_pattern(path) for path in given), suffixes, os.getcwd())
+    return given
 
 
 def _pattern(path: Any) -> str:
     text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(text, str) or not text:
         raise PlanError(f"a path is a non-empty str or os.PathLike, not {type(path).__name__}")
-    scheme, separator, _ = text.partition("://")
-    if separator:  # the rest may hold credentials and is not repeated
-        raise PlanError(f"{scheme}:// addresses cannot be read; copy or mount the files locally")
     return os.path.expanduser(text)
 
 

@@ -22,7 +22,8 @@ from silva.columns import Array, Column, Values
 from silva.errors import SourceError
 from silva.io.batches import RUN_BYTES
 from silva.io.names import chosen
-from silva.io.paths import Files, Paths, local_files
+from silva.io.paths import Files, Paths
+from silva.io.storage import files_at
 from silva.io.tar_members import members, read_data
 from silva.io.travel import Travels
 
@@ -162,6 +163,6 @@ def _late(path: str, key: str, extension: str) -> str:
 
 def read_tar(paths: Paths, *, columns: Sequence[str] | None = None) -> TarFiles:
     """Rows of `key` and one column of bytes an extension; None where a row lacks one."""
-    files = local_files(paths, (".tar", *_COMPRESSED))
+    files = files_at(paths, (".tar", *_COMPRESSED))
     replays = any(pattern.endswith(_COMPRESSED) for pattern in files.patterns)
     return TarFiles(files, chosen(columns), replays)
