@@ -27,6 +27,7 @@ demo: $(READY)   ## train on a few photos, and see what silva did
 
 # ARGS goes to pytest: make test ARGS="-k resume"
 test: $(READY)   ## quick tests and doctests
+	@$(BIN)/python -m compileall -q src  # workers of tests would each do it where Python may not write
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-slow: $(READY)  ## the tests marked slow, one at a time
