@@ -54,11 +54,7 @@ def photos(folder: str, interpolation: Any = "bilinear") -> Any:
 
     _ = sv.Loader  # the engine, imported before the clock starts, as torch is
 
-    image = (
-        sv.image("bytes")
-        .decode(strict=False)
-        .random_resized_crop(SIZE, interpolation=interpolation)
-    )
+    image = sv.image("bytes").decode().random_resized_crop(SIZE, interpolation=interpolation)
     image = image.random_flip().normalize(MEAN, STD)
     return sv.read_files(f"{folder}/*.jpg").derive(image=image.to_chw()).select("image")
 

@@ -18,8 +18,7 @@ Rng = np.random.Generator
 def read(path: str) -> np.ndarray:
     import simplejpeg
 
-    # damage is let pass, as the peers do
-    pixels: np.ndarray = simplejpeg.decode_jpeg(Path(path).read_bytes(), "RGB", strict=False)
+    pixels: np.ndarray = simplejpeg.decode_jpeg(Path(path).read_bytes(), "RGB")
     return pixels
 
 

@@ -47,7 +47,7 @@ def silva_auto(folder: str) -> Open:
 
     _ = sv.Loader  # the engine, imported before the clock starts, as torch is
 
-    view = sv.image("bytes").decode(strict=False).random_resized_crop(SIZE).random_flip()
+    view = sv.image("bytes").decode().random_resized_crop(SIZE).random_flip()
     view = view.color_jitter(JITTER, JITTER, JITTER, HUE).grayscale().gaussian_blur(KERNEL, SIGMA)
     photos = sv.read_files(f"{folder}/*.jpg").derive(image=view.normalize(MEAN, STD).to_chw())
     return lambda: photos.select("image").batch(BATCH).loader()

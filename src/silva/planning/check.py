@@ -26,6 +26,9 @@ from silva.run.task import execute
 _ROWS = 16
 _BLOCKS = 4
 """Of each stage: enough to see that a rewrite is wrong, few enough to cost little."""
+_LEAST_ROWS = 4
+_SHARE = 1 / 64
+"""Of the rows of a run: what is compared is done once more in each of two ways."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,16 +41,18 @@ class Witness:
     context: Context
 
     @staticmethod
-    def of(name: str, stage: Stage, payload: Any, context: Context) -> Witness:
+    def of(name: str, stage: Stage, payload: Any, context: Context, most: int) -> Witness:
         """A few of the rows are enough."""
-        few = payload.slice(0, _ROWS) if len(payload) > _ROWS else payload
+        few = payload.slice(0, most) if len(payload) > most else payload
         return Witness(name, stage, few, context)
 
 
 class Witnesses:
-    """The first blocks of a run, kept until there are enough of every stage."""
+    """The first blocks of a run of so many rows, kept until there are enough of every stage."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows: int | None = None) -> None:
+        self.most = _ROWS if rows is None else min(max(int(_SHARE * rows), _LEAST_ROWS), _ROWS)
+        """Rows of a stage that are enough."""
         self.kept: list[Witness] = []
         self._rows: dict[str, int] = {}
         self._blocks: dict[str, int] = {}
@@ -60,7 +65,7 @@ class Witnesses:
         self._blocks[witness.name] = self._blocks.get(witness.name, 0) + 1
 
     def wants(self, name: str) -> bool:
-        return self._rows.get(name, 0) < _ROWS and self._blocks.get(name, 0) < _BLOCKS
+        return self._rows.get(name, 0) < self.most and self._blocks.get(name, 0) < _BLOCKS
 
     def enough_of(self, names: Sequence[str]) -> bool:
         return bool(names) and not any(map(self.wants, names))

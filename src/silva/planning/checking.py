@@ -21,12 +21,18 @@ class Checking:
     that are used although they differ."""
 
     def __init__(
-        self, suspects: Sequence[str], close: Sequence[str], plan_without: PlanWithout, beside: bool
+        self,
+        suspects: Sequence[str],
+        close: Sequence[str],
+        plan_without: PlanWithout,
+        beside: bool,
+        rows: Callable[[], int | None],
     ) -> None:
-        """`beside`: on a thread of its own, not on that of the loop."""
+        """`beside`: on a thread of its own, not on that of the loop; `rows`: of the run."""
         self._suspects, self._close = list(suspects), tuple(close)
         self._plan_without = plan_without
         self._beside = beside
+        self._rows = rows
         self.witnesses: Witnesses | None = Witnesses() if suspects or close else None
         """None once there are enough."""
         self.check: Check | None = None
@@ -58,9 +64,10 @@ class Checking:
             return False
         if self._watched is None:
             self._watched = self._changed_stages(serving)
+            witnesses = self.witnesses = Witnesses(self._rows())
         usable = not any(r.failures or r.seeded or r.moved or r.again for r in results)
         if node.name in self._watched and usable and witnesses.wants(node.name):
-            witnesses.note(Witness.of(node.name, node.stage, payload, context))
+            witnesses.note(Witness.of(node.name, node.stage, payload, context, witnesses.most))
         if not self._watched or witnesses.enough_of(sorted(self._watched)):
             self._begin(witnesses.kept)
             return False

@@ -43,6 +43,8 @@ _ENOUGH = 0.25
 _SLOWER = 1.05
 _DECODED = 8
 """Bytes that a photo has for each byte of its file, about."""
+_MANY_TIMES = 20
+"""As much must be left as is in flight, for a law to be worth another plan."""
 _FAILING = 0.2
 """Of the blocks, done again in the order written: moving steps does not pay."""
 
@@ -120,7 +122,7 @@ class Planner:
         self.close = tuple(sorted(rule.name for rule in applied if not rule.exact))
         """Rewrites in use that do not keep every bit."""
         self.checking = Checking(
-            self._suspects, self.close, self._plan_without, beside=self._workers > 0
+            self._suspects, self.close, self._plan_without, self._workers > 0, self._rows_in_all
         )
         base = self._optimized(frozenset(self._suspects))[0] if self._suspects else full
         self._begin(base)
@@ -237,6 +239,11 @@ class Planner:
         orders = "order" not in self._disabled and any(map(_has_orders, self._runs))
         return caches or orders
 
+    def _rows_in_all(self) -> int | None:
+        """Rows of the epochs that are known of; None where nobody can tell."""
+        rows = plan_rows(self._written)
+        return None if rows is None else rows * (self._epochs or 1)
+
     def start(self, epoch: int, whole: bool = True) -> None:
         """A loop begins, at the start of an epoch or within: what earlier runs measured may be all
         that is needed."""
@@ -266,11 +273,16 @@ class Planner:
 
     def due(self) -> bool:
         """Whether it is time to look at the plan again."""
-        if self.checking.verdict is not None:
+        if self.checking.verdict is not None and self._may_change():
             return True
         if self._looks and self._busy() >= self._looks[0]:
             return True
         return self._is_reordered and not self.rejected and self._fails()
+
+    def _may_change(self) -> bool:
+        """Whether what is in flight, which a new plan does again, is little beside what is left."""
+        lanes = [lane for lane in self._lanes.values() if lane.rows_left is not None]
+        return all(lane.rows_to_come >= _MANY_TIMES * lane.rows_ahead for lane in lanes)
 
     def _busy(self) -> float:
         return sum(lane.stats.busy for lane in self._lanes.values())
@@ -282,7 +294,7 @@ class Planner:
         self._looks = [at for at in self._looks if at > spent]
         self._collect()
         self._judge()
-        verdict = self.checking.take_verdict()
+        verdict = self.checking.take_verdict() if self._may_change() else None
         if verdict is not None:
             self._conclude(verdict)
         self._choose(epoch)

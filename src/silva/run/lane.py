@@ -7,6 +7,7 @@ from time import monotonic
 
 from silva.io.source import runs_user_code
 from silva.optimize.model import OPERATORS_SHARE, Backend, Load, choose_place, predict
+from silva.physical.cut import written
 from silva.physical.stage import Result, Runs
 from silva.physical.steps import Call, Keep, MapWhole
 from silva.plan.function import Function
@@ -108,7 +109,8 @@ class Lane:
             if self.offload is not None:
                 self.offload.forget()
             self.stats.steps, self.stats.late = [], Cost()
-            self._measure_again()
+            if self.probe is not None or _shape(stage) != _shape(self.stage):
+                self._measure_again()
         self.stage = stage
 
     def _measure_again(self) -> None:
@@ -121,6 +123,16 @@ class Lane:
         self._warm_since = self.counters
         if self.probe is not None:
             self.probe = GilProbe()
+
+    @property
+    def rows_to_come(self) -> int:
+        """In this epoch and later ones, as far as can be told."""
+        return (self.rows_left or 0) + self.later_rows
+
+    @property
+    def rows_ahead(self) -> int:
+        """Rows that workers may have in hand, about."""
+        return 0 if self.backend == "inline" else 2 * self.width.now * self.blocks.next_rows()
 
     @property
     def reads(self) -> bool:
@@ -384,6 +396,12 @@ class Lane:
             return lately
         seconds, cpu = (now.busy - before.busy) / rows, (now.cpu - before.cpu) / rows
         return replace(lately, seconds=seconds, cpu=cpu)
+
+
+def _shape(stage: Runs) -> list[tuple[type, tuple[str, ...]]]:
+    """What a stage does, and to which columns. Operators that are called otherwise are at home
+    where the stage was: they leave Python's lock alone and make the same."""
+    return [(type(step), tuple(written(step))) for step in getattr(stage, "steps", ())]
 
 
 def _has_functions(stage: Runs) -> bool:
