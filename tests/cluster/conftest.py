@@ -1,4 +1,5 @@
-"""One cluster for all tests of a session: it takes seconds to start."""
+"""One cluster for all tests of a file: it takes seconds to start. Not longer, since other tests count
+the processes that are there."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """A Ray of two CPUs to which this process is connected, and to which nodes can be added."""
     ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'silva[ray]'")

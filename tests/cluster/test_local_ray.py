@@ -64,7 +64,9 @@ def test_leaving_the_loop_stops_the_ray_that_it_started(tmp_path: Path, short: s
 
 
 @pytest.mark.timeout(110)
-@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    "ending", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_nothing_is_left_of_a_trainer_that_is_ended(tmp_path: Path, short: str, ending: int):
     trainer = start_script(tmp_path, READING + FOR_EVER, short)
     try:

@@ -163,6 +163,7 @@ def test_the_rows_are_those_of_reading_everything(
     assert quick == [(row["x"], row["blob"]) for row in rows.options(optimize=False).head(999)]
 
 
+@pytest.mark.slow
 def test_resume_ranks_and_backends(datasets: dict[Any, Path]):
     rows = sv.read_lance(datasets["BTREE", True])
     wanted = (sv.col("x") > 25) & (sv.col("x") < 107)

@@ -264,6 +264,7 @@ def numbers(s3):
     return rows.shuffle(seed=3).batch(16)
 
 
+@pytest.mark.slow
 def test_workers_and_a_state_give_the_stream_of_one_process(s3):
     pipeline = numbers(s3)
     assert_same_stream(

@@ -177,7 +177,7 @@ def calls_of_a_run(folder: Path, branch: str) -> int:
     return int(run_script(folder, CHILD, str(folder / f"whole-{branch}"), "-1", branch))
 
 
-@pytest.mark.parametrize("branch", ["main", "trial"])
+@pytest.mark.parametrize("branch", ["main", pytest.param("trial", marks=pytest.mark.slow)])
 def test_a_killed_run_goes_on_without_losing_or_repeating_rows(tmp_path, branch):
     calls = calls_of_a_run(tmp_path, branch)
     rng = random.Random(5)
