@@ -1,5 +1,5 @@
-"""One cluster for all tests of a file: it takes seconds to start. Not longer, since other tests count
-the processes that are there."""
+"""One cluster for all tests of a file: it takes seconds to start. Not for longer, since other tests
+count the processes that are there."""
 
 from __future__ import annotations
 
