@@ -37,7 +37,7 @@ from silva.testing import assert_same_stream
 obstore = pytest.importorskip("obstore")
 moto_server = pytest.importorskip("moto.server")
 
-QUICK = Patience(answer=0.5, deadline=3.0, pause=0.01)
+QUICK = Patience(answer=0.7, deadline=60.0, pause=0.01)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from silva.testing import assert_same_stream
 
 
 @given(pipelines())
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_any_pipeline_gives_one_stream_in_this_process(pipeline):
     assert_same_stream(
         pipeline, backends=("inline", "threads"), workers=(1, 3), fresh_process=False

@@ -181,7 +181,10 @@ async def persist(work: Callable[[], Awaitable[_T]], shown: str, patience: Patie
             break
         await asyncio.sleep(pause * random.uniform(0.5, 1.5))
         pause *= 2
-    raise unreadable_object(shown, error, patience.deadline)
+    try:
+        raise unreadable_object(shown, error, patience.deadline)
+    finally:
+        del error  # it holds this frame, which held it and the fetcher
 
 
 async def _get(store: Any, request: Request) -> bytes:
