@@ -32,7 +32,7 @@ class Sizes:
     seconds: float
 
 
-FULL = Sizes(photos=1500, many=4000, clips=4000, lines=120_000, rows=12_000, rounds=5, seconds=12.0)
+FULL = Sizes(photos=1500, many=4000, clips=4000, lines=600_000, rows=12_000, rounds=5, seconds=12.0)
 QUICK = Sizes(photos=300, many=300, clips=100, lines=6000, rows=1200, rounds=2, seconds=6.0)
 
 
@@ -85,7 +85,7 @@ def caching(sizes: Sizes) -> Iterator[Finding]:
     with _photos(sizes.many) as folder:
         given = {"folder": folder, "epochs": _EPOCHS}
         found = _CHILDREN.in_turns(
-            max(sizes.rounds // 2, 1),
+            max(sizes.rounds - 1, 1),
             {
                 "kept": ("caching", given),
                 "off": ("caching", given | {"cache": "off"}),
