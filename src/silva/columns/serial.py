@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from silva.columns.array import Array
 from silva.columns.column import Column
 from silva.columns.grouped import Grouped
 from silva.columns.lists import Lists
+from silva.columns.serial_buffers import Buffers, flat, new_memory, read_array, read_buffers
 from silva.columns.serial_items import (
     CannotEncode,
     decode_dtype,
@@ -28,16 +28,9 @@ from silva.columns.strings import Strings
 from silva.columns.values import Values
 from silva.errors import ColumnError
 
-_ALIGN = 64
-"""Buffers begin at multiples of this, where vector instructions like them."""
-
-
-def _new(size: int) -> memoryview:
-    return memoryview(bytearray(size))
-
 
 def encode_columns(
-    columns: dict[str, Column], allocate: Callable[[int], memoryview] = _new
+    columns: dict[str, Column], allocate: Callable[[int], memoryview] = new_memory
 ) -> memoryview:
     """The columns, whatever their lengths, as one string of bytes, in memory from `allocate`."""
     writer = _Writer()
@@ -57,72 +50,33 @@ def encode_columns(
 
 def decode_columns(data: bytes | memoryview) -> dict[str, Column]:
     """The columns that `encode_columns` wrote, equal in kind, type and bytes."""
-    length = int.from_bytes(data[:8], "little")
-    contents, spans = msgspec.msgpack.decode(memoryview(data)[8 : 8 + length])
-    whole, base = memoryview(data), _aligned(8 + length)
-    buffers = [whole[base + start : base + start + size] for start, size in spans]
+    contents, buffers = read_buffers(data)
     return {name: _column(described, buffers) for name, described in contents}
 
 
-def _aligned(size: int) -> int:
-    return -(-size // _ALIGN) * _ALIGN
-
-
-class _Writer:
-    """Gathers buffers; columns are described by their numbers."""
-
-    def __init__(self) -> None:
-        self._buffers: list[list[memoryview]] = []
-        """Each in the parts that are to be joined."""
-
-    def joined(self, contents: list[Any], allocate: Callable[[int], memoryview]) -> memoryview:
-        spans, end = [], 0
-        for parts in self._buffers:
-            size = sum(part.nbytes for part in parts)
-            spans.append((end, size))
-            end += _aligned(size)
-        head = msgspec.msgpack.encode([contents, spans])
-        out = allocate(_aligned(8 + len(head)) + end)
-        end = 0
-        for parts in [
-            [memoryview(len(head).to_bytes(8, "little")), memoryview(head)],
-            *self._buffers,
-        ]:
-            for part in parts:
-                out[end : end + part.nbytes] = part
-                end += part.nbytes
-            out[end : _aligned(end)] = bytes(_aligned(end) - end)
-            end = _aligned(end)
-        return out.toreadonly()
+class _Writer(Buffers):
+    """Columns, described by the numbers of their buffers."""
 
     def column(self, column: Column) -> list[Any]:
         match column:
             case Array():
-                return ["array", self._array(column.data), self._optional(column.valid)]
+                return ["array", self.array(column.data), self._optional(column.valid)]
             case Strings():
                 return self._strings(column)
             case Lists():
                 first, last = int(column.offsets[0]), int(column.offsets[-1])
                 inner = self.column(column.values.slice(first, last))
-                offsets = self._array(column.offsets - first)
+                offsets = self.array(column.offsets - first)
                 return ["lists", inner, offsets, self._optional(column.valid)]
             case Grouped():
-                inverse = self._array(column.inverse)
+                inverse = self.array(column.inverse)
                 return ["grouped", self.column(column.unique), inverse, column.distinct]
             case Values():
                 return self._values(column)
         raise CannotEncode(f"a column of kind {type(column).__name__}")
 
-    def _buffer(self, *parts: Any) -> int:
-        self._buffers.append([memoryview(part).cast("B") for part in parts])
-        return len(self._buffers) - 1
-
-    def _array(self, data: np.ndarray) -> list[Any]:
-        described = encode_dtype(data.dtype)
-        return [described, list(data.shape), self._buffer(_flat(data))]
-
     def _optional(self, data: np.ndarray | None) -> list[Any] | None:
-        return None if data is None else self._array(data)
+        return None if data is None else self.array(data)
 
     def _strings(self, column: Strings) -> list[Any]:
         data = column.data
@@ -136,36 +90,32 @@ class _Writer:
         valid = None
         if data.null_count:
             flags = data.is_valid().to_numpy(zero_copy_only=False)
-            valid = self._array(np.packbits(flags, bitorder="little"))
+            valid = self.array(np.packbits(flags, bitorder="little"))
         raw = memoryview(text)[first:last] if last > first else b""
-        return ["strings", str(data.type), self._array(offsets - first), self._buffer(raw), valid]
+        return ["strings", str(data.type), self.array(offsets - first), self.add(raw), valid]
 
     def _values(self, column: Values) -> list[Any]:
         """Arrays of many shapes lie in one buffer; anything else is written value by value."""
         items = column.items
         plain = column.kinds == {np.ndarray} and not any(x.dtype.hasobject for x in items)
         if not plain or any(not x.flags.c_contiguous for x in items):
-            return ["values", self._buffer(encode_items(items, column.kinds))]
+            return ["values", self.add(encode_items(items, column.kinds))]
         each = [[encode_dtype(x.dtype), list(x.shape)] for x in items]
-        return ["arrays", each, self._buffer(*map(_flat, items))]
-
-
-def _flat(data: np.ndarray) -> Any:
-    return np.ascontiguousarray(data).reshape(-1).view(np.uint8) if data.nbytes else b""
+        return ["arrays", each, self.add(*map(flat, items))]
 
 
 def _column(described: list[Any], buffers: list[memoryview]) -> Column:
     match described:
         case ["array", data, valid]:
-            return Array(_array(data, buffers), _optional(valid, buffers))
+            return Array(read_array(data, buffers), _optional(valid, buffers))
         case ["strings", kind, offsets, text, valid]:
             nulls = _optional(valid, buffers)
-            return _strings(kind, _array(offsets, buffers), buffers[text], nulls)
+            return _strings(kind, read_array(offsets, buffers), buffers[text], nulls)
         case ["lists", inner, offsets, valid]:
             values = _column(inner, buffers)
-            return Lists(values, _array(offsets, buffers), _optional(valid, buffers))
+            return Lists(values, read_array(offsets, buffers), _optional(valid, buffers))
         case ["grouped", inner, inverse, distinct]:
-            return Grouped(_column(inner, buffers), _array(inverse, buffers), distinct)
+            return Grouped(_column(inner, buffers), read_array(inverse, buffers), distinct)
         case ["values", items]:
             return Values(decode_items(buffers[items]))
         case ["arrays", each, data]:
@@ -173,13 +123,8 @@ def _column(described: list[Any], buffers: list[memoryview]) -> Column:
     raise ValueError(f"unknown kind of column {described[0]!r}")
 
 
-def _array(described: list[Any], buffers: list[memoryview]) -> np.ndarray:
-    dtype, shape, buffer = described
-    return np.ndarray(shape, decode_dtype(dtype), buffers[buffer])
-
-
 def _optional(described: list[Any] | None, buffers: list[memoryview]) -> np.ndarray | None:
-    return None if described is None else _array(described, buffers)
+    return None if described is None else read_array(described, buffers)
 
 
 def _strings(kind: str, offsets: np.ndarray, text: memoryview, valid: np.ndarray | None) -> Strings:
