@@ -31,7 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("feed",),
     ("insight",),
     ("loader",),
-    ("rerun",),
+    ("rerun", "service"),
     ("joins",),
     ("sinks",),
     ("looking", "writing"),

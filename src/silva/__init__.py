@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         PicklingError,
         PlanError,
         RowError,
+        ServiceError,
         SilvaError,
         SourceError,
         StateError,
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
     from silva.plan.law import Law, laws, register_law
     from silva.plan.operator import Operator, register_operator
     from silva.run.failures import Skip, Substitute
+    from silva.service.client import Served, connect
+    from silva.service.server import Service
     from silva.sources import (
         from_arrow,
         from_columns,
@@ -90,6 +93,7 @@ _HOMES = {
         "PicklingError",
         "PlanError",
         "RowError",
+        "ServiceError",
         "SilvaError",
         "SourceError",
         "StateError",
@@ -114,6 +118,8 @@ _HOMES = {
     "silva.plan.law": ("Law", "laws", "register_law"),
     "silva.plan.operator": ("Operator", "register_operator"),
     "silva.run.failures": ("Skip", "Substitute"),
+    "silva.service.client": ("Served", "connect"),
+    "silva.service.server": ("Service",),
     "silva.sources": (
         "from_arrow",
         "from_columns",
@@ -155,6 +161,9 @@ __all__ = [
     "Rewrite",
     "RowError",
     "Rule",
+    "Served",
+    "Service",
+    "ServiceError",
     "SilvaError",
     "Skip",
     "SourceError",
@@ -167,6 +176,7 @@ __all__ = [
     "batched",
     "col",
     "concat",
+    "connect",
     "cutmix",
     "from_arrow",
     "from_columns",

@@ -52,6 +52,10 @@ class LoaderError(SilvaError, RuntimeError):
     """A loader is used in a way that it does not support, e.g. two live iterators."""
 
 
+class ServiceError(SilvaError, ConnectionError):
+    """A service cannot be reached, or does not let this reader in, or failed itself."""
+
+
 class TableError(SilvaError, ValueError):
     """A table cannot be read or changed as asked: another schema, a duplicate key, a version that
     was collected."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from silva.plan.node import Node
 from silva.plan.schema import columns, types
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from silva.insight.why import Why
     from silva.joins.leaks import Leaks
     from silva.loader import Loader
+    from silva.service.client import Served
 
 _ANALYZED = 5.0
 """Seconds that a pipeline is run for to be measured."""
@@ -29,8 +30,13 @@ class Looking:
 
     plan: Node
 
-    def loader(self, **arguments: Any) -> Loader:
-        """Reads the pipeline; see `Loader` for the arguments. In a job of several ranks
+    @overload
+    def loader(self, *, service: str, **arguments: Any) -> Served: ...
+    @overload
+    def loader(self, **arguments: Any) -> Loader: ...
+    def loader(self, **arguments: Any) -> Loader | Served:
+        """Reads the pipeline; see `Loader` for the arguments, and `Served` for those with
+        `service=`, where a service runs it. In a job of several ranks
         (torch.distributed, Ray Train) it reads the share of this one, unless `rank` and `world`
         say something else.
 
@@ -46,7 +52,16 @@ class Looking:
             if here.world > 1:
                 arguments = {"group": here.group, **arguments}
                 arguments |= {"rank": here.rank, "world": here.world}
+        if "service" in arguments:
+            return self._served(**arguments)
         return self._whole(**arguments)
+
+    def _served(self, service: str, group: Any = None, **arguments: Any) -> Served:
+        """Reads the pipeline from a service that has it."""
+        from silva.service.client import Served
+
+        verify(self.plan)
+        return Served(service, self.fingerprint, **arguments)
 
     def _whole(self, **arguments: Any) -> Loader:
         """Reads all rows, in whatever job this is."""

@@ -208,7 +208,8 @@ class _Reference:
 
 
 def _loader(pipeline: Pipeline, backend: str, workers: int, options: dict[str, Any]) -> Loader:
-    return pipeline.loader(backend=backend, workers=workers, **options)
+    made: Loader = pipeline.loader(backend=backend, workers=workers, **options)
+    return made
 
 
 def _compare(reference: _Reference, loader: Loader, how: str) -> None:

@@ -1,4 +1,4 @@
-"""The command line: `silva demo | run | explain | cache | table | version`.
+"""The command line: `silva demo | run | serve | explain | cache | table | version`.
 
 A user's mistake (a file that is not there, a wrong name, a plan that cannot be built) is one line
 on stderr and exit code 2; a row that fails is exit code 1, with the user's own traceback.
@@ -161,6 +161,55 @@ def explain(
 
 
 @app.command
+def serve(
+    *targets: str,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    memory: str = "1GiB",
+    workers: int | None = None,
+    cluster: str | None = None,
+) -> int:
+    """Run pipelines for readers elsewhere, until Ctrl-C. The token is that of $SILVA_TOKEN, or a
+    new one.
+
+    Parameters
+    ----------
+    targets
+        Files and the pipelines in them, e.g. train.py:pipeline, which readers know by its name.
+    host
+        Where to listen; anything but this machine needs a certificate.
+    port
+        A free one unless given.
+    certificate
+        The file of a certificate, in PEM.
+    key
+        The file of its key.
+    memory
+        For batches that are kept for readers that are not as far as others.
+    workers
+        Number of workers; as many as there are cores unless given.
+    cluster
+        A Ray cluster to run on when this machine's cores are too few: auto, or ray://host:port.
+    """
+    if (certificate is None) != (key is None):
+        raise PlanError("--certificate and --key go together")
+    with silva.Service(
+        {_name(target): find_pipeline(target) for target in targets},
+        host=host,
+        port=port,
+        certificate=None if certificate is None or key is None else (certificate, key),
+        memory=memory,
+        workers="auto" if workers is None else workers,
+        cluster=cluster,
+    ) as service:
+        print(f"address {service.address}\ntoken {service.token}", flush=True)
+        service.wait()
+    return 0
+
+
+@app.command
 def demo(*, folder: Path | None = None, photos: int = 3000) -> None:
     """Train a small classifier on photos, stop it in the middle, resume exactly, write a report.
 
@@ -195,6 +244,12 @@ def find_pipeline(target: str) -> Pipeline:
     if not isinstance(made, Pipeline):
         raise PlanError(f"{name!r} in {file} is a {type(made).__name__}, not a pipeline")
     return made
+
+
+def _name(target: str) -> str:
+    """What readers call it: the name of the pipeline, or of the file that has no other."""
+    file, _, name = target.rpartition(":")
+    return name if file else Path(target).stem
 
 
 def _only_pipeline(module: ModuleType, file: str) -> Pipeline:
