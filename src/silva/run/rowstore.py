@@ -1,4 +1,4 @@
-"""Rows kept by identity: in memory here, in a folder in `diskstore`.
+"""Rows kept by identity: in memory here, in files in `filestore`.
 
 A store belongs to one fingerprint and lives in the parent, beside the consumer: only the consumer's
 thread uses it, so there is nothing to lock. What does not fit is not kept; a partial cache is as
@@ -45,7 +45,10 @@ class RowStore(Protocol):
         of the parts, and not kept any more."""
 
     def flush(self) -> None:
-        """An epoch ends, or the loader closes: makes what was added last."""
+        """An epoch ends: what was added is on its way to where it is kept."""
+
+    def close(self) -> None:
+        """The loader closes: what was added is kept. The store can be used again."""
 
 
 class Room:
@@ -126,6 +129,9 @@ class MemoryStore:
         return parts
 
     def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
         pass
 
 
