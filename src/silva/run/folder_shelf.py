@@ -111,9 +111,6 @@ class FolderShelf:
             raise
         return _item(fingerprint, name, path.stat())
 
-    def forgo(self, fingerprint: str, name: str) -> None:
-        self._aside(fingerprint, name).unlink(missing_ok=True)
-
     def remove(self, items: Sequence[Item]) -> list[Item]:
         gone = []
         for item in items:

@@ -14,6 +14,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from silva.errors import SourceError
+
 SUFFIX = ".rows"
 UNFINISHED = ".tmp"
 """Ends the names of files that are being written, or were when their writer was killed."""
@@ -26,7 +28,7 @@ Data = bytes | memoryview
 _T = TypeVar("_T")
 
 
-class UnreachableError(OSError):
+class UnreachableError(SourceError, OSError):
     """The storage as a whole does not answer, or lets nobody in."""
 
 
@@ -79,13 +81,10 @@ class Shelf(Protocol):
         """Bytes that may be added without a limit."""
 
     def reserve(self, fingerprint: str, name: str, size: int) -> None:
-        """Lets others see what a file will take. `write` or `forgo` comes next."""
+        """Lets others see what a file will take, until `write` has ended."""
 
     def write(self, fingerprint: str, name: str, parts: Sequence[Data]) -> Item:
         """Writes a file for which room was reserved."""
-
-    def forgo(self, fingerprint: str, name: str) -> None:
-        """Gives up the room that was reserved for a file."""
 
     def remove(self, items: Sequence[Item]) -> list[Item]:
         """Removes files; returns those that went, and not those that somebody else removed, where

@@ -1,0 +1,179 @@
+"""A folder of an object store that is written as well as read.
+
+Requests go the way of those of sources: on one loop, tried again with growing pauses until a
+deadline, and told without the words of the library. An object appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple, TypeVar
+
+from silva.errors import SourceError
+from silva.io.addresses import Address
+from silva.io.fetching import PATIENCE, BrokenOff, Clients, Patience, Request, fetcher, persist
+from silva.io.object_errors import has_no_answer, version_of
+from silva.io.object_listing import list_below
+from silva.io.object_stream import AHEAD, cuts
+
+_T = TypeVar("_T")
+
+
+class Listed(NamedTuple):
+    """An object, as it was when it was listed or written."""
+
+    key: str
+    """Below the folder."""
+    size: int
+    version: str
+    written: float
+    """In seconds since 1970."""
+
+
+class ObjectFolder:
+    def __init__(self, address: Address, patience: Patience = PATIENCE) -> None:
+        self._root, self._key = address.root, address.key.strip("/")
+        self._clients = Clients(patience)
+        self._fetcher = fetcher()
+
+    @property
+    def shown(self) -> str:
+        return self._root.shown(self._key)
+
+    def look(self) -> tuple[list[str], list[str]]:
+        """The folders that are directly in it, and the objects."""
+        import obstore
+
+        async def ask() -> Any:
+            return await obstore.list_with_delimiter_async(self._client(), self._key or None)
+
+        found = self._do(ask, self.shown, "list")
+        return (
+            [self._below(key) for key in found["common_prefixes"]],
+            [self._below(meta["path"]) for meta in found["objects"]],
+        )
+
+    def below(self, name: str) -> list[Listed]:
+        """All objects in a folder of it."""
+
+        async def ask() -> Any:
+            return await list_below(self._client(), self._full(name), self._patience.deadline)
+
+        found = self._do(ask, self._shown(name), "list", bounded=False)
+        return [
+            Listed(
+                self._below(meta["path"]),
+                meta["size"],
+                version_of(meta),
+                meta["last_modified"].timestamp(),
+            )
+            for meta in found
+        ]
+
+    def read(self, parts: Sequence[tuple[Listed, int, int]]) -> Iterator[bytes | SourceError]:
+        """Of each object so many bytes from a place on, or why there are none. What comes next is
+        fetched meanwhile, as far as it is bounded in bytes."""
+        rest, begun, ahead = deque(parts), deque[tuple[Future[list[bytes]], int]](), 0
+        try:
+            for _ in parts:
+                while rest and (not begun or ahead + rest[0][2] <= AHEAD):
+                    part = rest.popleft()
+                    begun.append((self._begin(*part), part[2]))
+                    ahead += part[2]
+                future, length = begun[0]
+                try:
+                    found = future.result()
+                except SourceError as error:
+                    yield error
+                else:
+                    yield found[0] if len(found) == 1 else b"".join(found)
+                begun.popleft()
+                ahead -= length
+        finally:
+            for future, _ in begun:
+                future.cancel()
+
+    def _begin(self, listed: Listed, start: int, length: int) -> Future[list[bytes]]:
+        key = self._full(listed.key)
+        requests = [
+            Request(self._root, key, listed.size, listed.version, *cut)
+            for cut in cuts(start, start + length)
+        ]
+        return self._fetcher.fetch(requests, self._clients)
+
+    def write(self, key: str, data: bytes) -> str:
+        """Returns the version of what is there now."""
+
+        async def put() -> str:
+            answer = await self._put(key, data, "overwrite")
+            return version_of(answer) if answer["e_tag"] else "unknown"
+
+        return self._do(put, self._shown(key), "write")
+
+    def write_once(self, key: str, data: bytes) -> None:
+        """Unless the object is there. Where a store cannot tell, the last one wins."""
+        from obstore.exceptions import AlreadyExistsError, NotSupportedError
+
+        async def put() -> None:
+            try:
+                await self._put(key, data, "create")
+            except AlreadyExistsError:
+                return
+            except (NotSupportedError, NotImplementedError):
+                await self._put(key, data, "overwrite")
+
+        self._do(put, self._shown(key), "write")
+
+    async def _put(self, key: str, data: bytes, mode: Any) -> Any:
+        """Writing the same object twice does no harm, so it is also done again where there was no
+        answer: the library does not in every mode."""
+        import obstore
+
+        client, full = self._client(), self._full(key)
+        try:
+            return await obstore.put_async(client, full, data, mode=mode, use_multipart=False)
+        except obstore.exceptions.GenericError as error:
+            raise (BrokenOff(error) if has_no_answer(error) else error) from None
+
+    def remove(self, keys: Sequence[str]) -> None:
+        """Removes objects; those that are not there are no error."""
+        import obstore
+
+        async def delete() -> None:
+            await obstore.delete_async(self._client(), [self._full(key) for key in keys])
+
+        self._do(delete, self.shown, "remove objects in")
+
+    @property
+    def _patience(self) -> Patience:
+        return self._clients.patience
+
+    def _client(self) -> Any:
+        return self._clients.of(self._root)
+
+    def _do(
+        self, work: Callable[[], Awaitable[_T]], shown: str, deed: str, *, bounded: bool = True
+    ) -> _T:
+        """Work that is one request, unless it is not `bounded` and sees to its deadline itself."""
+
+        async def once() -> _T:
+            async with asyncio.timeout(self._patience.deadline if bounded else None):
+                return await work()
+
+        async def asked() -> _T:
+            async with self._fetcher.allowance.take(0):
+                return await persist(once, shown, self._patience, deed)
+
+        return self._fetcher.submit(asked()).result()
+
+    def _full(self, name: str) -> str:
+        return f"{self._key}/{name}" if self._key else name
+
+    def _below(self, key: str) -> str:
+        return key[len(self._key) + 1 :] if self._key else key
+
+    def _shown(self, name: str) -> str:
+        return self._root.shown(self._full(name))
