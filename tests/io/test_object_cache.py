@@ -206,10 +206,11 @@ def test_the_stream_is_the_same_with_a_cold_a_partial_and_a_full_cache(s3):
 def test_a_store_that_answers_no_uploads_keeps_nobody_waiting(s3, calls):
     expected = epochs(rows(calls).shuffle(seed=0).batch(7).loader(backend="inline"), 2)
     calls.taken()
-    with cut_blocks(cached(calls).loader(backend="inline", memory="64MB"), (25,)) as loader:
-        with held(s3):
-            assert epochs(loader, 2) == expected  # the second from what is on its way
-            assert not [key for key in objects(s3) if key.endswith(".rows")]
+    loader = cut_blocks(cached(calls).loader(backend="inline", memory="64MB"), (25,))
+    with held(s3):
+        assert epochs(loader, 2) == expected  # the second from what is on its way
+        assert not [key for key in objects(s3) if key.endswith(".rows")]
+    loader.close()
     assert calls.taken() == 100
     assert read(cached(calls)) == expected[0]
     assert calls.taken() == 0

@@ -30,7 +30,8 @@ def read_iceberg(
     except ImportError:
         raise PlanError("read_iceberg needs pyiceberg: pip install 'silva[iceberg]'") from None
     try:
-        where = table_place(table, "read_iceberg") if scheme_of(table) else ""
+        is_local = scheme_of(table) in ("", "file")
+        where = "" if is_local else table_place(table, "read_iceberg")
         with telling(where, "an Iceberg table"):
             opened = _opened(table)
     except (OSError, NoSuchTableError) as error:

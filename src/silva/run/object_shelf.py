@@ -51,7 +51,7 @@ class ObjectShelf:
         """Bytes of the files that are on their way."""
         self._touched = -_TOUCH_SECONDS
         self._threads: ThreadPoolExecutor | None = None
-        self._refusal: UnreachableError | None = None
+        self._refusal: str | None = None
         """Why a file could not be written: what comes after it is not even tried."""
 
     @property
@@ -137,12 +137,12 @@ class ObjectShelf:
     @contextmanager
     def _writing(self) -> Iterator[None]:
         if self._refusal is not None:
-            raise self._refusal
+            raise UnreachableError(self._refusal)
         try:
             with _reaching():
                 yield
         except UnreachableError as error:
-            self._refusal = error
+            self._refusal = str(error)
             raise
 
     def touch(self, fingerprint: str) -> None:
