@@ -126,3 +126,21 @@ def test_an_address_that_cannot_be_listed_is_refused(reader, scheme):
     with pytest.raises(PlanError, match=f"reads no {scheme}:// addresses") as error:
         reader(f"{scheme}://user:hunter2@host/table")
     assert "hunter2" not in repr(error.value)
+
+
+def test_what_is_on_local_disks_only_says_so(tmp_path, monkeypatch):
+    """And makes no folder that is called `s3:`."""
+    monkeypatch.chdir(tmp_path)
+    pytest.importorskip("lance")
+    rows, place = sv.from_columns({"x": [1]}), "s3://hunter2@bucket/here"
+    for attempt in (
+        lambda: rows.to_parquet(place),
+        lambda: rows.to_tar(place),
+        lambda: rows.to_table(place),
+        lambda: sv.read_table(place),
+        lambda: sv.Table.create(place, TABLE),
+    ):
+        with pytest.raises(PlanError, match="on local disks, not at s3:// addresses") as error:
+            attempt()
+        assert "hunter2" not in repr(error.value)
+    assert not os.listdir(tmp_path)
