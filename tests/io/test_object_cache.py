@@ -23,6 +23,7 @@ from silva.cli import main
 from silva.columns import Array
 from silva.errors import PlanError
 from silva.io.fetching import Patience
+from silva.io.object_folder import ObjectFolder
 from silva.run import object_shelf
 from silva.run.about import About
 from silva.run.cache_folder import collect_garbage, contents
@@ -228,6 +229,28 @@ def test_what_is_on_its_way_is_bounded_in_bytes(s3, calls):
     calls.taken()
     assert read(pipeline) == expected
     assert calls.taken() == 400 - kept
+
+
+def test_what_is_read_next_is_on_its_way_and_comes_once(s3, calls, monkeypatch):
+    expected = read(cached(calls))
+    monkeypatch.setattr("silva.run.flows.missing._RUN_ROWS", 10)
+    asked = []
+    begin = ObjectFolder._begin
+    monkeypatch.setattr(ObjectFolder, "_begin", lambda self, p: asked.append(p) or begin(self, p))
+    store_reads = FileStore.read
+    ahead = []
+
+    def noted(self, keys):
+        before = len(asked)
+        found = store_reads(self, keys)
+        ahead.append(len(asked) == before)
+        return found
+
+    monkeypatch.setattr(FileStore, "read", noted)
+    assert read(cached(calls)) == expected
+    pages = [part for part in asked if part[1] > 0]
+    assert len(pages) == len(set(pages)) == 4
+    assert all(ahead[1:])
 
 
 @pytest.mark.parametrize("fault", ["429", "503", "500", "reset", "silent", "lost"])
@@ -513,3 +536,27 @@ def test_kills_leave_a_cache_that_the_next_run_goes_on_with(s3, calls):
     assert given_by(start(calls)) == filled()
     assert calls.taken() == 240 - before
     assert sum(kept.entries for kept in contents(PLACE)) == 240
+
+
+FORK = """
+import os, sys
+import silva as sv
+
+rows = sv.from_columns({"x": range(20)}).derive(y=lambda x: x).cache(sys.argv[1]).batch(5)
+loader = rows.loader(workers=0)
+before = [batch["y"].tolist() for batch in loader]
+loader.close()
+child = os.fork()
+if child == 0:
+    same = [batch["y"].tolist() for batch in loader] == before
+    os._exit(0 if same else 1)
+print(os.waitpid(child, 0)[1])
+"""
+
+
+@pytest.mark.timeout(60)
+def test_a_forked_process_computes_rows_instead_of_waiting_for_ever(s3):
+    command = [sys.executable, "-c", FORK, PLACE]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=50, check=True)
+    assert ended.stdout.strip() == "0"
+    assert "do not survive a fork" in ended.stderr

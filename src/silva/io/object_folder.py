@@ -14,7 +14,16 @@ from typing import Any, NamedTuple, TypeVar
 
 from silva.errors import SourceError
 from silva.io.addresses import Address
-from silva.io.fetching import PATIENCE, BrokenOff, Clients, Patience, Request, fetcher, persist
+from silva.io.fetching import (
+    PATIENCE,
+    BrokenOff,
+    Clients,
+    Fetcher,
+    Patience,
+    Request,
+    fetcher,
+    persist,
+)
 from silva.io.object_errors import has_no_answer, version_of
 from silva.io.object_listing import list_below
 from silva.io.object_stream import AHEAD, cuts
@@ -33,11 +42,17 @@ class Listed(NamedTuple):
     """In seconds since 1970."""
 
 
+Part = tuple[Listed, int, int]
+"""Of an object, the first byte and how many."""
+
+
 class ObjectFolder:
     def __init__(self, address: Address, patience: Patience = PATIENCE) -> None:
         self._root, self._key = address.root, address.key.strip("/")
         self._clients = Clients(patience)
         self._fetcher = fetcher()
+        self._expected: dict[Part, Future[list[bytes]]] = {}
+        self._expected_before: dict[Part, Future[list[bytes]]] = {}
 
     @property
     def shown(self) -> str:
@@ -73,7 +88,25 @@ class ObjectFolder:
             for meta in found
         ]
 
-    def read(self, parts: Sequence[tuple[Listed, int, int]]) -> Iterator[bytes | SourceError]:
+    def expect(self, parts: Sequence[Part]) -> None:
+        """Begins to fetch what will be read after what was expected the last time; the bytes of
+        both wait for their reader, as far as they are bounded."""
+        _cancel(self._expected_before)
+        self._expected_before, self._expected = self._expected, {}
+        ahead = 0
+        for part in parts:
+            ahead += part[2]
+            if ahead > AHEAD:
+                return
+            if part not in self._expected_before:
+                self._expected[part] = self._begin(part)
+
+    def forget(self) -> None:
+        """Nothing is expected any more."""
+        self.expect([])
+        self.expect([])
+
+    def read(self, parts: Sequence[Part]) -> Iterator[bytes | SourceError]:
         """Of each object so many bytes from a place on, or why there are none. What comes next is
         fetched meanwhile, as far as it is bounded in bytes."""
         rest, begun, ahead = deque(parts), deque[tuple[Future[list[bytes]], int]](), 0
@@ -81,7 +114,7 @@ class ObjectFolder:
             for _ in parts:
                 while rest and (not begun or ahead + rest[0][2] <= AHEAD):
                     part = rest.popleft()
-                    begun.append((self._begin(*part), part[2]))
+                    begun.append((self._begun(part), part[2]))
                     ahead += part[2]
                 future, length = begun[0]
                 try:
@@ -96,13 +129,21 @@ class ObjectFolder:
             for future, _ in begun:
                 future.cancel()
 
-    def _begin(self, listed: Listed, start: int, length: int) -> Future[list[bytes]]:
+    def _begun(self, part: Part) -> Future[list[bytes]]:
+        for expected in (self._expected_before, self._expected):
+            found = expected.pop(part, None)
+            if found is not None:
+                return found
+        return self._begin(part)
+
+    def _begin(self, part: Part) -> Future[list[bytes]]:
+        listed, start, length = part
         key = self._full(listed.key)
         requests = [
             Request(self._root, key, listed.size, listed.version, *cut)
             for cut in cuts(start, start + length)
         ]
-        return self._fetcher.fetch(requests, self._clients)
+        return self._running.fetch(requests, self._clients)
 
     def write(self, key: str, data: bytes) -> str:
         """Returns the version of what is there now."""
@@ -148,6 +189,11 @@ class ObjectFolder:
         self._do(delete, self.shown, "remove objects in")
 
     @property
+    def _running(self) -> Fetcher:
+        fetcher()  # says so if this process was forked
+        return self._fetcher
+
+    @property
     def _patience(self) -> Patience:
         return self._clients.patience
 
@@ -164,10 +210,11 @@ class ObjectFolder:
                 return await work()
 
         async def asked() -> _T:
-            async with self._fetcher.allowance.take(0):
+            async with running.allowance.take(0):
                 return await persist(once, shown, self._patience, deed)
 
-        return self._fetcher.submit(asked()).result()
+        running = self._running
+        return running.submit(asked()).result()
 
     def _full(self, name: str) -> str:
         return f"{self._key}/{name}" if self._key else name
@@ -177,3 +224,8 @@ class ObjectFolder:
 
     def _shown(self, name: str) -> str:
         return self._root.shown(self._full(name))
+
+
+def _cancel(futures: dict[Part, Future[list[bytes]]]) -> None:
+    for future in futures.values():
+        future.cancel()

@@ -168,6 +168,11 @@ class FileStore:
         known: np.ndarray = self._index.find(keys) != NOWHERE
         return known
 
+    def expect(self, keys: np.ndarray) -> None:
+        numbers = np.unique(self._index.find(keys) >> _ENTRY_BITS).tolist()
+        pages = [self._pages[n] for n in numbers if n >= 0 and n not in self._read]
+        self._shelf.expect([page.part for page in pages if page.data is None])
+
     def read(self, keys: np.ndarray) -> Parts:
         with self._lock:
             self._settle()

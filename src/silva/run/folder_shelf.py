@@ -59,6 +59,9 @@ class FolderShelf:
                         found.append(_item(fingerprint, entry.name, entry.stat()))
         return sorted(found)
 
+    def expect(self, parts: Sequence[Part]) -> None:
+        """The operating system reads ahead by itself."""
+
     def read(self, parts: Sequence[Part]) -> Iterator[Data | OSError]:
         for item, start, length in parts:
             try:

@@ -88,6 +88,9 @@ class ObjectShelf:
                 found[aside] = Item(fingerprint, aside, size, time.time())
         return sorted(found.values())
 
+    def expect(self, parts: Sequence[Part]) -> None:
+        self._folder.expect([(_listed(item), start, length) for item, start, length in parts])
+
     def read(self, parts: Sequence[Part]) -> Iterator[Data | OSError]:
         wanted = [(_listed(item), start, length) for item, start, length in parts]
         for found in self._folder.read(wanted):
@@ -166,6 +169,7 @@ class ObjectShelf:
         threads, self._threads = self._threads, None
         if threads is not None:
             threads.shutdown()
+        self._folder.forget()
 
 
 def _listed(item: Item) -> Listed:

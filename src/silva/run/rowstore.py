@@ -40,6 +40,9 @@ class RowStore(Protocol):
         """Keeps the entries of these rows, as far as there is room. `seconds` is what computing
         them took."""
 
+    def expect(self, keys: np.ndarray) -> None:
+        """Rows that are kept will be read, after those that were expected the last time."""
+
     def read(self, keys: np.ndarray) -> Parts:
         """The entries of rows that are kept. A row whose entry turns out to be damaged is in none
         of the parts, and not kept any more."""
@@ -117,6 +120,9 @@ class MemoryStore:
                 frozen(column)
             self._chunks[-2:] = [joined]
             del self._ends[-2]
+
+    def expect(self, keys: np.ndarray) -> None:
+        pass
 
     def read(self, keys: np.ndarray) -> Parts:
         places = self._index.find(keys)

@@ -70,6 +70,9 @@ class Shelf(Protocol):
     def items(self, fingerprint: str) -> list[Item]:
         """The files of a fingerprint that are silva's own, by name."""
 
+    def expect(self, parts: Sequence[Part]) -> None:
+        """What will be read after that which was expected the last time: it may be on its way."""
+
     def read(self, parts: Sequence[Part]) -> Iterator[Data | OSError]:
         """The bytes of each part, in order, or why there are none: FileNotFoundError where the file
         is gone. What comes next is on its way, within bounds, where that takes time."""
