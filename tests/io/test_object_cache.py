@@ -223,7 +223,7 @@ def test_what_is_on_its_way_is_bounded_in_bytes(s3, calls):
         with held(s3), pytest.warns(UserWarning, match="faster than s3://data/kept/rows takes"):
             expected = stream(loader)
         (store,) = loader._executor._stores.values()
-        assert sum(upload.new.size for upload in store._uploads) < 1 << 20
+        assert store._uploads.under_way < 1 << 20
     kept = sum(kept.entries for kept in contents(PLACE))
     assert 0 < kept < 400
     calls.taken()

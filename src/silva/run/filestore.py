@@ -17,21 +17,20 @@ import time
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterator
-from concurrent.futures import Future
-from dataclasses import dataclass
 
 import numpy as np
 
 from silva.columns.recycle import empty
 from silva.errors import PlanError
-from silva.run.about import About, encode_about
+from silva.run.about import About
 from silva.run.entries import Entries, Parts
-from silva.run.eviction import make_room, shrink
+from silva.run.eviction import shrink
 from silva.run.kept import ending, remove_stale
 from silva.run.rowfiles import DamagedError, NewFile, Page, decode_page, new_page, read_headers
 from silva.run.rowindex import NOWHERE, RowIndex
 from silva.run.rowstore import Room, lend, only_new
 from silva.run.shelf import SUFFIX, Item, Shelf, UnreachableError
+from silva.run.uploads import Uploads
 
 _PAGE_BYTES = 256 << 10
 """Read for a single row: small enough for shuffled epochs, large enough to be worth a read."""
@@ -46,17 +45,6 @@ _ENTRY_BITS = 24
 """A place is a page's number and, in this many bits, the entry within it."""
 
 
-@dataclass(frozen=True)
-class _Upload:
-    """A file that is being written."""
-
-    new: NewFile
-    numbers: list[int]
-    """Of its pages."""
-    done: Future[Item | None]
-    """None where there is no room for it."""
-
-
 class FileStore:
     def __init__(
         self, shelf: Shelf, fingerprint: str, about: About, room: Room, limit: int | None
@@ -64,7 +52,6 @@ class FileStore:
         """`limit` is what the whole shelf may hold, in bytes; None for what the storage has."""
         self._shelf = shelf
         self._fingerprint = fingerprint
-        self._about = about
         self._room = room
         self._limit = limit
         share = room.size // 8 if limit is None else min(room.size // 8, limit // 16)
@@ -81,7 +68,7 @@ class FileStore:
         self._unwritten_bytes = 0
         self._unwritten_seconds = 0.0
         self._unwritten_since = 0.0
-        self._uploads: list[_Upload] = []
+        self._uploads = Uploads(shelf, fingerprint, about, limit)
         self._slab = memoryview(b"")
         """Memory for the next pages."""
         self._lock = threading.Lock()
@@ -270,8 +257,7 @@ class FileStore:
 
     def _is_behind(self) -> bool:
         """Whether so much is on its way that nothing more may be added."""
-        under_way = sum(upload.new.size for upload in self._uploads)
-        if under_way < max(self._room.size // 4, 2 * self._file_bytes):
+        if self._uploads.under_way < max(self._room.size // 4, 2 * self._file_bytes):
             return False
         self._warn(
             f"rows come faster than {self._shelf.shown} takes them; those that come meanwhile are "
@@ -306,26 +292,12 @@ class FileStore:
         pages = [self._pages[number] for number in numbers]
         keys = np.concatenate([keys for _, keys in unwritten])
         new = NewFile(self._fingerprint, pages, keys, seconds)
-        done = self._shelf.submit(lambda: self._stored(new))
-        self._uploads.append(_Upload(new, numbers, done))
+        self._uploads.begin(new, numbers)
         self._settle()
-
-    def _stored(self, new: NewFile) -> Item | None:
-        """Writes a file if it fits onto the shelf; None where there is no room for it. Knows of
-        nothing that changes, since it may run beside the consumer."""
-        shelf, fingerprint = self._shelf, self._fingerprint
-        with shelf.locked():
-            if not make_room(shelf, new.size, new.seconds, fingerprint, self._limit):
-                return None
-            shelf.write_about(fingerprint, encode_about(self._about))
-            shelf.reserve(fingerprint, new.name, new.size)
-        return shelf.write(fingerprint, new.name, new.parts)
 
     def _settle(self) -> None:
         """Takes note of the files that were written since."""
-        done = [upload for upload in self._uploads if upload.done.done()]
-        self._uploads = [upload for upload in self._uploads if upload not in done]
-        for upload in done:
+        for upload in self._uploads.ended():
             try:
                 item = upload.done.result()
                 if item is not None:
