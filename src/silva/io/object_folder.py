@@ -147,37 +147,30 @@ class ObjectFolder:
 
     def write(self, key: str, data: bytes) -> str:
         """Returns the version of what is there now."""
+        import obstore
 
         async def put() -> str:
-            answer = await self._put(key, data, "overwrite")
+            client, full = self._client(), self._full(key)
+            try:
+                answer = await obstore.put_async(client, full, data, use_multipart=False)
+            except obstore.exceptions.GenericError as error:
+                # written twice is written once: it is done again where there was no answer
+                raise (BrokenOff(error) if has_no_answer(error) else error) from None
             return version_of(answer) if answer["e_tag"] else "unknown"
 
         return self._do(put, self._shown(key), "write")
 
-    def write_once(self, key: str, data: bytes) -> None:
-        """Unless the object is there. Where a store cannot tell, the last one wins."""
-        from obstore.exceptions import AlreadyExistsError, NotSupportedError
-
-        async def put() -> None:
-            try:
-                await self._put(key, data, "create")
-            except AlreadyExistsError:
-                return
-            except (NotSupportedError, NotImplementedError):
-                await self._put(key, data, "overwrite")
-
-        self._do(put, self._shown(key), "write")
-
-    async def _put(self, key: str, data: bytes, mode: Any) -> Any:
-        """Writing the same object twice does no harm, so it is also done again where there was no
-        answer: the library does not in every mode."""
+    def exists(self, key: str) -> bool:
         import obstore
 
-        client, full = self._client(), self._full(key)
-        try:
-            return await obstore.put_async(client, full, data, mode=mode, use_multipart=False)
-        except obstore.exceptions.GenericError as error:
-            raise (BrokenOff(error) if has_no_answer(error) else error) from None
+        async def ask() -> bool:
+            try:
+                await obstore.head_async(self._client(), self._full(key))
+            except FileNotFoundError:
+                return False
+            return True
+
+        return self._do(ask, self._shown(key), "read")
 
     def remove(self, keys: Sequence[str]) -> None:
         """Removes objects; those that are not there are no error."""

@@ -134,8 +134,11 @@ class ObjectShelf:
             self.remove(items)
 
     def write_about(self, fingerprint: str, data: bytes) -> None:
+        """Of two at the same moment the last one wins, with the same words. (Asking for it to be
+        written only if it is absent would shut out stores that do not know this.)"""
         with self._writing():
-            self._folder.write_once(f"{fingerprint}/{ABOUT}", data)
+            if not self._folder.exists(f"{fingerprint}/{ABOUT}"):
+                self._folder.write(f"{fingerprint}/{ABOUT}", data)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
