@@ -7,6 +7,7 @@ part of the time of all but the reader by hand, which knows the names.
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -85,19 +86,23 @@ def by_hand(port: int, rows: int) -> Open:
     return batches
 
 
+def connected(port: int) -> Any:
+    import s3fs
+
+    return s3fs.S3FileSystem(
+        key="benchmark",
+        secret="benchmark",
+        endpoint_url=f"http://127.0.0.1:{port}",
+        config_kwargs={"max_pool_connections": 128},
+        skip_instance_cache=True,
+    )
+
+
 def s3fs_loader(port: int, rows: int, together: bool) -> Open:
     """s3fs in a DataLoader of two workers, one object at a time, or a batch at once."""
-    import s3fs
     import torch.utils.data
 
-    def connect() -> Any:
-        return s3fs.S3FileSystem(
-            key="benchmark",
-            secret="benchmark",
-            endpoint_url=f"http://127.0.0.1:{port}",
-            config_kwargs={"max_pool_connections": 128},
-            skip_instance_cache=True,
-        )
+    connect = functools.partial(connected, port)
 
     class Photos(torch.utils.data.Dataset):
         files: Any = None
@@ -141,11 +146,49 @@ def s3fs_together(port: int, rows: int) -> Open:
     return s3fs_loader(port, rows, together=True)
 
 
+def hugging_face(port: int, rows: int) -> Open:
+    """A stream of names whose objects are fetched by `map`, a batch at once, in two workers.
+
+    Its builders for files (imagefolder and its like) give names of objects, too, and leave their
+    bytes to who reads the stream.
+    """
+    import datasets
+    import torch.utils.data
+
+    @functools.cache
+    def files_of(process: int) -> Any:
+        return connected(port)
+
+    def fetch(paths: list[str]) -> dict[str, list[bytes]]:
+        found = files_of(os.getpid()).cat(paths)
+        return {"bytes": [found[path] for path in paths]}
+
+    def batches() -> Iterator[list[bytes]]:
+        paths = sorted(connected(port).ls(f"{BUCKET}/train"))[:rows]
+        names = datasets.Dataset.from_dict({"path": paths}).to_iterable_dataset(num_shards=2)
+        stream = names.map(
+            fetch,
+            input_columns="path",
+            batched=True,
+            batch_size=BATCH,
+            remove_columns="path",
+            features=datasets.Features({"bytes": datasets.Value("binary")}),
+        )
+        loader = torch.utils.data.DataLoader(
+            stream, batch_size=BATCH, num_workers=2, collate_fn=list
+        )
+        for rows_read in loader:
+            yield [row["bytes"] for row in rows_read]
+
+    return batches
+
+
 def checksum(batch: list[bytes]) -> float:
     return float(sum(data[0] + data[-1] for data in batch))
 
 
 ONE, TOGETHER = "s3fs + DataLoader(2)", "s3fs + DataLoader(2), a batch at once"
+STREAM = "HF datasets streaming + DataLoader(2)"
 
 WORKLOAD = Workload(
     name="objects",
@@ -156,10 +199,11 @@ WORKLOAD = Workload(
         Contestant("one after the other", by_hand, share=_SEQUENTIAL, group="part"),
         Contestant(ONE, s3fs_one, share=_SEQUENTIAL, group="part", environment="s3fs", long=True),
         Contestant(TOGETHER, s3fs_together, environment="s3fs", long=True),
+        Contestant(STREAM, hugging_face, environment="s3fs", long=True),
     ),
     targets=(
         Target("silva", at_least=10, of="one after the other"),
-        Target("silva", at_least=1, of=(ONE, TOGETHER)),
+        Target("silva", at_least=1, of=(ONE, TOGETHER, STREAM)),
         Target("silva", at_most=_BUDGET, metric="peak"),
     ),
     checksum=checksum,

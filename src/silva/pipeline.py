@@ -406,13 +406,15 @@ class Pipeline(Looking, Writing):
         shared: bool = False,
         limit: str | int | None = None,
     ) -> Pipeline:
-        """Keeps rows once they are computed: in memory; in a folder, for later runs and other
-        processes; or with `shared=True` in the one folder that all pipelines of this user share
-        (`$SILVA_CACHE`, or else `silva/rows` where the system keeps caches).
+        """Keeps rows once they are computed: in memory; in a folder, or below an address
+        (`s3://`, `gs://`, `az://`), for later runs and other processes; or with `shared=True` where
+        all pipelines of this user share them (`$SILVA_CACHE`, or else `silva/rows` where the system
+        keeps caches).
 
         A folder holds at most `limit` bytes, e.g. `"20GiB"`, of all pipelines that use it. When it
         is full, the rows that save the least computing for their bytes and have not been used for
-        longest go first. Without a limit, it leaves a twentieth of the disk free.
+        longest go first. Without a limit, it leaves a twentieth of the disk free, and fills an
+        object store without end.
 
         >>> import silva as sv
         >>> cached = sv.from_columns({"x": range(3)}).derive(y=lambda x: x * x).cache()
@@ -420,15 +422,17 @@ class Pipeline(Looking, Writing):
         if shared:
             if folder is not None:
                 raise PlanError("cache(…) takes a folder or shared=True, not both")
-            from silva.run.cache_folder import default_folder
+            from silva.run.cache_folder import shared_place
 
-            folder = default_folder()
+            folder = shared_place()
         if folder is None and limit is not None:
             raise PlanError(
                 "cache(limit=…) bounds a folder: give one, or shared=True; rows in memory stay "
                 "within half of loader(memory=…)"
             )
-        path = None if folder is None else str(Path(folder))
+        from silva.run.open_shelf import place_of
+
+        path = None if folder is None else place_of(folder)
         bound = None if limit is None else parse_bytes(limit)
         return self._add(logical.Cache(self.plan, path, bound))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from silva.errors import PlanError
+from silva.io.addresses import local_folder
 from silva.plan.node import Node
 from silva.plan.schema import columns
 from silva.plan.verify import verify
@@ -48,8 +49,9 @@ class Writing:
         """
         from silva.sinks.parquet import ParquetWriter
 
-        writer = ParquetWriter(Path(folder), schema, compression)
-        return _write(self.plan, Path(folder), writer, shard_rows, shard_bytes, arguments)
+        place = local_folder(folder, "files that are written")
+        writer = ParquetWriter(place, schema, compression)
+        return _write(self.plan, place, writer, shard_rows, shard_bytes, arguments)
 
     def to_tar(
         self,
@@ -78,8 +80,9 @@ class Writing:
         key = "key" if key is None and "key" in there else key
         if not set(there) - {key}:
             raise PlanError("to_tar: there is nothing but keys to write")
-        writer = TarWriter(Path(folder), key)
-        return _write(self.plan, Path(folder), writer, shard_rows, shard_bytes, arguments)
+        place = local_folder(folder, "files that are written")
+        writer = TarWriter(place, key)
+        return _write(self.plan, place, writer, shard_rows, shard_bytes, arguments)
 
     def to_table(
         self,

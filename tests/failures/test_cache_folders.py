@@ -17,9 +17,10 @@ import pytest
 from failure_tools import run_script, start_script, until
 
 import silva as sv
-from silva.run.cache_folder import contents, is_sound
-from silva.run.eviction import locked
+from silva.run.cache_folder import contents
 from silva.run.kept import bytes_held
+from silva.run.open_shelf import shelf_at
+from silva.run.rowfiles import is_sound
 
 ROWS = 240
 FILL = """
@@ -86,9 +87,11 @@ def test_kills_at_any_moment_leave_a_cache_that_the_next_run_goes_on_with(
     folder = Path(told["folder"])
     killed = 0
     for _ in range(6):
-        goal = bytes_held(folder) + chance.randrange(1, 400_000)
+        goal = bytes_held(shelf_at(folder)) + chance.randrange(1, 400_000)
         killed += _killed_at(goal, folder, start(tmp_path, told)) == -9
-        assert all(is_sound(file.path) for kept in contents(folder) for file in kept.files)
+        assert all(
+            is_sound(kept.shelf, file.item) for kept in contents(folder) for file in kept.files
+        )
     computed(told)
     assert killed >= 3
     before = sum(kept.entries for kept in contents(folder))
@@ -101,7 +104,7 @@ def test_kills_at_any_moment_leave_a_cache_that_the_next_run_goes_on_with(
 def _killed_at(goal: int, folder: Path, process: Any) -> int:
     """Kills a process once the folder holds so much; returns how it ended."""
     with process:
-        until(lambda: bytes_held(folder) >= goal or process.poll() is not None)
+        until(lambda: bytes_held(shelf_at(folder)) >= goal or process.poll() is not None)
         process.kill()
     code: int = process.returncode
     return code
@@ -122,8 +125,8 @@ def test_two_that_fill_a_folder_at_once_stay_within_its_limit(
     }
     most = 0
     while any(process.poll() is None for process in many.values()):
-        with locked(folder):
-            most = max(most, bytes_held(folder))
+        with shelf_at(folder).locked():
+            most = max(most, bytes_held(shelf_at(folder)))
     for factor, process in many.items():
         out, err = process.communicate()
         assert process.returncode == 0, err
@@ -201,7 +204,7 @@ def test_a_read_only_folder_is_read_and_not_written(
 def test_a_folder_that_cannot_be_made_is_an_error_before_the_first_row(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     rows = sv.from_columns({"x": range(3)}).cache(tmp_path / "file" / "rows").batch(2)
-    with pytest.raises(sv.PlanError, match="no folder can be made"):
+    with pytest.raises(sv.PlanError, match="cannot be used"):
         next(iter(rows.loader(backend="inline")))
 
 
@@ -215,7 +218,7 @@ def test_rows_removed_while_others_read_them_are_computed_again(
     while process.poll() is None:
         for kept in contents(folder):
             for file in kept.files[::2]:
-                file.path.unlink(missing_ok=True)
+                kept.shelf.remove([file.item])
     out, err = process.communicate()
     assert process.returncode == 0, err
     assert out.strip().split("\n")[:2] == expected

@@ -34,6 +34,10 @@ class Proxy:
     faults: dict[str, deque[str]] = field(default_factory=lambda: defaultdict(deque))
     """By the end of a path: what happens to the next GETs of it, in turn. A status, `reset`,
     `silent` (no answer), `stall` (half an answer, then silence), `truncate` (half an answer)."""
+    puts: deque[str] = field(default_factory=deque)
+    """What happens to the next PUTs, in turn; also `lost` (it is done, but there is no answer)."""
+    holds: bool = False
+    """Whether PUTs wait."""
     always: str = ""
     """What happens to every request."""
     seen: list[Seen] = field(default_factory=list)
@@ -59,6 +63,7 @@ class Proxy:
         method, path, _ = first.split(" ")
         headers = dict(line.lower().split(": ", 1) for line in rest if ": " in line)
         seen = Seen(method, path, headers)
+        body = await reader.readexactly(int(headers.get("content-length", 0)))
         self.seen.append(seen)
         fault = self.always or self._fault(method, path)
         if fault == "reset":
@@ -72,7 +77,12 @@ class Proxy:
             writer.write(b"HTTP/1.1 %s No\r\nContent-Length: %d\r\n" % (fault.encode(), len(said)))
             writer.write(b"Connection: close\r\n\r\n" + said)
             return
-        answer = await self._upstream(head)
+        while self.holds and method == "PUT":
+            await asyncio.sleep(0.005)
+        answer = await self._upstream(head, body)
+        if fault == "lost":
+            writer.transport.abort()
+            return
         start = answer.index(b"\r\n\r\n") + 4
         end = start + (len(answer) - start) // 2 if fault else len(answer)
         seen.sent = end - start
@@ -82,14 +92,16 @@ class Proxy:
             await reader.read()
 
     def _fault(self, method: str, path: str) -> str:
+        if method == "PUT":
+            return self.puts.popleft() if self.puts else ""
         name = path.partition("?")[0].rpartition("/")[2]
         waiting = self.faults.get(name)
         return waiting.popleft() if method == "GET" and waiting else ""
 
-    async def _upstream(self, head: bytes) -> bytes:
+    async def _upstream(self, head: bytes, body: bytes) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.upstream)
         lines = [x for x in head.split(b"\r\n")[:-2] if not x.lower().startswith(b"connection:")]
-        writer.write(b"\r\n".join([*lines, b"Connection: close", b"", b""]))
+        writer.write(b"\r\n".join([*lines, b"Connection: close", b"", body]))
         answer = await reader.read()
         writer.close()
         return re.sub(rb"\r\nconnection: [^\r]*", b"", answer, count=1, flags=re.I).replace(
@@ -125,3 +137,14 @@ def running(proxy: Proxy) -> Iterator[Proxy]:
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)
+
+
+def put(proxy: Proxy, objects: dict[str, bytes]) -> None:
+    import obstore
+    import obstore.store
+
+    store = obstore.store.S3Store(
+        BUCKET, endpoint=f"http://127.0.0.1:{proxy.upstream}", client_options={"allow_http": True}
+    )
+    for key, data in objects.items():
+        obstore.put(store, key, data)

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from object_tools import BUCKET, Proxy, running
+from object_tools import BUCKET, Proxy, put, running
 from source_laws import check_chunked, check_indexed, everything, unit
 
 import silva as sv
@@ -38,43 +38,6 @@ obstore = pytest.importorskip("obstore")
 moto_server = pytest.importorskip("moto.server")
 
 QUICK = Patience(answer=0.7, deadline=60.0, pause=0.01)
-
-
-@pytest.fixture(scope="module")
-def moto():
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = moto_server.ThreadedMotoServer("127.0.0.1", 0)
-    server.start()
-    yield server.get_host_and_port()[1]
-    server.stop()
-
-
-@pytest.fixture
-def environment(monkeypatch):
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "the-key-id")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "the-secret-key")
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
-
-
-@pytest.fixture
-def s3(moto, environment, monkeypatch):
-    """A proxy before an empty bucket, and the environment that leads to it."""
-    import urllib.request
-
-    url = f"http://127.0.0.1:{moto}"
-    for method, path in (("POST", "/moto-api/reset"), ("PUT", f"/{BUCKET}")):
-        urllib.request.urlopen(urllib.request.Request(url + path, method=method)).close()
-    with running(Proxy(moto)) as proxy:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
-        yield proxy
-
-
-def put(proxy, objects):
-    store = obstore.store.S3Store(
-        BUCKET, endpoint=f"http://127.0.0.1:{proxy.upstream}", client_options={"allow_http": True}
-    )
-    for key, data in objects.items():
-        obstore.put(store, key, data)
 
 
 def quick(source):

@@ -486,7 +486,7 @@ def test_a_full_disk_costs_a_warning(
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("silva.run.rowfiles.os.replace", full)
+    monkeypatch.setattr("silva.run.folder_shelf.os.replace", full)
     with pytest.warns(UserWarning, match="No space left"):
         assert epochs(cached.loader(backend="inline"), 2) == expected
     assert [p.name for p in (tmp_path / "cache").glob("*/*")] == ["about.json"]
@@ -553,14 +553,14 @@ def test_two_processes_can_fill_one_folder_at_once(tmp_path: Path) -> None:
 _KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[2])
-import silva.run.rowfiles as rowfiles
+import silva.run.folder_shelf as shelf
 from test_cache import slow
-replaced = rowfiles.os.replace
+replaced = shelf.os.replace
 def killed(*paths):
     if len(os.listdir(os.path.dirname(paths[0]))) > 2:
         os.kill(os.getpid(), signal.SIGKILL)
     replaced(*paths)
-rowfiles.os.replace = killed
+shelf.os.replace = killed
 slow(sys.argv[1])
 """
 

@@ -18,21 +18,22 @@ from silva.cli import main
 from silva.columns import Array
 from silva.errors import PlanError
 from silva.pipeline import Pipeline
-from silva.run import diskstore, eviction
+from silva.run import filestore, folder_shelf
 from silva.run.about import About
 from silva.run.cache_folder import (
     collect_garbage,
     contents,
     default_folder,
     find,
-    is_sound,
     parse_age,
     remove,
 )
-from silva.run.diskstore import DiskStore
 from silva.run.entries import Entries
-from silva.run.eviction import locked, shrink
+from silva.run.eviction import shrink
+from silva.run.filestore import FileStore
 from silva.run.kept import bytes_held
+from silva.run.open_shelf import shelf_at
+from silva.run.rowfiles import is_sound
 from silva.run.rowstore import Room
 from silva.testing import cut_blocks, digest, stream
 
@@ -48,9 +49,9 @@ def rows(count: int = 100, factor: int = 2) -> Pipeline:
 
 def fill(
     folder: Path, fingerprint: str, count: int, *, seconds: float = 1.0, limit: int | None = None
-) -> DiskStore:
+) -> FileStore:
     """Adds rows one by one; each took `seconds`."""
-    store = DiskStore(folder, fingerprint, ABOUT, Room(1 << 16), limit)
+    store = FileStore(shelf_at(folder), fingerprint, ABOUT, Room(1 << 16), limit)
     store.refresh()
     for i in range(count):
         entries = Entries(
@@ -144,7 +145,7 @@ def test_about_says_what_the_rows_are_and_no_more(tmp_path: Path) -> None:
     pipeline = sv.from_columns({"x": range(9)}).derive(y=lambda x: (x, secret))
     stream(pipeline.filter(sv.col("x") > 2).cache(tmp_path).batch(3).loader(backend="inline"))
     (kept,) = contents(tmp_path)
-    text = (kept.folder / "about.json").read_text()
+    text = (tmp_path / kept.fingerprint / "about.json").read_text()
     told = json.loads(text)
     assert told["columns"] == ["x", "y"]
     assert told["source"] == "columns of 9 rows"
@@ -157,7 +158,9 @@ def test_about_says_what_the_rows_are_and_no_more(tmp_path: Path) -> None:
 def test_the_first_writer_of_about_wins(tmp_path: Path) -> None:
     fill(tmp_path, A, 1)
     before = (tmp_path / A / "about.json").read_bytes()
-    DiskStore(tmp_path, A, About([], "another", [], "9", "later"), Room(1 << 16), None).flush()
+    FileStore(
+        shelf_at(tmp_path), A, About([], "another", [], "9", "later"), Room(1 << 16), None
+    ).flush()
     fill(tmp_path, A, 4)
     assert (tmp_path / A / "about.json").read_bytes() == before
     assert not list(tmp_path.glob("*/*.tmp"))
@@ -168,7 +171,7 @@ def test_use_is_noted_at_most_once_a_minute(
 ) -> None:
     now = [1000.0]
     store = fill(tmp_path, A, 3)
-    monkeypatch.setattr(diskstore.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(filestore.time, "monotonic", lambda: now[0])
     store._touched = now[0]
     file = tmp_path / A / "about.json"
     for passed, noted in ((30, False), (31, True), (30, False)):
@@ -200,10 +203,10 @@ def test_computing_time_is_kept_with_the_rows(tmp_path: Path) -> None:
 def test_what_saves_least_for_its_bytes_goes_first(tmp_path: Path) -> None:
     fill(tmp_path, A, 12, seconds=1)
     fill(tmp_path, B, 12, seconds=10)
-    limit = bytes_held(tmp_path)
+    limit = bytes_held(shelf_at(tmp_path))
     fill(tmp_path, C, 6, seconds=100, limit=limit)
     assert sizes(tmp_path) == {"a": 6, "b": 12, "c": 6}
-    assert bytes_held(tmp_path) <= limit
+    assert bytes_held(shelf_at(tmp_path)) <= limit
 
 
 def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
@@ -211,21 +214,21 @@ def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
     fill(tmp_path, B, 12)
     unused_for(tmp_path, A, hours=10)
     unused_for(tmp_path, B, hours=5)
-    fill(tmp_path, C, 6, limit=bytes_held(tmp_path))
+    fill(tmp_path, C, 6, limit=bytes_held(shelf_at(tmp_path)))
     assert sizes(tmp_path) == {"a": 6, "b": 12, "c": 6}
 
 
 def test_no_more_goes_than_is_needed(tmp_path: Path) -> None:
     fill(tmp_path, A, 30)
-    held = bytes_held(tmp_path)
-    assert shrink(tmp_path, held).files == 0
-    assert shrink(tmp_path, held - 1).files == 1
+    held = bytes_held(shelf_at(tmp_path))
+    assert shrink(shelf_at(tmp_path), held).files == 0
+    assert shrink(shelf_at(tmp_path), held - 1).files == 1
     assert sizes(tmp_path) == {"a": 27}
 
 
 def test_rows_do_not_drive_out_what_is_worth_about_as_much(tmp_path: Path) -> None:
     fill(tmp_path, A, 12, seconds=1)
-    limit = bytes_held(tmp_path)
+    limit = bytes_held(shelf_at(tmp_path))
     with pytest.warns(UserWarning, match="others are worth as much"):
         store = fill(tmp_path, B, 12, seconds=1.9, limit=limit)
     assert sizes(tmp_path) == {"a": 12}
@@ -241,7 +244,7 @@ def test_rows_do_not_drive_out_their_own(tmp_path: Path) -> None:
     (kept,) = contents(tmp_path)
     assert limit - 4 * ROW < kept.size <= limit
     assert kept.entries == len(store) == 6
-    assert all(is_sound(file.path) for file in kept.files)
+    assert all(is_sound(kept.shelf, file.item) for file in kept.files)
 
 
 def test_a_full_folder_is_tried_again_after_a_while(
@@ -249,11 +252,11 @@ def test_a_full_folder_is_tried_again_after_a_while(
 ) -> None:
     fill(tmp_path, A, 12)
     with pytest.warns(UserWarning, match="full"):
-        store = fill(tmp_path, B, 3, limit=bytes_held(tmp_path))
+        store = fill(tmp_path, B, 3, limit=bytes_held(shelf_at(tmp_path)))
     unused_for(tmp_path, A, hours=30)
-    monkeypatch.setattr(diskstore, "_TOUCH_SECONDS", 1e9)
+    monkeypatch.setattr(filestore, "_TOUCH_SECONDS", 1e9)
     later = time.monotonic() + 3601
-    monkeypatch.setattr(diskstore.time, "monotonic", lambda: later)
+    monkeypatch.setattr(filestore.time, "monotonic", lambda: later)
     entries = Entries(np.ones(1, np.int64), {"y": Array(np.zeros((1, ROW), np.uint8))}, None, ())
     store.add(np.array([7], np.uint64), entries, 1.0)
     store.flush()
@@ -264,9 +267,9 @@ def test_a_lower_limit_is_met_when_the_folder_is_opened(tmp_path: Path) -> None:
     fill(tmp_path, A, 12)
     fill(tmp_path, B, 12)
     unused_for(tmp_path, A, hours=10)
-    limit = bytes_held(tmp_path) // 3
-    DiskStore(tmp_path, C, ABOUT, Room(1 << 16), limit)
-    assert bytes_held(tmp_path) <= limit
+    limit = bytes_held(shelf_at(tmp_path)) // 3
+    FileStore(shelf_at(tmp_path), C, ABOUT, Room(1 << 16), limit)
+    assert bytes_held(shelf_at(tmp_path)) <= limit
     assert sizes(tmp_path)["a"] == 0
     assert sizes(tmp_path)["b"] > 0
 
@@ -274,11 +277,11 @@ def test_a_lower_limit_is_met_when_the_folder_is_opened(tmp_path: Path) -> None:
 def test_without_a_limit_some_of_the_disk_stays_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usage = eviction.shutil._ntuple_diskusage  # type: ignore[attr-defined]
-    monkeypatch.setattr(eviction.shutil, "disk_usage", lambda _: usage(1000, 940, 60))
+    usage = folder_shelf.shutil._ntuple_diskusage  # type: ignore[attr-defined]
+    monkeypatch.setattr(folder_shelf.shutil, "disk_usage", lambda _: usage(1000, 940, 60))
     with pytest.warns(UserWarning, match="full"):
         assert len(fill(tmp_path, A, 12)) == 0
-    monkeypatch.setattr(eviction.shutil, "disk_usage", lambda _: usage(1 << 30, 0, 1 << 30))
+    monkeypatch.setattr(folder_shelf.shutil, "disk_usage", lambda _: usage(1 << 30, 0, 1 << 30))
     assert len(fill(tmp_path, A, 12)) == 12
 
 
@@ -286,7 +289,7 @@ def test_unfinished_files_count_and_stale_ones_make_room(tmp_path: Path) -> None
     fill(tmp_path, A, 3)
     unfinished = tmp_path / A / "x.tmp"
     unfinished.write_bytes(bytes(100_000))
-    limit = bytes_held(tmp_path)
+    limit = bytes_held(shelf_at(tmp_path))
     with pytest.warns(UserWarning, match="full"):
         fill(tmp_path, B, 3, limit=limit)
     os.utime(unfinished, (5, 5))
@@ -297,14 +300,14 @@ def test_unfinished_files_count_and_stale_ones_make_room(tmp_path: Path) -> None
 
 def test_two_that_evict_at_once_remove_no_more_than_one_would(tmp_path: Path) -> None:
     fill(tmp_path, A, 60)
-    limit = bytes_held(tmp_path) // 2
+    limit = bytes_held(shelf_at(tmp_path)) // 2
     both = threading.Barrier(2)
     gone = []
 
     def evict() -> None:
         both.wait()
-        with locked(tmp_path):
-            gone.append(shrink(tmp_path, limit).files)
+        with shelf_at(tmp_path).locked():
+            gone.append(shrink(shelf_at(tmp_path), limit).files)
 
     threads = [threading.Thread(target=evict) for _ in range(2)]
     for thread in threads:
@@ -325,7 +328,7 @@ def test_a_stream_is_the_same_with_any_limit(tmp_path: Path) -> None:
             one, other = cached.loader(backend="inline"), plain.loader(backend="inline")
             cut_blocks(one, (5,))
             assert [stream(one) for _ in range(3)] == [stream(other) for _ in range(3)]
-            assert bytes_held(tmp_path) <= limit
+            assert bytes_held(shelf_at(tmp_path)) <= limit
 
 
 def test_eviction_under_a_reader_costs_computing_and_nothing_else(
@@ -337,8 +340,8 @@ def test_eviction_under_a_reader_costs_computing_and_nothing_else(
     loader = cached.loader(backend="inline", memory="1KB")
     batches = iter(loader)
     found = [digest(next(batches))]
-    with locked(tmp_path):
-        shrink(tmp_path, bytes_held(tmp_path) // 2)
+    with shelf_at(tmp_path).locked():
+        shrink(shelf_at(tmp_path), bytes_held(shelf_at(tmp_path)) // 2)
     with pytest.warns(UserWarning, match="computed again") as told:
         found += [digest(batch) for batch in batches]
     assert found == expected
@@ -439,7 +442,7 @@ def test_garbage_collection_takes_what_is_old_and_what_is_too_much(tmp_path: Pat
     unused_for(tmp_path, B, hours=20)
     collect_garbage(tmp_path, older=parse_age("2d"))
     assert sizes(tmp_path) == {"b": 9, "c": 9}
-    collect_garbage(tmp_path, limit=bytes_held(tmp_path) - 1)
+    collect_garbage(tmp_path, limit=bytes_held(shelf_at(tmp_path)) - 1)
     assert sizes(tmp_path) == {"b": 6, "c": 9}
 
 

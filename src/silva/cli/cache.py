@@ -10,9 +10,11 @@ from cyclopts import App, Parameter
 
 from silva.errors import PlanError
 from silva.insight.words import plural, seconds, size, tidy
+from silva.io.addresses import scheme_of
 from silva.profile.machine import parse_bytes
 from silva.run import cache_folder
 from silva.run.kept import Kept, Removed
+from silva.run.open_shelf import place_of
 
 app = App(name="cache", help="Look after the rows that pipelines keep on disk.")
 
@@ -22,13 +24,13 @@ _AGES = ((86400, "day"), (3600, "hour"), (60, "minute"))
 
 
 @app.command
-def ls(folder: Path | None = None) -> None:
+def ls(folder: str | None = None) -> None:
     """List what is kept, the most recently used first.
 
     Parameters
     ----------
     folder
-        The cache folder; the shared one unless given.
+        The cache folder, or its address; the shared one unless given.
     """
     where = _folder(folder)
     found = cache_folder.contents(where)
@@ -84,7 +86,7 @@ def _what(kept: Kept) -> str:
 @app.command
 def rm(
     fingerprint: str | None = None,
-    folder: Path | None = None,
+    folder: str | None = None,
     *,
     all: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -96,13 +98,13 @@ def rm(
         As `silva cache ls` shows it; the first digits are enough if no other begins so. Left out
         with --all.
     folder
-        The cache folder; the shared one unless given.
+        The cache folder, or its address; the shared one unless given.
     all
         Remove the rows of all pipelines.
     """
     if all:
         if folder is None and fingerprint is not None:
-            folder = Path(fingerprint)
+            folder = fingerprint
         elif fingerprint is not None:
             raise PlanError("give a fingerprint or --all, not both")
         found = cache_folder.contents(_folder(folder))
@@ -115,14 +117,14 @@ def rm(
 
 @app.command
 def gc(
-    folder: Path | None = None, *, limit: str | None = None, older_than: str | None = None
+    folder: str | None = None, *, limit: str | None = None, older_than: str | None = None
 ) -> None:
     """Remove unfinished and damaged files, then what is old, then what is worth least.
 
     Parameters
     ----------
     folder
-        The cache folder; the shared one unless given.
+        The cache folder, or its address; the shared one unless given.
     limit
         Let the folder hold at most so much, e.g. 10GiB.
     older_than
@@ -133,10 +135,12 @@ def gc(
     _say(cache_folder.collect_garbage(_folder(folder), limit=size_limit, older=age))
 
 
-def _folder(given: Path | None) -> Path:
-    if given is not None and not given.exists():
-        raise PlanError(f"there is no folder {str(given)!r}")
-    return cache_folder.default_folder() if given is None else given
+def _folder(given: str | None) -> str | Path:
+    if given is None:
+        return cache_folder.shared_place()
+    if not scheme_of(given) and not Path(given).exists():
+        raise PlanError(f"there is no folder {given!r}")
+    return place_of(given)
 
 
 def _say(gone: Removed) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from silva.insight.words import plural, size
+from silva.io.addresses import scheme_of
 from silva.io.source import may_hold
 from silva.order.groups import PermuteGroups
 from silva.order.positions import DrawRows, Map, Permute, PermuteWindows, Range
@@ -42,7 +43,10 @@ def node_line(node: Any) -> str:
 
 def _cache(spec: logical.Cache) -> str:
     limit = "" if spec.limit is None else f", at most {size(spec.limit)} of all pipelines"
-    return "cache in memory" if spec.folder is None else f"cache on disk{limit}"
+    if spec.folder is None:
+        return "cache in memory"
+    where = f"in {spec.folder}" if scheme_of(spec.folder) else "on disk"
+    return f"cache {where}{limit}"
 
 
 def _indexed(feed: physical.IndexedFeed) -> str:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+import os
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
 from silva.errors import PlanError
@@ -83,6 +85,19 @@ def scheme_of(path: object) -> str:
     """
     scheme, separator, _ = path.partition("://") if isinstance(path, str) else ("", "", "")
     return scheme.lower() if separator else ""
+
+
+def local_folder(path: str | os.PathLike[str], what: str) -> Path:
+    """A folder on a disk. An address is refused: it would become a folder called `s3:`.
+
+    >>> local_folder("s3://bucket/events", "tables")
+    Traceback (most recent call last):
+    silva.errors.PlanError: tables are on local disks, not at s3:// addresses
+    """
+    scheme = scheme_of(path)
+    if scheme:  # the rest may hold credentials and is not repeated
+        raise PlanError(f"{what} are on local disks, not at {scheme}:// addresses")
+    return Path(path)
 
 
 def parse_address(text: str) -> Address:

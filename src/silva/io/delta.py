@@ -12,6 +12,7 @@ import numpy as np
 from silva.errors import PlanError, SourceError
 from silva.io.lake import Lake, LakeFile, in_order, local_path
 from silva.io.names import chosen
+from silva.io.table_addresses import client_options, file_at, table_place, telling
 
 
 def read_delta(
@@ -21,13 +22,12 @@ def read_delta(
         import deltalake
     except ImportError:
         raise PlanError("read_delta needs deltalake: pip install 'silva[delta]'") from None
-    place = os.path.expanduser(os.fspath(path))
-    if "://" in place:
-        raise PlanError("read_delta reads local tables; copy or mount the table")
+    place = table_place(path, "read_delta")
     try:
-        table = deltalake.DeltaTable(place)
-        if version is not None:
-            table.load_as_version(version)
+        with telling(place, "a Delta table"):
+            table = deltalake.DeltaTable(place, storage_options=client_options(place))
+            if version is not None:
+                table.load_as_version(version)
     except (OSError, ValueError, deltalake.exceptions.DeltaError) as error:
         raise SourceError(f"{place} cannot be read as a Delta table: {error}") from error
     _check(table, place)
@@ -54,11 +54,11 @@ def _files(table: Any, place: str) -> tuple[LakeFile, ...]:
     import pyarrow as pa
 
     keys = table.metadata().partition_columns
-    deleted = _deleted(table)
+    deleted = _deleted(table, place)
     found = []
     for action in pa.table(table.get_add_actions(flatten=True)).to_pylist():
         name = unquote(action["path"])
-        full = os.path.normpath(os.path.join(place, local_path(name)))
+        full = file_at(place, local_path(name))
         constants = {key: action[f"partition.{key}"] for key in keys}
         found.append(LakeFile(full, name, constants, deleted.pop(full, None)))
     if deleted:
@@ -66,13 +66,13 @@ def _files(table: Any, place: str) -> tuple[LakeFile, ...]:
     return in_order(found)
 
 
-def _deleted(table: Any) -> dict[str, np.ndarray]:
+def _deleted(table: Any, place: str) -> dict[str, np.ndarray]:
     """For each file the rows that were deleted from it."""
     import pyarrow as pa
 
     rows = pa.table(table.deletion_vectors()).to_pylist()
     return {
-        os.path.normpath(local_path(unquote(row["filepath"]))): np.flatnonzero(
+        file_at(place, local_path(unquote(row["filepath"]))): np.flatnonzero(
             ~np.array(row["selection_vector"], dtype=bool)
         )
         for row in rows

@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 
 from silva.errors import PlanError, SilvaError, SourceError
 from silva.io.addresses import Root
-from silva.io.object_errors import check_unchanged, unreadable_object
+from silva.io.object_errors import check_unchanged, failed_object
 
 UNDER_WAY = 64 << 20
 """Bytes that a process asks for at once."""
@@ -164,7 +164,9 @@ class BrokenOff(Exception):
         self.error = error
 
 
-async def persist(work: Callable[[], Awaitable[_T]], shown: str, patience: Patience) -> _T:
+async def persist(
+    work: Callable[[], Awaitable[_T]], shown: str, patience: Patience, deed: str = "read"
+) -> _T:
     """The work's result; where an answer broke off, it is done again until the deadline."""
     begun, pause = time.monotonic(), patience.pause
     while True:
@@ -182,7 +184,7 @@ async def persist(work: Callable[[], Awaitable[_T]], shown: str, patience: Patie
         await asyncio.sleep(pause * random.uniform(0.5, 1.5))
         pause *= 2
     try:
-        raise unreadable_object(shown, error, patience.deadline)
+        raise failed_object(deed, shown, error, patience.deadline)
     finally:
         del error  # it holds this frame, which held it and the fetcher
 

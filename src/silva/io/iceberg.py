@@ -13,9 +13,12 @@ from typing import Any
 import numpy as np
 
 from silva.errors import PlanError, SourceError
+from silva.io.addresses import scheme_of
 from silva.io.field_numbers import leaf_fields
 from silva.io.lake import Lake, LakeFile, in_order, local_path
 from silva.io.names import chosen
+from silva.io.storage import files_at
+from silva.io.table_addresses import table_place, telling
 
 
 def read_iceberg(
@@ -27,7 +30,10 @@ def read_iceberg(
     except ImportError:
         raise PlanError("read_iceberg needs pyiceberg: pip install 'silva[iceberg]'") from None
     try:
-        opened = _opened(table)
+        is_local = scheme_of(table) in ("", "file")
+        where = "" if is_local else table_place(table, "read_iceberg")
+        with telling(where, "an Iceberg table"):
+            opened = _opened(table)
     except (OSError, NoSuchTableError) as error:
         raise SourceError(f"{table!r} cannot be read as an Iceberg table: {error}") from error
     current = opened.current_snapshot()
@@ -36,7 +42,7 @@ def read_iceberg(
     wanted = snapshot if snapshot is not None or current is None else current.snapshot_id
     scan = opened.scan(snapshot_id=snapshot)  # without one, with the schema that the table has now
     schema = pyiceberg.io.pyarrow.schema_to_pyarrow(scan.projection())
-    base = local_path(opened.location())
+    base = _plain(opened.location()).rstrip("/")
     tasks = [] if wanted is None else scan.plan_files()
     leaves = leaf_fields(schema)
     files = [_file(opened, scan.projection(), leaves, task, base) for task in tasks]
@@ -64,7 +70,7 @@ def _opened(table: Any) -> Any:
     from pyiceberg.table import StaticTable
 
     if isinstance(table, str | os.PathLike):
-        return StaticTable.from_metadata(os.path.expanduser(os.fspath(table)))
+        return StaticTable.from_metadata(os.path.expanduser(os.fspath(table)), _endpoint())
     if isinstance(table, tuple) and len(table) == 2:
         catalog, name = table
         return (load_catalog(catalog) if isinstance(catalog, str) else catalog).load_table(name)
@@ -76,13 +82,24 @@ def _opened(table: Any) -> Any:
     )
 
 
+def _endpoint() -> dict[str, str]:
+    """What pyiceberg does not take from the environment by itself."""
+    names = {"s3.endpoint": "AWS_ENDPOINT_URL", "s3.region": "AWS_REGION"}
+    return {option: os.environ[name] for option, name in names.items() if os.environ.get(name)}
+
+
+def _plain(path: str) -> str:
+    """A path or an address as silva reads it: Iceberg knows S3 by three names."""
+    for other in ("s3a://", "s3n://"):
+        path = path.replace(other, "s3://", 1) if path.startswith(other) else path
+    return local_path(path)
+
+
 def _file(table: Any, schema: Any, columns: Collection[str], task: Any, base: str) -> LakeFile:
-    path = local_path(task.file.file_path)
-    if "://" in path:
-        raise PlanError("read_iceberg reads local tables; copy or mount the table")
+    path = _plain(task.file.file_path)
     if task.file.file_format.name != "PARQUET":
         raise SourceError(f"{path} is {task.file.file_format.name}; silva reads Parquet files only")
-    name = os.path.relpath(path, base)
+    name = path.removeprefix(f"{base}/") if scheme_of(path) else os.path.relpath(path, base)
     return LakeFile(path, name, _left_out(table, schema, columns, task.file), _deleted(task, path))
 
 
@@ -116,7 +133,8 @@ def _deleted(task: Any, path: str) -> np.ndarray | None:
                 f"rows of {path} are deleted by {kind}, which silva does not read: compact the "
                 "table, so that deleted rows are gone from its files"
             )
-        deletes = pq.read_table(local_path(file.file_path), columns=["file_path", "pos"])
-        own = np.array([local_path(p) == path for p in deletes.column("file_path").to_pylist()])
+        with files_at([_plain(file.file_path)]).open_arrow(0) as stream:
+            deletes = pq.read_table(stream, columns=["file_path", "pos"])
+        own = np.array([_plain(p) == path for p in deletes.column("file_path").to_pylist()])
         parts.append(deletes.column("pos").to_numpy()[own])
     return np.unique(np.concatenate(parts)) if parts else None

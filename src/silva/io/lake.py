@@ -21,7 +21,7 @@ from silva.errors import SourceError
 from silva.io.batches import empty_runs, leaf_types, short_type
 from silva.io.field_numbers import Convert, conversion, leaf_fields, names_by_number
 from silva.io.parquet import FOOTER_THREADS, Parquet
-from silva.io.paths import local_files
+from silva.io.storage import files_at
 from silva.io.travel import Travels
 from silva.plan.conditions import Condition
 
@@ -89,7 +89,7 @@ class Lake(Travels):
             return tuple(pool.map(self._part, self.files))
 
     def _part(self, file: LakeFile) -> _Part:
-        parquet = Parquet(local_files([file.path], (".parquet",)), None)
+        parquet = Parquet(files_at([file.path], (".parquet",)), None)
         there = leaf_fields(parquet._footer(0).schema.to_arrow_schema())
         wanted = {n: field for n, field in leaf_fields(self.schema).items() if n in self._types}
         names = names_by_number(wanted, there, self.mapped)

@@ -21,6 +21,7 @@ from silva.io.batches import leaf_types, short_type, top_fields
 from silva.io.lance_index import Indices
 from silva.io.memory import as_run
 from silva.io.names import chosen
+from silva.io.table_addresses import client_options, table_place, telling
 from silva.io.travel import Travels
 from silva.plan.conditions import Condition
 from silva.plan.fingerprint import digest
@@ -97,6 +98,12 @@ class LanceDataset(Travels):
         if not columns:
             return {}
         names = [self._schema.names[i] for i in top_fields(self._schema, columns)]
+        with telling(self.path, "a Lance dataset"):
+            return self._read(rows, names, columns)
+
+    def _read(
+        self, rows: np.ndarray, names: list[str], columns: tuple[str, ...]
+    ) -> dict[str, Column]:
         run = as_run(rows)
         if run is not None:
             table = self._dataset.to_table(columns=names, offset=run[0], limit=run[1] - run[0])
@@ -158,7 +165,8 @@ def _opened(path: str, version: int | None) -> Any:
     except ImportError:
         raise PlanError("read_lance needs pylance: pip install 'silva[store]'") from None
     try:
-        return lance.dataset(path, version=version)
+        with telling(path, "a Lance dataset"):
+            return lance.dataset(path, version=version, storage_options=client_options(path))
     except (OSError, ValueError) as error:
         raise SourceError(f"{path} cannot be read as a Lance dataset: {error}") from error
 
@@ -166,5 +174,5 @@ def _opened(path: str, version: int | None) -> Any:
 def read_lance(
     path: str | os.PathLike[str], version: int | None = None, columns: Sequence[str] | None = None
 ) -> LanceDataset:
-    place = os.path.abspath(os.path.expanduser(os.fspath(path)))
+    place = table_place(path, "read_lance")
     return LanceDataset(place, int(_opened(place, version).version), chosen(columns))

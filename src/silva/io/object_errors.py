@@ -39,6 +39,19 @@ _KINDS = {
 }
 
 
+class GoneError(SourceError):
+    """An object does not exist (any more), or its bucket does not."""
+
+
+class ChangedError(SourceError):
+    """An object is another than the one that was listed."""
+
+
+def has_no_answer(error: BaseException) -> bool:
+    """Whether there was no answer, so that nobody knows whether it was done."""
+    return type(error).__name__ == "GenericError" and _STATUS.search(str(error)) is None
+
+
 def reason(error: BaseException, deadline: float) -> str:
     """One clause, without any text of the library or the server."""
     if isinstance(error, TimeoutError):
@@ -55,8 +68,10 @@ def reason(error: BaseException, deadline: float) -> str:
     return told if status is None else f"{told} (status {status[1]})"
 
 
-def unreadable_object(shown: str, error: BaseException, deadline: float) -> SourceError:
-    return SourceError(f"cannot read {shown}: {reason(error, deadline)}")
+def failed_object(deed: str, shown: str, error: BaseException, deadline: float) -> SourceError:
+    """`deed` is what could not be done with it."""
+    kind = GoneError if isinstance(error, FileNotFoundError) else SourceError
+    return kind(f"cannot {deed} {shown}: {reason(error, deadline)}")
 
 
 def version_of(meta: Any) -> str:
@@ -78,7 +93,7 @@ def check_unchanged(shown: str, size: int, version: str, meta: Any) -> None:
         how = "it has another ETag" if meta["e_tag"] else "it was written again"
     else:
         return
-    raise SourceError(
+    raise ChangedError(
         f"{shown} has changed since it was listed: {how}. "
         "Make the pipeline again to read the new objects."
     )

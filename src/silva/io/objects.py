@@ -22,7 +22,6 @@ from silva.errors import SourceError
 from silva.io.addresses import Address, Root, matches
 from silva.io.fetching import (
     PATIENCE,
-    BrokenOff,
     Clients,
     Fetcher,
     Patience,
@@ -33,6 +32,7 @@ from silva.io.fetching import (
 )
 from silva.io.object_array import ObjectArray
 from silva.io.object_errors import version_of
+from silva.io.object_listing import list_below
 from silva.io.object_stream import BUFFER, Blocks, ObjectStream, Pieces, Range, cuts
 from silva.io.paths import Listing
 from silva.io.travel import Travels
@@ -222,21 +222,9 @@ async def _head(client: Any, root: Root, key: str) -> _Found | None:
 
 
 async def _below(client: Any, root: Root, folder: str, deadline: float) -> list[_Found]:
-    """Objects below a folder, but for the empty ones that stand for folders; the deadline is for
-    each page of the list."""
-    import obstore
-
-    found = []
-    now = asyncio.get_running_loop().time
-    try:
-        async with asyncio.timeout(deadline) as limit:
-            async for metas in obstore.list(client, folder or None, chunk_size=1000):
-                found += [_Found(root, m["path"], m["size"], version_of(m)) for m in metas]
-                limit.reschedule(now() + deadline)
-    except obstore.exceptions.GenericError as error:
-        if "response body" in str(error):
-            raise BrokenOff(error) from None
-        raise
+    """Objects below a folder, but for the empty ones that stand for folders."""
+    metas = await list_below(client, folder, deadline)
+    found = [_Found(root, m["path"], m["size"], version_of(m)) for m in metas]
     empty = {each.key for each in found if not each.size}
     folders = {above for each in found if empty for above in _above(each.key)} & empty
     return [each for each in found if each.key not in folders]

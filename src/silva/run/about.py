@@ -1,26 +1,16 @@
-"""What the rows of a subfolder are, for people; and when they were last used.
-
-`about.json` is written once, by whoever comes first. Afterwards it is only touched: its time of
-change is the last time that somebody used the rows.
-"""
+"""What the rows of a subfolder are, for people: `about.json`, written once, by whoever is first."""
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
-import os
-import uuid
 from datetime import UTC, datetime
-from pathlib import Path
 
 import msgspec
 
 from silva.physical import plan as physical
 from silva.plan.schema import columns
 from silva.plan.show import show_plan
-from silva.run.rowfiles import UNFINISHED
-
-NAME = "about.json"
+from silva.run.shelf import Data
 
 
 class About(msgspec.Struct, frozen=True):
@@ -43,41 +33,13 @@ def about_rows(node: physical.CacheRows, source: str) -> About:
     return About(steps, source, list(columns(plan)), version, now)
 
 
-def write_about(folder: Path, about: About) -> None:
-    """Makes the subfolder and says what is in it, unless that is done."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if (folder / NAME).exists():
-        return
-    aside = folder / f"{uuid.uuid4().hex}{UNFINISHED}"
-    try:
-        aside.write_bytes(msgspec.json.format(msgspec.json.encode(about), indent=2) + b"\n")
-        try:
-            os.link(aside, folder / NAME)
-        except FileExistsError:
-            return
-        except OSError:  # a file system without links: the last one wins, with the same words
-            os.replace(aside, folder / NAME)
-    finally:
-        aside.unlink(missing_ok=True)
+def encode_about(about: About) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(about), indent=2) + b"\n"
 
 
-def read_about(folder: Path) -> About | None:
-    """None where nobody said, or where it cannot be read."""
+def decode_about(data: Data) -> About | None:
+    """None where it cannot be read."""
     try:
-        return msgspec.json.decode((folder / NAME).read_bytes(), type=About)
-    except (OSError, msgspec.MsgspecError):
+        return msgspec.json.decode(data, type=About)
+    except msgspec.MsgspecError:
         return None
-
-
-def touch(folder: Path) -> None:
-    """The rows are in use."""
-    with contextlib.suppress(OSError):  # not there yet, or read-only
-        os.utime(folder / NAME)
-
-
-def last_used(folder: Path) -> float:
-    """Seconds since 1970."""
-    for path in (folder / NAME, folder):
-        with contextlib.suppress(OSError):
-            return path.stat().st_mtime
-    return 0.0

@@ -338,7 +338,7 @@ class Executor:
     def close(self) -> None:
         """Ends every worker. The executor can be used again; it then starts new ones."""
         for store in self._stores.values():
-            store.flush()
+            store.close()
         self._closings += 1
         pools, self._pools = self._pools, {}
         for pool in pools.values():

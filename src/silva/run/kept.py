@@ -1,26 +1,21 @@
-"""What a cache folder holds: a subfolder a fingerprint, with files of rows.
-
-Only subfolders that are named as a fingerprint are looked at, and in them only what silva writes:
-whatever else lies there is somebody else's, and is neither counted nor touched.
-"""
+"""What a shelf holds: for each fingerprint, files of rows."""
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
-import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import islice
 
-from silva.run.about import About, last_used, read_about
-from silva.run.rowfiles import SUFFIX, UNFINISHED, DamagedError, read_start
+from silva.run.about import About, decode_about
+from silva.run.rowfiles import Start, read_starts
+from silva.run.shelf import ABOUT, SUFFIX, UNFINISHED, USED, Item, Shelf
 
 STALE_SECONDS = 3600.0
 """An unfinished file that is older was left by a process that is gone."""
-_FINGERPRINT = re.compile(r"[0-9a-f]{32}(-[0-9a-f]{16})?")
+_TOGETHER = 1000
+"""Files that are removed by one request, where that can be."""
 
 
 @dataclass(frozen=True)
@@ -40,28 +35,27 @@ class Removed:
 
 @dataclass(frozen=True)
 class KeptFile:
-    path: Path
-    size: int
-    """Bytes on disk."""
+    item: Item
     entries: int
     seconds: float
     """What computing the entries took."""
+
+    @property
+    def size(self) -> int:
+        return self.item.size
 
 
 @dataclass(frozen=True)
 class Kept:
     """The rows of one fingerprint."""
 
-    folder: Path
+    shelf: Shelf
+    fingerprint: str
     files: tuple[KeptFile, ...]
-    damaged: tuple[Path, ...]
+    damaged: tuple[Item, ...]
     """Named as files of rows, but not begun as one."""
-    used: float
-    """When somebody last used them, in seconds since 1970."""
-
-    @property
-    def fingerprint(self) -> str:
-        return self.folder.name
+    items: tuple[Item, ...]
+    """All that is silva's there."""
 
     @property
     def size(self) -> int:
@@ -77,82 +71,78 @@ class Kept:
         return sum(file.seconds for file in self.files)
 
     @property
+    def used(self) -> float:
+        """When somebody last used them, in seconds since 1970."""
+        told = [item.written for item in self.items if item.name in (ABOUT, USED)]
+        return max(told or [item.written for item in self.items] or [0.0])
+
+    @property
     def about(self) -> About | None:
-        return read_about(self.folder)
+        """None where nobody said, or where it cannot be read."""
+        said = [(item, 0, item.size) for item in self.items if item.name == ABOUT]
+        for data in self.shelf.read(said):
+            return None if isinstance(data, OSError) else decode_about(data)
+        return None
 
 
-def subfolders(folder: Path) -> list[Path]:
-    """The subfolders of all fingerprints, by name.
-
-    >>> subfolders(Path("nowhere"))
-    []
-    """
-    try:
-        with os.scandir(folder) as listing:
-            found = [e.name for e in listing if _FINGERPRINT.fullmatch(e.name) and e.is_dir()]
-    except FileNotFoundError:
-        return []
-    return [folder / name for name in sorted(found)]
-
-
-def list_kept(folder: Path) -> list[Kept]:
+def list_kept(shelf: Shelf) -> list[Kept]:
     """All that is kept; reads the first bytes of every file."""
-    return [_kept(subfolder) for subfolder in subfolders(folder)]
+    return [_kept(shelf, fingerprint) for fingerprint in shelf.fingerprints()]
 
 
-def _kept(subfolder: Path) -> Kept:
+def _kept(shelf: Shelf, fingerprint: str) -> Kept:
+    items = shelf.items(fingerprint)
     files, damaged = [], []
-    for path in own_files(subfolder, SUFFIX):
-        try:
-            start = read_start(path)
-            files.append(KeptFile(path, path.stat().st_size, start.entries, start.seconds))
-        except DamagedError:
-            damaged.append(path)
-        except OSError:
-            continue  # another process was faster, or does not want it read
-    return Kept(subfolder, tuple(files), tuple(damaged), last_used(subfolder))
+    rows = ending(items, SUFFIX)
+    for item, start in zip(rows, read_starts(shelf, rows), strict=True):
+        if isinstance(start, Start):
+            files.append(KeptFile(item, start.entries, start.seconds))
+        elif not isinstance(start, OSError):  # another was faster, or does not want it read
+            damaged.append(item)
+    return Kept(shelf, fingerprint, tuple(files), tuple(damaged), tuple(items))
 
 
-def own_files(subfolder: Path, *endings: str) -> list[Path]:
-    """The files with one of these endings, by name."""
-    try:
-        names = sorted(os.listdir(subfolder))
-    except FileNotFoundError:
-        return []
-    return [subfolder / name for name in names if name.endswith(endings)]
+def ending(items: Iterable[Item], *endings: str) -> list[Item]:
+    """The files with one of these endings."""
+    return [item for item in items if item.name.endswith(endings)]
 
 
-def bytes_held(folder: Path) -> int:
+def bytes_held(shelf: Shelf) -> int:
     """Bytes of all files of rows, also of those that are being written."""
-    held = 0
-    for subfolder in subfolders(folder):
-        for path in own_files(subfolder, SUFFIX, UNFINISHED):
-            with contextlib.suppress(OSError):
-                held += path.stat().st_size
-    return held
+    return sum(
+        item.size
+        for fingerprint in shelf.fingerprints()
+        for item in ending(shelf.items(fingerprint), SUFFIX, UNFINISHED)
+    )
 
 
-def remove_files(paths: Iterable[Path], enough: float = math.inf) -> Removed:
+def remove_files(shelf: Shelf, items: Iterable[Item], enough: float = math.inf) -> Removed:
     """Removes files, in this order, until so many bytes were freed."""
-    gone = Removed()
-    for path in paths:
-        if gone.size >= enough:
+    gone, waiting = Removed(), iter(items)
+    while gone.size < enough:
+        some = _first(waiting, enough - gone.size)
+        if not some:
             break
-        try:
-            size = path.stat().st_size
-            path.unlink()
-        except OSError:
-            continue  # gone already, or another user's, or read-only
-        gone += Removed(1, size)
+        went = shelf.remove(some)
+        gone += Removed(len(went), sum(item.size for item in went))
     return gone
 
 
-def remove_stale(subfolder: Path) -> Removed:
-    """Removes unfinished files whose writers are gone."""
+def _first(items: Iterable[Item], enough: float) -> list[Item]:
+    """As many as hold so many bytes, or as go together."""
+    found: list[Item] = []
+    held = 0
+    for item in islice(items, _TOGETHER):
+        found.append(item)
+        held += item.size
+        if held >= enough:
+            break
+    return found
+
+
+def remove_stale(shelf: Shelf, items: Sequence[Item]) -> Removed:
+    """Removes, of these, unfinished files whose writers are gone."""
     oldest = time.time() - STALE_SECONDS
-    stale = []
-    for path in own_files(subfolder, UNFINISHED):
-        with contextlib.suppress(FileNotFoundError):
-            if path.stat().st_mtime < oldest:
-                stale.append(path)
-    return remove_files(stale)
+    return remove_files(
+        shelf, [item for item in ending(items, UNFINISHED) if item.written < oldest]
+    )

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import warnings
-from pathlib import Path
 from typing import Any
 
 from silva.operators._join.tables import Held, held_in
 from silva.physical import plan as physical
 from silva.plan.fingerprint import opaque_parts
 from silva.run.about import about_rows
-from silva.run.diskstore import DiskStore
+from silva.run.filestore import FileStore
+from silva.run.open_shelf import shelf_at
 from silva.run.rowstore import MemoryStore, Room, RowStore
 
 
@@ -32,7 +32,7 @@ def open_store(node: physical.CacheRows, room: Room) -> RowStore:
         return MemoryStore(room)
     about = about_rows(node, source.describe())
     fingerprint = node.fingerprint + _modified(source) + _joined(node)
-    return DiskStore(Path(folder).absolute(), fingerprint, about, room, node.spec.limit)
+    return FileStore(shelf_at(folder), fingerprint, about, room, node.spec.limit)
 
 
 def cached_source(node: physical.CacheRows) -> Any:

@@ -3,20 +3,17 @@
     magic · checksum · length of the header · entries · seconds · header · page · page · …
 
 A page is read, checked and decoded as a whole, so it is small: a shuffled epoch asks for single
-rows. A file appears under its name complete or not at all (written aside, then renamed), and is
-never changed. What it is worth, the seconds that computing its entries took, stands at its start,
-so that a whole folder can be weighed by reading a few bytes of each file.
+rows. A file is never changed. What it is worth, the seconds that computing its entries took, stands
+at its start, so that a whole folder can be weighed by reading a few bytes of each file.
 """
 
 from __future__ import annotations
 
-import os
 import struct
 import uuid
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -24,9 +21,8 @@ import numpy as np
 from silva.columns import Array, Column
 from silva.columns.serial import decode_columns, encode_columns
 from silva.run.entries import Entries
+from silva.run.shelf import SUFFIX, Data, Item, Part, Shelf
 
-SUFFIX = ".rows"
-UNFINISHED = ".tmp"
 _MAGIC = b"silva\0r2"
 """The number is the version of the format."""
 _OWN = "\0"
@@ -34,6 +30,8 @@ _OWN = "\0"
 _START = struct.Struct("<8sIQQd")
 _WORTH = struct.Struct("<QQd")
 """The part of the start that the checksum covers, together with the header."""
+_FIRST_READ = 64 << 10
+"""Bytes of a file that are read for its header, before it is known how long that is."""
 
 
 class DamagedError(Exception):
@@ -55,46 +53,31 @@ class Header(msgspec.Struct, frozen=True):
     """uint64, little-endian: the row of each entry, page after page."""
 
 
-Data = bytes | memoryview
-
-
 class Page:
     """Where a page is: in a file, or still in memory."""
 
-    __slots__ = ("checked", "checksum", "data", "entries", "path", "size", "start")
+    __slots__ = ("checked", "checksum", "data", "entries", "item", "size", "start")
 
-    def __init__(self, span: PageSpan, path: Path | None, start: int, data: Data | None) -> None:
+    def __init__(self, span: PageSpan, item: Item | None, start: int, data: Data | None) -> None:
         self.size, self.checksum, self.entries = span.size, span.checksum, span.entries
-        self.path = path
+        self.item = item
         self.start = start
         """Bytes from the beginning of the file."""
         self.data = data
         """What is not written yet."""
         self.checked = data is not None
-        """Checked once against its checksum; later reads trust the file system."""
+        """Checked once against its checksum; later reads trust the storage."""
 
-    def read(self) -> Entries:
-        """The page's entries; raises DamagedError where they are not what was written."""
-        return _decode(self._bytes())
+    @property
+    def part(self) -> Part:
+        assert self.item is not None
+        return self.item, self.start, self.size
 
-    def check(self) -> None:
-        """Raises DamagedError where the page is not what was written."""
-        self._bytes()
-
-    def _bytes(self) -> Data:
-        if self.data is not None:
-            return self.data
-        assert self.path is not None
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self.start)
-                data = file.read(self.size)
-        except OSError as error:
-            raise DamagedError(f"{self.path}: {error.strerror}") from error
+    def check(self, shown: str, data: Data) -> None:
+        """Raises DamagedError where this is not what was written."""
         if len(data) != self.size or (not self.checked and zlib.crc32(data) != self.checksum):
-            raise DamagedError(f"{self.path}: the checksum is wrong")
+            raise DamagedError(f"{shown}: the checksum is wrong")
         self.checked = True
-        return data
 
 
 def new_page(entries: Entries, allocate: Callable[[int], memoryview]) -> Page:
@@ -106,7 +89,7 @@ def new_page(entries: Entries, allocate: Callable[[int], memoryview]) -> Page:
     return Page(PageSpan(0, len(data), zlib.crc32(data), len(entries)), None, 0, data)
 
 
-def _decode(data: Data) -> Entries:
+def decode_page(data: Data) -> Entries:
     found = decode_columns(data)
     own = {n[1:]: c.data for n, c in found.items() if n[0] == _OWN and isinstance(c, Array)}
     subs = tuple(part for name, part in own.items() if name.startswith("sub "))
@@ -115,49 +98,37 @@ def _decode(data: Data) -> Entries:
 
 
 class NewFile:
-    """A file of pages that are in memory, to be written aside and then renamed."""
+    """A file of pages that are in memory."""
 
     def __init__(
-        self, folder: Path, fingerprint: str, pages: list[Page], keys: np.ndarray, seconds: float
+        self, fingerprint: str, pages: list[Page], keys: np.ndarray, seconds: float
     ) -> None:
         """`seconds` is what computing the entries took."""
+        self.name = f"{uuid.uuid4().hex}{SUFFIX}"
+        self.seconds = seconds
         self._pages = pages
         self._spans, end = [], 0
         for page in pages:
             self._spans.append(PageSpan(end, page.size, page.checksum, page.entries))
             end += page.size
-        header = Header(fingerprint, self._spans, keys.astype("<u8").tobytes())
-        self._header = msgspec.msgpack.encode(header)
-        self._worth = (len(self._header), len(keys), seconds)
-        self.size = _START.size + len(self._header) + end
-        self.path = folder / f"{uuid.uuid4().hex}{SUFFIX}"
-        self._aside = self.path.with_suffix(UNFINISHED)
+        header = msgspec.msgpack.encode(
+            Header(fingerprint, self._spans, keys.astype("<u8").tobytes())
+        )
+        worth = (len(header), len(keys), seconds)
+        self._head = _START.pack(_MAGIC, _checksum(worth, header), *worth) + header
+        self.size = len(self._head) + end
 
-    def reserve(self) -> None:
-        """Makes the unfinished file, at its full length: others see what it will take."""
-        with self._aside.open("xb") as file:
-            try:
-                file.truncate(self.size)
-            except OSError:
-                self._aside.unlink(missing_ok=True)
-                raise
+    @property
+    def parts(self) -> list[Data]:
+        """All its bytes, in order."""
+        return [self._head, *(page.data for page in self._pages if page.data is not None)]
 
-    def write(self) -> None:
-        """Writes the file, and lets the pages point there."""
-        try:
-            with self._aside.open("r+b") as file:
-                file.write(_START.pack(_MAGIC, _checksum(self._worth, self._header), *self._worth))
-                file.write(self._header)
-                for page in self._pages:
-                    assert page.data is not None
-                    file.write(page.data)
-            os.replace(self._aside, self.path)
-        except BaseException:
-            self._aside.unlink(missing_ok=True)
-            raise
+    def stored(self, item: Item) -> None:
+        """It is written: lets the pages point there."""
         for page, span in zip(self._pages, self._spans, strict=True):
-            page.path, page.data, page.checked = self.path, None, False
-            page.start = _START.size + len(self._header) + span.start
+            page.start = len(self._head) + span.start
+            page.item, page.checked = item, False
+            page.data = None
 
 
 @dataclass(frozen=True)
@@ -172,40 +143,84 @@ class Start:
     """What computing the entries took."""
 
 
-def read_start(path: Path) -> Start:
-    """Raises DamagedError where this is no file of rows; what is in it is not checked."""
-    with path.open("rb") as file:
-        return _start(path, file.read(_START.size))
+def read_starts(shelf: Shelf, items: Sequence[Item]) -> Iterator[Start | DamagedError | OSError]:
+    """What each file says of itself; DamagedError where it is no file of rows. What is in it is not
+    checked."""
+    found = shelf.read([(item, 0, _START.size) for item in items])
+    for item, data in zip(items, found, strict=True):
+        yield data if isinstance(data, OSError) else _start(item, data)
 
 
-def _start(path: Path, data: bytes) -> Start:
-    if len(data) < _START.size or not data.startswith(_MAGIC):
-        raise DamagedError(f"{path}: not a file of rows in this format")
-    return Start(*_START.unpack(data)[1:])
+def _start(item: Item, data: Data) -> Start | DamagedError:
+    if len(data) < _START.size or bytes(data[: len(_MAGIC)]) != _MAGIC:
+        return DamagedError(f"{item.name}: not a file of rows in this format")
+    return Start(*_START.unpack(data[: _START.size])[1:])
 
 
-def _checksum(worth: tuple[int, int, float], header: bytes) -> int:
+def _checksum(worth: tuple[int, int, float], header: Data) -> int:
     return zlib.crc32(header, zlib.crc32(_WORTH.pack(*worth)))
 
 
-def read_header(path: Path, fingerprint: str) -> tuple[list[Page], np.ndarray]:
-    """The pages of a file, and the rows of their entries; raises DamagedError."""
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        start = _start(path, file.read(_START.size))
-        data = file.read(start.length) if start.length <= size else b""
+Contents = tuple[list[Page], np.ndarray]
+"""The pages of a file, and the rows of their entries."""
+
+
+def read_headers(
+    shelf: Shelf, items: Sequence[Item]
+) -> Iterator[tuple[Item, Contents | DamagedError | OSError]]:
+    """What is in each file, in order."""
+    begun = shelf.read([(item, 0, min(item.size, _FIRST_READ)) for item in items])
+    for item, data in zip(items, begun, strict=True):
+        if isinstance(data, OSError):
+            yield item, data
+            continue
+        start = _start(item, data)
+        if isinstance(start, DamagedError):
+            yield item, start
+            continue
+        end = _START.size + start.length
+        if len(data) < end <= item.size:
+            (rest,) = shelf.read([(item, len(data), end - len(data))])
+            if isinstance(rest, OSError):
+                yield item, rest
+                continue
+            data = bytes(data) + bytes(rest)
+        try:
+            yield item, _contents(item, start, data[_START.size : end])
+        except DamagedError as error:
+            yield item, error
+
+
+def _contents(item: Item, start: Start, data: Data) -> Contents:
     worth = (start.length, start.entries, start.seconds)
     if len(data) != start.length or _checksum(worth, data) != start.checksum:
-        raise DamagedError(f"{path}: the checksum is wrong")
+        raise DamagedError(f"{item.name}: the checksum is wrong")
     try:
         header = msgspec.msgpack.decode(data, type=Header)
     except msgspec.MsgspecError as error:
-        raise DamagedError(f"{path}: {error}") from error
-    if header.fingerprint != fingerprint:
-        raise DamagedError(f"{path}: holds rows of another pipeline")
+        raise DamagedError(f"{item.name}: {error}") from error
+    if header.fingerprint != item.fingerprint:
+        raise DamagedError(f"{item.name}: holds rows of another pipeline")
     body = _START.size + start.length
     ends = [body + span.start + span.size for span in header.pages]
-    if len(header.keys) != 8 * sum(s.entries for s in header.pages) or max(ends, default=0) > size:
-        raise DamagedError(f"{path}: cut short")
-    pages = [Page(span, path, body + span.start, None) for span in header.pages]
+    lengths = 8 * sum(span.entries for span in header.pages)
+    if len(header.keys) != lengths or max(ends, default=0) > item.size:
+        raise DamagedError(f"{item.name}: cut short")
+    pages = [Page(span, item, body + span.start, None) for span in header.pages]
     return pages, np.frombuffer(header.keys, dtype="<u8")
+
+
+def is_sound(shelf: Shelf, item: Item) -> bool:
+    """Whether a file is what was written; one that cannot be read, or is just being removed, is."""
+    ((_, found),) = read_headers(shelf, [item])
+    if not isinstance(found, tuple):
+        return isinstance(found, OSError)
+    pages, _ = found
+    for page, data in zip(pages, shelf.read([page.part for page in pages]), strict=True):
+        if isinstance(data, OSError):
+            return True
+        try:
+            page.check(item.name, data)
+        except DamagedError:
+            return False
+    return True

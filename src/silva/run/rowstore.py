@@ -1,4 +1,4 @@
-"""Rows kept by identity: in memory here, in a folder in `diskstore`.
+"""Rows kept by identity: in memory here, in files in `filestore`.
 
 A store belongs to one fingerprint and lives in the parent, beside the consumer: only the consumer's
 thread uses it, so there is nothing to lock. What does not fit is not kept; a partial cache is as
@@ -40,12 +40,18 @@ class RowStore(Protocol):
         """Keeps the entries of these rows, as far as there is room. `seconds` is what computing
         them took."""
 
+    def expect(self, keys: np.ndarray) -> None:
+        """Rows that are kept will be read, after those that were expected the last time."""
+
     def read(self, keys: np.ndarray) -> Parts:
         """The entries of rows that are kept. A row whose entry turns out to be damaged is in none
         of the parts, and not kept any more."""
 
     def flush(self) -> None:
-        """An epoch ends, or the loader closes: makes what was added last."""
+        """An epoch ends: what was added is on its way to where it is kept."""
+
+    def close(self) -> None:
+        """The loader closes: what was added is kept. The store can be used again."""
 
 
 class Room:
@@ -115,6 +121,9 @@ class MemoryStore:
             self._chunks[-2:] = [joined]
             del self._ends[-2]
 
+    def expect(self, keys: np.ndarray) -> None:
+        pass
+
     def read(self, keys: np.ndarray) -> Parts:
         places = self._index.find(keys)
         owner = np.searchsorted(self._ends, places, side="right")
@@ -126,6 +135,9 @@ class MemoryStore:
         return parts
 
     def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
         pass
 
 

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from silva.errors import TableError
+from silva.io.addresses import local_folder
 from silva.store.manifest import Collected, Fragment, Schema, Version, encode, name_of
 
 T = TypeVar("T")
@@ -51,7 +52,7 @@ class Folder:
     """Reads what is in a table's folder; keeps what never changes."""
 
     def __init__(self, path: Paths) -> None:
-        self.path = Path(path)
+        self.path = local_folder(path, "tables")
         self.versions = self.path / "versions"
         self.lists = self.path / "lists"
         self.schemas = self.path / "schemas"

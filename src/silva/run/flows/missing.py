@@ -52,12 +52,16 @@ class MissingRows:
     ) -> None:
         self._source, self._node, self._context, self._store = source, node, context, store
         self._ahead: Run | None = None
+        self._following: Run | None = None
+        """Read before its turn, for the store to know what comes."""
         self.kept: Run | None = None
         self.ended = False
 
     def next(self, rows: int) -> tuple[Payload, Run] | None:
         """The next run with at most `rows` missing rows."""
-        ahead = self._ahead or self._read(rows)
+        ahead = self._ahead or self._following or self._read(rows)
+        if ahead is self._following:
+            self._following = None
         if ahead is None:
             self.ended = True
             return None
@@ -69,7 +73,18 @@ class MissingRows:
         if len(run.missing):
             return run.todo(), run
         self.kept = run
+        if self._ahead is None and isinstance(run.payload, Places):
+            self._expect(rows)
         return None
+
+    def _expect(self, rows: int) -> None:
+        """Reads one run ahead, so that what the store has of it is on its way. Only for places,
+        which cost nothing and never fail: of other inputs, none may wait for what comes after."""
+        self._following = following = self._read(rows)
+        if following is not None:
+            kept = np.ones(len(following.keys), dtype=bool)
+            kept[following.missing] = False
+            self._store.expect(following.keys[kept])
 
     def left(self) -> None:
         return None
