@@ -37,6 +37,7 @@ def test_what_it_knows_is_what_counting_would_give(acts: list[tuple[str, int]]) 
     for number, (act, value) in enumerate(acts):
         if act == "add":
             task: Any = Task(None, None, None)  # type: ignore[arg-type]
+            task.landed = window.landed
             window.add(Flight(number, task, pool, value))
             model.append((number, task, value))
         elif act == "take" and model:

@@ -163,7 +163,7 @@ class Executor:
                     if self.keep is not None:
                         self.keep(node, payload)
                     task = Task(node.stage, payload, context)
-                    task.wake = wake
+                    task.wake, task.landed = wake, window.landed
                     task.spot = beds.spot(len(payload))
                     pool = self._pool(lane)
                     pool.submit(task)

@@ -387,8 +387,9 @@ class RayPool:
 
     def _kill(self, seat: _Seat) -> None:
         seat.alive = False
-        with contextlib.suppress(Exception):  # gone before, or Ray is
-            ray.kill(seat.handle)
+        if self._cluster.connected:  # any call to a Ray that is gone would begin another
+            with contextlib.suppress(Exception):  # gone before
+                ray.kill(seat.handle)
 
     def _give_up(self, error: Exception) -> None:
         """Nobody can be had to do tasks: everything that waits fails, now and later."""
