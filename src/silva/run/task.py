@@ -116,6 +116,10 @@ class Pool(Protocol):
     def ready(self) -> bool:
         """Somebody is there to run them."""
 
+    @property
+    def complete(self) -> bool:
+        """Nobody who is needed is still on the way."""
+
     def submit(self, task: Task) -> None: ...
 
     def wait(self, task: Task, on_idle: Callable[[float], None]) -> None:
