@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
+import psutil
 import ray
 from ray.cluster_utils import Cluster
 
 import silva as sv
-from benchmarks.cut_stage import cpu_seconds
 
 SLEEP = 0.01
 _SECONDS = 4.0
-_WARM_BATCHES = 50
+_WARM_SECONDS = 2.0
 
 
 def sleeps(x: int) -> int:
@@ -39,6 +40,27 @@ def joined(cpus: int) -> Iterator[Cluster]:
         cluster.shutdown()
 
 
+class CpuSeconds:
+    """Of this process and all that it has started, from when it is made; Ray ends processes as it
+    sees fit, and what those took before must not be subtracted."""
+
+    def __init__(self) -> None:
+        self._before = self._now()
+
+    def _now(self) -> dict[int, float]:
+        found = {}
+        mine = psutil.Process()
+        for process in (mine, *mine.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                found[process.pid] = times.user + times.system
+        return found
+
+    def spent(self) -> float:
+        now = self._now()
+        return sum(seconds - self._before.get(pid, 0.0) for pid, seconds in now.items())
+
+
 def actors(loader: sv.Loader) -> int:
     """How many have started."""
     pool: Any = loader._executor._pools.get("ray")
@@ -57,10 +79,11 @@ def rate(
     with closing(endless()) as batches:
         while not warm():
             next(batches)
-        for _ in range(_WARM_BATCHES):
+        began = time.perf_counter()
+        while time.perf_counter() - began < _WARM_SECONDS:
             next(batches)
-        began, cpu, rows = time.perf_counter(), cpu_seconds(), 0
+        began, cpu, rows = time.perf_counter(), CpuSeconds(), 0
         while time.perf_counter() - began < _SECONDS:
             rows += len(next(iter(next(batches).values())))
-        spent, used = time.perf_counter() - began, cpu_seconds() - cpu
+        spent, used = time.perf_counter() - began, cpu.spent()
     return rows / spent, used / rows

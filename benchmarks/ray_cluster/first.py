@@ -1,9 +1,9 @@
 """Seconds to the first batch: from a Ray that must be started, and from one that runs.
 
-A start from nothing is measured in a process of its own, from before Ray is imported, by silva and
-by Ray Data in turns; the step sleeps for as long as elsewhere. On a Ray that runs, the first loader
-finds processes that Ray keeps ready for a new driver; the actors of later ones must be started,
-since a process ends with its actor.
+A start from nothing is measured in a process of its own that has imported what it needs, by silva
+and by Ray Data in turns. On a Ray that runs, the first loader finds processes that Ray keeps ready
+for a new driver. Those of later actors must be started, since a process ends with its actor; most
+of that is Ray's own: it starts Python, imports itself and connects.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import sys
 import time
 from statistics import median
+from typing import Any
 
 from benchmarks.measure import Children
 from benchmarks.ray_cluster.clusters import SLEEP, joined, sleeps
@@ -21,9 +22,9 @@ _CHILDREN = Children("benchmarks.ray_cluster.first")
 
 
 def by_silva(address: str) -> float:
-    """With silva and Ray imported, as they are where a trainer runs."""
     import silva as sv
 
+    _ = sv.Loader
     rows = sv.from_columns({"x": range(1000)}).derive(y=sleeps).batch(1)
     began = time.perf_counter()
     with rows.loader(backend="ray", cluster=address, workers=1) as loader:
@@ -40,7 +41,8 @@ def cold_ray_data() -> float:
     import ray.data
 
     began = time.perf_counter()
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    ray.init("local", num_cpus=2, include_dashboard=False, **quiet)
     ray.data.DataContext.get_current().enable_progress_bars = False
     rows = ray.data.range(1000).map(lambda row: {"y": sleeps(int(row["id"]))})
     next(iter(rows.iter_batches(batch_size=1)))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 
 import silva as sv
-from benchmarks.cut_stage import cpu_seconds
-from benchmarks.ray_cluster.clusters import SLEEP, actors, joined, rate, sleeps
+from benchmarks.ray_cluster.clusters import SLEEP, CpuSeconds, actors, joined, rate, sleeps
 from silva.testing import cut_blocks
 
 NODES = (1, 2, 4, 8)
@@ -20,10 +19,10 @@ def blocks() -> None:
     ):
         for _ in loader:
             pass
-        began, cpu = time.perf_counter(), cpu_seconds()
+        began, cpu = time.perf_counter(), CpuSeconds()
         for _ in loader:
             pass
-        spent, used = time.perf_counter() - began, cpu_seconds() - cpu
+        spent, used = time.perf_counter() - began, cpu.spent()
     print(f"a block of one row: {spent / 2:.2f} ms by the clock, {used / 2:.2f} ms CPU in all")
 
 
