@@ -100,4 +100,6 @@ class Window:
     def cancel(self) -> None:
         """Nobody wants them any more."""
         for flight in self._all:
+            flight.task.landed = None
             flight.task.cancel()
+        self.landed.clear()  # tasks in it know it: the garbage collector alone would end that
