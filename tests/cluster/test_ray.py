@@ -127,11 +127,15 @@ def test_actors_that_are_not_needed_are_given_back_and_come_again(monkeypatch):
         assert rest(loader) == rest(reader)
         until(lambda: len(actors_of(loader)) == 2)
         pool: Any = loader._executor._pools["ray"]
+        assert pool.complete
         pool.use(1)
         until(lambda: len(actors_of(loader)) == 1)
+        assert pool.complete
         assert rest(loader) == rest(reader)
         pool.use(2)
-        until(lambda: len(actors_of(loader)) == 2)
+        assert not pool.complete, "one is on its way"
+        until(lambda: pool.complete)
+        assert len(actors_of(loader)) == 2
         assert rest(loader) == rest(reader)
 
 

@@ -42,6 +42,34 @@ def test_the_width_follows_a_demand_that_changes(most: int, shares: list[float])
         assert width.now >= need * 0.99
 
 
+@given(
+    st.floats(4.0, 40.0),
+    st.lists(st.sampled_from([0.25, 1.0, 3.0]), min_size=1, max_size=4),
+    st.floats(0.0, 6.0),
+)
+def test_workers_that_take_seconds_to_start_are_not_asked_for_twice(
+    node: float, demands: list[float], starting: float
+) -> None:
+    width = Width(math.ceil(5 * node))
+    asked = [0.0] * width.now
+    """When each of the workers in use was asked for."""
+    waited = busy = now = 0.0
+    for share in [0.25, *demands]:
+        need, began, highest = share * node, now, 0
+        before = width.now
+        while now < began + starting + 15:
+            there = sum(now - since >= starting for since in asked)
+            width.look(now, waited, busy, complete=there == width.now)
+            asked = asked[: width.now] + [now] * (width.now - len(asked))
+            done = min(there, need)
+            busy, waited, now = busy + done / 10, waited + (1 - done / need) / 10, now + 0.1
+            highest = max(highest, width.now)
+            assert now < began + starting + 5 or there >= 0.99 * need, "they follow within seconds"
+        most = math.ceil(1.25 * need)
+        assert highest <= max(before, most), "no more are asked for than a quarter above the need"
+        assert 0.99 * need <= width.now <= most
+
+
 def test_other_widths_give_the_same_stream() -> None:
     pipeline = sv.from_columns({"x": range(3000)}).derive(y=lambda x, rng: x + rng.random())
     expected = stream(pipeline.batch(10).loader(backend="inline"))

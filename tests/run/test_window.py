@@ -37,6 +37,7 @@ def test_what_it_knows_is_what_counting_would_give(acts: list[tuple[str, int]]) 
     for number, (act, value) in enumerate(acts):
         if act == "add":
             task: Any = Task(None, None, None)  # type: ignore[arg-type]
+            task.landed = window.landed
             window.add(Flight(number, task, pool, value))
             model.append((number, task, value))
         elif act == "take" and model:
@@ -58,3 +59,15 @@ def test_what_it_knows_is_what_counting_would_give(acts: list[tuple[str, int]]) 
         assert window.rows == sum(rows for _, _, rows in model)
         assert window.running_rows == sum(rows for _, rows in running)
         assert window.done_bytes == done_bytes
+
+
+def test_what_comes_after_nobody_wants_it_is_not_kept() -> None:
+    window, tasks = Window(), [Task(None, None, None) for _ in range(3)]  # type: ignore[arg-type]
+    for task in tasks:
+        task.landed = window.landed
+        window.add(Flight(None, task, InlinePool(), 1))
+    tasks[0].finish([result(1)])
+    window.cancel()
+    tasks[1].finish([result(1)])
+    assert not window.landed
+    assert all(task.cancelled for task in tasks)

@@ -33,6 +33,10 @@ class CutPool:
     def ready(self) -> bool:
         return self.first.ready and self.second.ready
 
+    @property
+    def complete(self) -> bool:
+        return self.first.complete and self.second.complete
+
     def submit(self, task: Task) -> None:
         first = Task(self.cut.first, task.payload, task.context)
         first.then = lambda: self._then(task, lambda: self._go_on(task, first))

@@ -163,7 +163,7 @@ class Executor:
                     if self.keep is not None:
                         self.keep(node, payload)
                     task = Task(node.stage, payload, context)
-                    task.wake = wake
+                    task.wake, task.landed = wake, window.landed
                     task.spot = beds.spot(len(payload))
                     pool = self._pool(lane)
                     pool.submit(task)
@@ -204,12 +204,16 @@ class Executor:
         """Uses as many workers as the trainer's demand needs; stages on one pool share them."""
         if lane.backend == "inline" or lane.workers < 2:
             return
-        lane.width.look(now, lane.stats.starved, lane.stats.busy)
-        for backend in lane.backends:
-            pool = self._pools.get(backend)
-            if pool is not None:
-                sharing = [other for other in self.lanes.values() if backend in other.backends]
-                pool.use(min(pool.width, sum(other.width.now for other in sharing)))
+        pools = {b: self._pools[b] for b in lane.backends if b in self._pools}
+        complete = all(pool.complete for pool in pools.values())
+        lane.width.look(now, lane.stats.starved, lane.stats.busy, complete=complete)
+        for backend, pool in pools.items():
+            self._share(backend, pool)
+
+    def _share(self, backend: Backend, pool: Pool) -> None:
+        used = sum(lane.width.now for lane in self.lanes.values() if backend in lane.backends)
+        if used:  # by none where it is only for the meantime
+            pool.use(min(pool.width, used))
 
     def _pool(self, lane: Lane) -> Pool:
         """Where the next task of a stage goes."""
@@ -229,7 +233,8 @@ class Executor:
             self._process, self._pools = os.getpid(), {}
         if backend not in self._pools:
             keep_freed_memory()
-            self._pools[backend] = self._new_pool(backend)
+            self._pools[backend] = pool = self._new_pool(backend)
+            self._share(backend, pool)  # at once: actors that nobody needs are not even started
         return self._pools[backend]
 
     def _new_pool(self, backend: Backend) -> Pool:

@@ -269,7 +269,7 @@ class Lane:
         if away != (self.backend == "ray") and self.offload is not None:
             self.meanwhile = self.backend if away else None
             self.workers = self.offload.actors if away else self._local_workers
-            self.width = Width(max(self.workers, 1))
+            self.width = Width(max(self.workers, 1), self.width.demand)
         self.backend = backend
 
     def _consider_cluster(self) -> None:

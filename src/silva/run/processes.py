@@ -73,6 +73,11 @@ class ProcessPool:
         """At least one worker has started."""
         return any(keeper.ready for keeper in self._keepers)
 
+    @property
+    def complete(self) -> bool:
+        """No worker that is needed is still starting."""
+        return all(keeper.ready for keeper in self._keepers[: self._used])
+
     def processes(self) -> list[int]:
         """The workers' process numbers."""
         found = [k.process for k in self._keepers]

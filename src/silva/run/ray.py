@@ -93,6 +93,8 @@ class RayPool:
         self._looked_at = 0.0
         self._incomplete = True
         """Some actor may be missing."""
+        self._there = 0
+        """Actors that have started."""
         self._start_at = 0.0
         """When the next actor may be started: not in haste where they fail."""
         self._stages: dict[int, tuple[Runs, bytes, Any]] = {}
@@ -105,7 +107,12 @@ class RayPool:
     @property
     def ready(self) -> bool:
         """At least one actor has started."""
-        return any(seat is not None and seat.ready for seat in self._seats)
+        return self._there > 0
+
+    @property
+    def complete(self) -> bool:
+        """No actor that is needed is still on its way."""
+        return self._there >= min(self._used, self.width)
 
     def actors(self) -> list[tuple[str, int]]:
         """The node and the process of each actor that is there."""
@@ -195,7 +202,7 @@ class RayPool:
             for seat in self._seats:
                 if seat is not None:
                     self._kill(seat)
-            self._seats = [None] * self.width
+            self._seats, self._there = [None] * self.width, 0
             self._stages.clear()
 
     def _start_actors(self) -> None:
@@ -232,6 +239,7 @@ class RayPool:
             return
         seat.node, seat.process = future.result()
         seat.ready, seat.used_at = True, time.monotonic()
+        self._there += 1
         self._false_starts = 0
         self._free.appendleft(seat)
         self._free.extend([seat] * (_AHEAD - 1))
@@ -368,6 +376,7 @@ class RayPool:
     def _remove(self, seat: _Seat) -> list[Task]:
         """Ends an actor; the tasks that it had."""
         self._kill(seat)
+        self._there -= seat.ready
         self._seats[seat.number] = None
         self._incomplete = True
         with self._lock:
@@ -387,8 +396,9 @@ class RayPool:
 
     def _kill(self, seat: _Seat) -> None:
         seat.alive = False
-        with contextlib.suppress(Exception):  # gone before, or Ray is
-            ray.kill(seat.handle)
+        if self._cluster.connected:  # any call to a Ray that is gone would begin another
+            with contextlib.suppress(Exception):  # gone before
+                ray.kill(seat.handle)
 
     def _give_up(self, error: Exception) -> None:
         """Nobody can be had to do tasks: everything that waits fails, now and later."""

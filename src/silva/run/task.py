@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
@@ -21,8 +22,8 @@ class Task:
     """A stage, its input, and in time its results: one, or several that follow each other."""
 
     __slots__ = (
-        "_lock", "attempts", "cancelled", "context", "done", "error", "finished", "parts",
-        "payload", "results", "runs", "spot", "stage", "started", "then", "wake",
+        "_lock", "attempts", "cancelled", "context", "done", "error", "finished", "landed",
+        "parts", "payload", "results", "runs", "spot", "stage", "started", "then", "wake",
     )  # fmt: skip
 
     def __init__(self, stage: Runs, payload: Any, context: Context) -> None:
@@ -35,6 +36,8 @@ class Task:
         self.finished = threading.Event()
         self.spot: Spot | None = None
         """Where its rows lie in a batch, where that is known."""
+        self.landed: deque[Task] | None = None
+        """Where it puts itself when it is finished: who has many in flight need not look at all."""
         self.wake: threading.Event | None = None
         """Set too when the task is finished, by whoever waits for any of several."""
         self._lock = threading.Lock()
@@ -64,6 +67,8 @@ class Task:
         if self.then is not None:
             then, self.then = self.then, None
             then()  # before anybody is woken: what is to follow is then on its way
+        if self.landed is not None:
+            self.landed.append(self)
         self.finished.set()
         if self.wake is not None:
             self.wake.set()
@@ -110,6 +115,10 @@ class Pool(Protocol):
     @property
     def ready(self) -> bool:
         """Somebody is there to run them."""
+
+    @property
+    def complete(self) -> bool:
+        """Nobody who is needed is still on the way."""
 
     def submit(self, task: Task) -> None: ...
 

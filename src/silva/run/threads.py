@@ -24,7 +24,7 @@ class InlinePool:
     """Runs a task on the consumer's own thread when its result is asked for: breakpoints work."""
 
     width = 0
-    ready = True
+    ready = complete = True
 
     def __init__(self) -> None:
         self._worker = Worker(shares_generators=False)
@@ -57,7 +57,7 @@ class InlinePool:
 class ThreadPool:
     """Worker threads that take tasks in the order submitted."""
 
-    ready = True
+    ready = complete = True
 
     def __init__(self, width: int) -> None:
         self.width = width

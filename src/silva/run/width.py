@@ -1,43 +1,63 @@
 """How many workers a stage needs: as few as keep the trainer from waiting.
 
-Looked at every half second. Where the trainer waits, the stage gets more workers; where it does
-not, and fewer would do the work that was done, it gets one less. A number that proved too small is
-not tried again for a while, and each time for twice as long, so that the width settles. Where all
-workers are used and have time to spare, and the trainer waits all the same, the work comes
-unevenly: then more of it is done ahead.
+Looked at every half second. Workers that were busy on average are the *load*; of a trainer that
+waited for a share of its time, what it would have asked for had it not is the load over the rest:
+its *demand*, in workers. What is enough for a demand is a little more than that, by the root of it:
+work comes unevenly, and the less so the more workers share it. Where the trainer waits, the stage
+gets what is enough at once, and while those workers start, more only if they will not do; where it
+does not, and fewer are enough, half of the rest go. A number that proved too small is not tried
+again for a while, and each time for twice as long, so that the width settles; but a demand that has
+changed is another matter. Where workers are enough and the trainer waits all the same, more is done
+ahead before there are more of them.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 _INTERVAL = 0.5
 _WAITS = 0.01
 """Share of its time that the trainer may wait."""
-_LOAD = 0.8
-"""A worker fewer must still not be busier than this: work comes unevenly."""
+_SPARE = 0.25
+"""Workers to spare, for the root of the demand."""
 _BUSY = 0.97
 """Of its time that a worker works: with less, it has time to spare."""
 _AHEAD, _MOST_AHEAD = 2, 8
 """Blocks in flight for each worker."""
 _FIRST_PATIENCE = 8
 """Looks after which a number that was too small may be tried again."""
+_CHANGED = 0.75
+"""Of the demand for which a number was too small: with less, that says nothing any more."""
+
+
+def enough(demand: float) -> float:
+    """Workers for a demand that comes unevenly.
+
+    >>> [round(enough(demand), 1) for demand in (0.75, 4, 100)]
+    [1.0, 4.5, 102.5]
+    """
+    return demand + _SPARE * math.sqrt(demand)
 
 
 @dataclass
 class Width:
     """
-    >>> width = Width(4)
+    >>> width = Width(8)
     >>> for second in range(1, 9):  # one worker's work in all, and the trainer never waits
     ...     width.look(now=float(second), waited=0.0, busy=float(second))
     >>> width.now
     2
-    >>> width.look(now=9.0, waited=0.5, busy=10.0)  # it waits
+    >>> width.look(now=9.0, waited=0.5, busy=10.0)  # two did what four are asked for
     >>> width.now
-    3
+    5
+    >>> Width(100, width.demand).now  # the same trainer, elsewhere
+    5
     """
 
     most: int
+    demand: float | None = None
+    """Workers that would be busy if the trainer did not wait, as far as it is known."""
     now: int = field(init=False)
     ahead: int = field(default=_AHEAD, init=False)
     """Blocks in flight for each worker, as far as memory allows."""
@@ -45,40 +65,63 @@ class Width:
     _at: float | None = field(default=None, init=False)
     _waited: float = field(default=0.0, init=False)
     _busy: float = field(default=0.0, init=False)
+    _load: float = field(default=0.0, init=False)
+    """Workers that were busy on average, at the latest look."""
+    _complete: bool = field(default=True, init=False)
+    """No worker was on its way at the latest look, nor was one asked for."""
     _floor: int = field(default=1, init=False)
     """Fewer were too few."""
+    _floor_demand: float = field(default=0.0, init=False)
+    """For which they were."""
     _patience: int = field(default=_FIRST_PATIENCE, init=False)
     _looks: int = field(default=0, init=False)
     """Since the floor was set."""
 
     def __post_init__(self) -> None:
-        self.now = self.most
+        self.now = self.most if self.demand is None else self._enough(self.demand)
 
-    def look(self, now: float, waited: float, busy: float) -> None:
+    def _enough(self, demand: float) -> int:
+        return max(1, min(math.ceil(enough(demand)), self.most))
+
+    def look(self, now: float, waited: float, busy: float, *, complete: bool = True) -> None:
         """Takes note of the time, how long the trainer has waited so far, and how many seconds of
-        work were done."""
+        work were done; `complete` where no worker is still on its way."""
         if self._at is not None and now - self._at < _INTERVAL:
             return
+        before = self.changes
         if self._at is not None:
             spent = now - self._at
-            self._judge((waited - self._waited) / spent, (busy - self._busy) / spent)
+            share = min((waited - self._waited) / spent, 1.0)
+            self._judge(share, (busy - self._busy) / spent, complete and self._complete)
         self._at, self._waited, self._busy = now, waited, busy
+        self._complete = complete and self.changes == before
 
-    def _judge(self, wait_share: float, load: float) -> None:
-        """`load` is how many workers were busy on average."""
-        self._looks += 1
+    def _judge(self, wait_share: float, load: float, complete: bool) -> None:
+        """`complete` where no worker was on its way all the time."""
+        before, self._load = self._load, load
+        self.demand = load / max(1 - wait_share, 1e-3)
         if wait_share > _WAITS:
-            if self.now < self.most:
-                self._floor, self._looks = self.now + 1, 0
-                self._patience *= 2
-                self._change(max(self.now + 1, min(self.most, round(1.5 * self.now))))
-            elif load < _BUSY * self.now:
-                self.ahead = min(2 * self.ahead, _MOST_AHEAD)
+            if complete or self.demand > self.now:
+                self._more(self.demand)
             return
-        if self._looks > self._patience:
+        self._looks += 1
+        load = max(load, before)  # blocks come one by one: a short while may have seen too few
+        if self._looks > self._patience or load < _CHANGED * self._floor_demand:
             self._floor = 1
-        if self.now > self._floor and load < _LOAD * (self.now - 1):
-            self._change(self.now - 1)
+        needed = max(self._enough(load), self._floor)
+        if needed < self.now:
+            self._change(self.now - -(-(self.now - needed) // 2))
+
+    def _more(self, demand: float) -> None:
+        """The trainer waits, and not only for workers that are on their way."""
+        needed = self._enough(demand)
+        if needed <= self.now and self._load < _BUSY * self.now and self.ahead < _MOST_AHEAD:
+            self.ahead *= 2
+        elif self.now < self.most:
+            changed = not _CHANGED < demand / max(self._floor_demand, 1e-9) < 1 / _CHANGED
+            self._patience = _FIRST_PATIENCE if changed else 2 * self._patience
+            self._floor, self._floor_demand, self._looks = self.now + 1, demand, 0
+            self._change(max(self.now + 1, needed))
 
     def _change(self, count: int) -> None:
         self.now = count

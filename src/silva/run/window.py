@@ -1,7 +1,7 @@
 """The tasks of a stage that are in flight, in order, and what they hold.
 
-It is looked at for every block, on the trainer's thread: what is known of a task that has finished
-is counted once, and not at each look.
+It is looked at for every block, on the trainer's thread. So tasks say themselves that they have
+finished, and a look takes note of those alone, however many are in flight.
 """
 
 from __future__ import annotations
@@ -28,9 +28,12 @@ class Flight:
 
 class Window:
     def __init__(self) -> None:
+        self.landed: deque[Task] = deque()
+        """Tasks that have finished since the latest look, put there by whatever thread they did on.
+        """
         self._all: deque[Flight] = deque()
-        self._running: list[Flight] = []
-        """Those that were not seen to have finished, in order."""
+        self._running: dict[Task, Flight] = {}
+        """Those that were not seen to have finished."""
         self.rows = 0
         self.running_rows = 0
         self.done_bytes = 0
@@ -49,18 +52,21 @@ class Window:
         return len(self._all) - len(self._running)
 
     def add(self, flight: Flight) -> None:
+        """Of a task whose `landed` is the window's, from before it was given to anybody."""
         self._all.append(flight)
-        self._running.append(flight)
+        self._running[flight.task] = flight
         self.rows += flight.rows
         self.running_rows += flight.rows
 
     def look(self) -> None:
         """Takes note of what has finished since."""
-        finished = [flight for flight in self._running if flight.task.finished.is_set()]
-        for flight in finished:
-            results = flight.task.results or ()
-            flight.nbytes = sum(result.block.nbytes for result in results)
-            self._land(flight)
+        while self.landed:
+            task = self.landed.popleft()
+            flight = self._running.pop(task, None)
+            if flight is None:
+                continue  # it was waited for and taken
+            flight.nbytes = sum(result.block.nbytes for result in task.results or ())
+            self.running_rows -= flight.rows
             self.done_bytes += flight.nbytes
 
     def take(self) -> Flight:
@@ -68,14 +74,11 @@ class Window:
         flight = self._all.popleft()
         self.rows -= flight.rows
         if flight.nbytes is None:
-            self._land(flight)
+            del self._running[flight.task]
+            self.running_rows -= flight.rows
         else:
             self.done_bytes -= flight.nbytes
         return flight
-
-    def _land(self, flight: Flight) -> None:
-        self._running.remove(flight)
-        self.running_rows -= flight.rows
 
     def bring_forward(self) -> bool:
         """Puts a task first that has finished; whether there is one."""
@@ -97,4 +100,6 @@ class Window:
     def cancel(self) -> None:
         """Nobody wants them any more."""
         for flight in self._all:
+            flight.task.landed = None
             flight.task.cancel()
+        self.landed.clear()  # tasks in it know it: the garbage collector alone would end that

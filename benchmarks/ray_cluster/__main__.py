@@ -1,0 +1,26 @@
+"""`python -m benchmarks.ray_cluster [what …]`."""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks.ray_cluster.demand import demand
+from benchmarks.ray_cluster.first import first
+from benchmarks.ray_cluster.growth import blocks, nodes
+from benchmarks.ray_cluster.images import images
+from benchmarks.ray_cluster.workers import workers
+
+MEASUREMENTS = {f.__name__: f for f in (images, first, blocks, nodes, workers, demand)}
+
+
+def main() -> None:
+    asked = sys.argv[1:] or list(MEASUREMENTS)
+    unknown = [name for name in asked if name not in MEASUREMENTS]
+    if unknown:
+        sys.exit(f"there is no {unknown[0]!r}; there are {', '.join(MEASUREMENTS)}")
+    for name in asked:
+        MEASUREMENTS[name]()
+
+
+if __name__ == "__main__":
+    main()
