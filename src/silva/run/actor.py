@@ -38,6 +38,12 @@ class Actor:
 
         return ray.get_runtime_context().get_node_id(), os.getpid()
 
+    def draining(self) -> set[str]:
+        """The nodes that are about to end, as far as the cluster was told."""
+        from ray._private.state import state
+
+        return set(state.get_draining_nodes())
+
     def learn(self, number: int, pickled: bytes) -> None:
         """Takes note of a stage; it is built where an error can be answered."""
         self._stages[number] = pickled
