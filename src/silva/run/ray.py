@@ -137,7 +137,7 @@ class RayPool:
         """What each actor is doing, as it says itself, or that it is not there yet."""
         asked: dict[Seat, Any] = {}
         with contextlib.suppress(Exception):  # then none of them answers
-            asked = {s: s.ask("stacks") for s in self._seats if s is not None and s.ready}
+            asked = {s: s.handle.stacks.remote() for s in self._seats if s is not None and s.ready}
             ray.wait(list(asked.values()), num_returns=len(asked), timeout=_LOOKS)
         lines = [self._cluster.describe()]
         for number, seat in enumerate(self._seats):
@@ -434,7 +434,7 @@ class RayPool:
         if ready:
             self._turns += 1
             seat = ready[self._turns % len(ready)]
-            self._when(seat.ask("draining"), seat, self._heard)
+            self._when(seat.handle.draining.remote(), seat, self._heard)
 
     def _heard(self, _: Seat, future: Future[Any]) -> None:
         """Has others started for those whose nodes are about to end; Ray starts none there."""

@@ -31,7 +31,3 @@ class Seat:
     """Starts elsewhere, to take its place: its node is about to end."""
     retired: bool = False
     """Its heir is there: it only finishes what it has."""
-
-    def ask(self, method: str) -> Any:
-        """Asks it something that it answers beside its tasks."""
-        return getattr(self.handle, method).options(concurrency_group="looks").remote()
