@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -18,7 +19,7 @@ from random import Random
 
 from chaos_faults import KINDS, Kind
 from chaos_sites import ByClient, Local, OnRay, Site
-from chaos_trainer import Broken, digests
+from chaos_trainer import Broken, Undisturbed
 
 SHARES = ((Local, 0.3), (ByClient, 0.14), (OnRay, 0.56))
 STREAM = 8
@@ -76,23 +77,31 @@ def run(sites: list[type[Site]], faults: int, seed: int, only: str = "") -> dict
     chance, table = Random(seed), defaultdict[str, Counter[str]](Counter)
     shares = [(site, share) for site, share in SHARES if site in sites and kinds_at(site, only)]
     whole = sum(share for _, share in shares)
-    digests()
     left, before = faults, set(os.listdir("/dev/shm"))
-    for site, share in shares:
-        count = left if site is shares[-1][0] else round(faults * share / whole)
-        left -= count
-        if count:
-            disturbed(site, drawn(kinds_at(site, only), count, chance), chance, table)
+    expected = Undisturbed()
+    try:
+        for site, share in shares:
+            count = left if site is shares[-1][0] else round(faults * share / whole)
+            left -= count
+            if count:
+                kinds = drawn(kinds_at(site, only), count, chance)
+                disturbed(site, expected, kinds, chance, table)
+    finally:
+        expected.close()
     if segments := set(os.listdir("/dev/shm")) - before:
         raise Broken(f"segments were left: {segments}")
     return table
 
 
 def disturbed(
-    make: type[Site], kinds: list[Kind], chance: Random, table: dict[str, Counter[str]]
+    make: type[Site],
+    expected: Undisturbed,
+    kinds: list[Kind],
+    chance: Random,
+    table: dict[str, Counter[str]],
 ) -> None:
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
-    site = make(folder)
+    site = make(folder, expected)
     try:
         if not site.has_disk:
             print("  no small disk can be mounted here: none is filled")
@@ -115,7 +124,18 @@ def show(table: dict[str, Counter[str]]) -> None:
         print(f"{name:{width}}  {sum(outcomes.values()):3}  {told}")
 
 
+def within_own_mounts() -> None:
+    """Goes on as a process whose mounts end with it, where the system allows that."""
+    own = ["unshare", "--map-root-user", "--mount"] if os.getuid() else ["unshare", "--mount"]
+    if "CHAOS_MOUNTS" in os.environ or shutil.which("unshare") is None:
+        return
+    if subprocess.run([*own, "true"], capture_output=True, check=False).returncode == 0:
+        words = [*own, sys.executable, *sys.argv]
+        os.execvpe("unshare", words, {**os.environ, "CHAOS_MOUNTS": "own"})
+
+
 def main() -> None:
+    within_own_mounts()
     seed = int(os.environ.get("SEED") or time.time())
     faults, only = int(os.environ.get("FAULTS") or 100), os.environ.get("ONLY", "")
     began = time.monotonic()

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from chaos_trainer import Broken, Trainer, wait_for
+from chaos_trainer import Broken, Trainer, Undisturbed, wait_for
 
 DEADLINE = 30.0
 """Of every loader: seconds without a result after which it must give up."""
@@ -45,11 +45,12 @@ class Site:
     workers = 2
     loader: dict[str, Any]
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, expected: Undisturbed) -> None:
+        self.folder, self._expected = folder, expected
         self.orders, self.disk = folder / "orders", folder / "disk"
         for made in (self.orders, self.disk):
             made.mkdir()
+        os.environ["CHAOS_ORDERS"] = str(self.orders)  # for all that is started from here on
         mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(self.disk)]
         self.has_disk = subprocess.run(mount, capture_output=True, check=False).returncode == 0
         self.trainer: Trainer | None = None
@@ -67,7 +68,7 @@ class Site:
         folder = self.folder / f"stream-{self._streams}"
         folder.mkdir()
         told = {"cache": str(self.disk / "rows"), "deadline": DEADLINE, "loader": self.loader}
-        self.trainer = Trainer(folder, told, {"CHAOS_ORDERS": str(self.orders)})
+        self.trainer = Trainer(folder, self._expected, told)
         self.settle()
         return self.trainer
 
@@ -106,6 +107,7 @@ class Site:
     def close(self) -> None:
         if self.trainer is not None:
             self.trainer.give_up()
+        del os.environ["CHAOS_ORDERS"]
         if self.has_disk:
             subprocess.run(["umount", str(self.disk)], check=True)
 
@@ -131,9 +133,8 @@ class OnRay(Site):
     name = "ray"
     workers = 3
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        os.environ["CHAOS_ORDERS"] = str(self.orders)  # Ray's processes take it from here
+    def __init__(self, folder: Path, expected: Undisturbed) -> None:
+        super().__init__(folder, expected)
         self._short = tempfile.mkdtemp(prefix="cha")  # sockets cannot have long names
         self.start()
 
@@ -213,8 +214,7 @@ class OnRay(Site):
 
     def close(self) -> None:
         super().close()
-        for name in ("RAY_ADDRESS", "CHAOS_ORDERS"):
-            os.environ.pop(name, None)
+        os.environ.pop("RAY_ADDRESS", None)
         self.cluster.shutdown()
         shutil.rmtree(self._short, ignore_errors=True)
 
@@ -225,8 +225,8 @@ class ByClient(OnRay):
     name = "ray client"
     workers = 2
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, expected: Undisturbed) -> None:
+        super().__init__(folder, expected)
         self.relay = Relay(self.cluster.head_node._ray_params.ray_client_server_port)
 
     @property

@@ -30,8 +30,6 @@ ROWS = 1600
 BATCH = 8
 MOMENT = 0.008
 """Seconds that a row takes while somebody disturbs it."""
-EPOCHS = 40
-"""Of which the digests are known; more than a stream lasts."""
 
 
 def pipeline(folder: str | None) -> sv.Pipeline:
@@ -87,7 +85,8 @@ def killed() -> None:
 
 def say(kind: str, *words: Any) -> None:
     """One line, at once or not at all; Ray prints what it likes to where everybody prints."""
-    os.write(_LINE, json.dumps([kind, *words]).encode() + b"\n")
+    with os.fdopen(os.dup(_LINE), "wb") as line:
+        line.write(json.dumps([kind, *words]).encode() + b"\n")
 
 
 def loader_of(told: dict[str, Any]) -> sv.Loader:
@@ -139,8 +138,9 @@ def left() -> list[str]:
 
 
 def print_digests() -> None:
+    """Epoch after epoch, as fast as somebody reads them."""
     loader = pipeline(None).loader(backend="inline")
-    for _ in range(EPOCHS):
+    while True:
         say("epoch", [digest(batch) for batch in loader])
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -32,20 +30,32 @@ def wait_for(holds: Callable[[], Any], seconds: float, what: str) -> Any:
     return found
 
 
-@functools.cache
-def digests() -> list[list[str]]:
-    """The undisturbed stream, epoch by epoch, from a process of its own."""
-    out = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, check=True)
-    return [json.loads(line)[1] for line in out.stdout.splitlines()]
+class Undisturbed:
+    """The digests of the stream as it should be, epoch by epoch, from a process of its own."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen([sys.executable, SCRIPT], stdout=subprocess.PIPE)
+        self._epochs: list[list[str]] = []
+        self._lock = threading.Lock()
+
+    def __getitem__(self, epoch: int) -> list[str]:
+        assert self._process.stdout is not None
+        with self._lock:
+            while len(self._epochs) <= epoch:
+                self._epochs.append(json.loads(self._process.stdout.readline())[1])
+            return self._epochs[epoch]
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
 
 
 class Trainer:
     """One stream, over as many processes as it takes."""
 
-    def __init__(self, folder: Path, told: dict[str, Any], environment: dict[str, str]) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, expected: Undisturbed, told: dict[str, Any]) -> None:
+        self._folder, self._expected = folder, expected
         self._told = {**told, "state": str(folder / "state.json"), "stop": str(folder / "stop")}
-        self._environment = environment
         self.batches = 0
         """Of all of its processes."""
         self.errors: list[str] = []
@@ -62,7 +72,6 @@ class Trainer:
             self.process = subprocess.Popen(
                 [sys.executable, SCRIPT, json.dumps(self._told)],
                 stdout=subprocess.PIPE, stderr=log, text=True,
-                env={**os.environ, **self._environment},
             )  # fmt: skip
         self._reader = threading.Thread(target=self._read, args=(self.process,), daemon=True)
         self._reader.start()
@@ -79,7 +88,7 @@ class Trainer:
         self._next = (epoch, place)
 
     def _on_batch(self, epoch: int, place: int, found: str) -> None:
-        expected = digests()[epoch]
+        expected = self._expected[epoch]
         if (epoch, place) != self._next or found != expected[place]:
             self._wrong = self._wrong or (
                 f"batch {place} of epoch {epoch} is {found}; batch {self._next} was to come, "

@@ -1,5 +1,4 @@
-"""Ranks and nodes come and go: the same global batches on this machine and on a cluster, and nothing
-lost or repeated."""
+"""Ranks and nodes come and go: the same global batches here and on a cluster, nothing twice."""
 
 from __future__ import annotations
 
