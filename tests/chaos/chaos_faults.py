@@ -46,6 +46,13 @@ def pause_worker(site: Site, chance: Random) -> None:
         site.trainer.goes_on(40, SETTLED)
 
 
+def pause_all_workers(site: Site, chance: Random) -> None:
+    """Until the stream has gone on for a while without them, after an error or not."""
+    assert site.trainer is not None
+    with stopped(site.actors()):
+        site.trainer.goes_on(40, SETTLED)
+
+
 def slow_worker(site: Site, chance: Random) -> None:
     slowly(site, [chance.choice(site.actors())])
 
@@ -97,6 +104,14 @@ def kill_trainer(site: Site, chance: Random) -> None:
     site.trainer.again()
 
 
+def kill_starting_trainer(site: Site, chance: Random) -> None:
+    """Once more before it has all that it needs."""
+    assert site.trainer is not None
+    kill_trainer(site, chance)
+    time.sleep(chance.uniform(0.5, 4))
+    kill_trainer(site, chance)
+
+
 def kill_raylet(site: OnRay, chance: Random) -> None:
     node = chance.choice(site.nodes)
     site.doomed += site.actors_on(node)
@@ -112,6 +127,11 @@ def kill_node(site: OnRay, chance: Random) -> None:
     for process in site.processes_of(node):
         signalled(process, signal.SIGKILL)
     site.replace(node)
+
+
+def kill_node_and_worker(site: OnRay, chance: Random) -> None:
+    kill_worker(site, chance)
+    kill_node(site, chance)
 
 
 def drain_node(site: OnRay, chance: Random) -> None:
@@ -188,13 +208,16 @@ KINDS = (
     Kind("a worker is killed", kill_worker, ALL, 6),
     Kind("all workers are killed", kill_all_workers, ALL, 3),
     Kind("a worker is paused", pause_worker, ALL, 4),
+    Kind("all workers are paused", pause_all_workers, ALL, 1),
     Kind("a worker is slow", slow_worker, ALL, 2),
     Kind("a step exhausts memory", exhaust_memory, ALL, 3),
     Kind("a worker is killed for its memory", out_of_memory, ALL, 3),
     Kind("the disk is full", fill_disk, ALL, 3, needs_disk=True),
     Kind("the trainer is killed", kill_trainer, ALL, 4),
+    Kind("the trainer is killed as it starts", kill_starting_trainer, ALL, 1),
     Kind("a raylet is killed", kill_raylet, RAY, 4),
     Kind("a node is killed", kill_node, RAY, 4),
+    Kind("a node and a worker are killed", kill_node_and_worker, RAY, 2),
     Kind("a node is drained", drain_node, RAY, 3),
     Kind("a node is paused", pause_node, RAY, 2),
     Kind("a node is ten times as slow", slow_node, RAY, 3),

@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 from chaos_trainer import Broken, Trainer, Undisturbed, wait_for
 
-DEADLINE = 30.0
+DEADLINE = 15.0
 """Of every loader: seconds without a result after which it must give up."""
 SETTLED = 90.0
 """Seconds that a site has to be as it was before a fault."""
