@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -82,9 +83,18 @@ def obeyed(site: Site, order: str) -> None:
 
 
 def fill_disk(site: Site, chance: Random) -> None:
+    full(site, site.disk)
+
+
+def fill_disk_of_ray(site: OnRay, chance: Random) -> None:
+    """The one that all nodes write their logs to, and what their stores cannot hold."""
+    full(site, site.session)
+
+
+def full(site: Site, disk: Path) -> None:
     """Until the stream has gone on for a while without it."""
     assert site.trainer is not None
-    ballast = site.disk / "ballast"
+    ballast = disk / "ballast"
     try:
         with ballast.open("wb", buffering=0) as file:
             try:
@@ -215,6 +225,7 @@ KINDS = (
     Kind("the disk is full", fill_disk, ALL, 3, needs_disk=True),
     Kind("the trainer is killed", kill_trainer, ALL, 4),
     Kind("the trainer is killed as it starts", kill_starting_trainer, ALL, 1),
+    Kind("the disk of Ray is full", fill_disk_of_ray, RAY, 2, needs_disk=True),
     Kind("a raylet is killed", kill_raylet, RAY, 4),
     Kind("a node is killed", kill_node, RAY, 4),
     Kind("a node and a worker are killed", kill_node_and_worker, RAY, 2),

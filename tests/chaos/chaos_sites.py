@@ -51,8 +51,7 @@ class Site:
         for made in (self.orders, self.disk):
             made.mkdir()
         os.environ["CHAOS_ORDERS"] = str(self.orders)  # for all that is started from here on
-        mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(self.disk)]
-        self.has_disk = subprocess.run(mount, capture_output=True, check=False).returncode == 0
+        self.has_disk = mounted(self.disk, "8m")
         self.trainer: Trainer | None = None
         self._streams = 0
         self.doomed: list[psutil.Process] = []
@@ -135,7 +134,8 @@ class OnRay(Site):
 
     def __init__(self, folder: Path, expected: Undisturbed) -> None:
         super().__init__(folder, expected)
-        self._short = tempfile.mkdtemp(prefix="cha")  # sockets cannot have long names
+        self.session = Path(tempfile.mkdtemp(prefix="cha"))  # sockets cannot have long names
+        mounted(self.session, "64m")
         self.start()
 
     def start(self) -> None:
@@ -143,7 +143,7 @@ class OnRay(Site):
 
         head = {
             "num_cpus": 1, "include_dashboard": False, "object_store_memory": 100 << 20,
-            "temp_dir": self._short, "ray_client_server_port": free_port(),
+            "temp_dir": str(self.session), "ray_client_server_port": free_port(),
         }  # fmt: skip
         self.cluster = Cluster(initialize_head=True, head_node_args=head)
         os.environ["RAY_ADDRESS"] = self.cluster.address
@@ -216,7 +216,9 @@ class OnRay(Site):
         super().close()
         os.environ.pop("RAY_ADDRESS", None)
         self.cluster.shutdown()
-        shutil.rmtree(self._short, ignore_errors=True)
+        if self.has_disk:
+            subprocess.run(["umount", "--lazy", str(self.session)], check=True)
+        shutil.rmtree(self.session)
 
 
 class ByClient(OnRay):
@@ -236,6 +238,12 @@ class ByClient(OnRay):
     def close(self) -> None:
         self.relay.close()
         super().close()
+
+
+def mounted(folder: Path, size: str) -> bool:
+    """Whether the folder is a small disk now."""
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)]
+    return subprocess.run(mount, capture_output=True, check=False).returncode == 0
 
 
 def free_port() -> int:

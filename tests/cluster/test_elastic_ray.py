@@ -224,8 +224,9 @@ def test_actors_leave_a_drained_node_and_no_row_is_made_twice(
 
 @pytest.mark.slow
 def test_an_actor_works_on_until_its_node_ends_where_there_is_no_other_place(
-    cluster: Any, node: Any, tmp_path: Path
+    cluster: Any, node: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr("silva.run.ray.ATTEMPTS", 1)  # the block that it is at is not to blame
     calls = tmp_path / "calls"
     pipeline = counted(calls, 0.01)
     expected = inline(pipeline)

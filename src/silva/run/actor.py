@@ -38,7 +38,7 @@ class Actor:
         """The node and the process."""
         return ray.get_runtime_context().get_node_id(), os.getpid()
 
-    @ray.method(concurrency_group="looks")
+    @ray.method(concurrency_group="looks")  # type: ignore[untyped-decorator]
     def draining(self) -> set[str]:
         """The nodes that are about to end, as far as the cluster was told."""
         from ray._private.state import state
@@ -67,7 +67,7 @@ class Actor:
             text = f"a result of `{stage.label}` cannot be sent back to the loader: {error}"
             return seal((None, portable(TypeError(text))))
 
-    @ray.method(concurrency_group="looks")
+    @ray.method(concurrency_group="looks")  # type: ignore[untyped-decorator]
     def stacks(self) -> str:
         """What its threads are doing right now."""
         names = {thread.ident: thread.name for thread in threading.enumerate()}
