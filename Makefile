@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow lint format bench bench-store bench-peers clean
+.PHONY: help setup demo test test-slow chaos lint format bench bench-store bench-peers clean
 
 help:            ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -32,6 +32,10 @@ test: $(READY)   ## quick tests and doctests
 
 test-slow: $(READY)  ## the tests marked slow, one at a time
 	$(BIN)/python -m pytest -m slow --timeout 900 $(ARGS)
+
+# make chaos SEED=7 FAULTS=300 ONLY="ray: a node": make hands these on as environment
+chaos: $(READY)  ## a hundred faults at random moments, and what came of each
+	$(BIN)/python tests/chaos/chaos_run.py
 
 lint: $(READY)   ## ruff and mypy; changes nothing
 	$(BIN)/ruff check .

@@ -13,6 +13,8 @@ import threading
 import traceback
 from typing import Any
 
+import ray
+
 from silva.run.channel import Message, seal
 from silva.run.processes import ONE_THREAD
 from silva.run.worker import portable
@@ -34,9 +36,14 @@ class Actor:
 
     def where(self) -> tuple[str, int]:
         """The node and the process."""
-        import ray
-
         return ray.get_runtime_context().get_node_id(), os.getpid()
+
+    @ray.method(concurrency_group="looks")  # type: ignore[untyped-decorator]
+    def draining(self) -> set[str]:
+        """The nodes that are about to end, as far as the cluster was told."""
+        from ray._private.state import state
+
+        return set(state.get_draining_nodes())
 
     def learn(self, number: int, pickled: bytes) -> None:
         """Takes note of a stage; it is built where an error can be answered."""
@@ -60,6 +67,7 @@ class Actor:
             text = f"a result of `{stage.label}` cannot be sent back to the loader: {error}"
             return seal((None, portable(TypeError(text))))
 
+    @ray.method(concurrency_group="looks")  # type: ignore[untyped-decorator]
     def stacks(self) -> str:
         """What its threads are doing right now."""
         names = {thread.ident: thread.name for thread in threading.enumerate()}

@@ -4,9 +4,10 @@ Everything that happens is put into one queue: a task that was submitted, an act
 result that Ray says has arrived. The thread takes one after the other, so that what an event costs
 does not depend on how many actors there are. An actor holds two tasks, so that the next is there
 when one is done. When an actor is lost, with its node or without, its tasks are given out again; a
-task on which three actors were lost is an error that names its rows. A result lies in the object
-store; on the same node it is read there and not copied, until batches that somebody keeps fill too
-much of the store.
+task on which three actors were lost is an error that names its rows. An actor on a node that is
+being drained works on until another has started elsewhere. A result lies in the object store; on
+the same node it is read there and not copied, until batches that somebody keeps fill too much of
+the store.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from typing import Any
 
 import ray
@@ -37,6 +37,7 @@ from silva.run.cluster import Cluster
 from silva.run.leases import Leases
 from silva.run.pickling import pickle_stage
 from silva.run.processes import ATTEMPTS, may_repeat, rebuilt
+from silva.run.seat import Seat
 from silva.run.task import Task, execute
 from silva.run.threads import PAUSE, check_owner, join_all, wait_for
 
@@ -48,26 +49,8 @@ _IDLE_SECONDS = 10.0
 """After so long an actor that is not needed gives its CPU back."""
 _LOOKS = 1.0
 """Seconds that an actor has to say what it is doing."""
-
-
-@dataclass(eq=False)
-class _Seat:
-    """One actor, from its start to its end; the next in its place is another."""
-
-    number: int
-    handle: Any
-    ready: bool = False
-    alive: bool = True
-    node: str = ""
-    process: int = 0
-    known: set[int] = field(default_factory=set)
-    """Stages that it was sent."""
-    tasks: deque[Task] = field(default_factory=deque)
-    parked: int = 0
-    """Free places that are not given out, since fewer actors are needed."""
-    more: int = 0
-    """Tasks that it has beside those it has places for: they are raced."""
-    used_at: float = 0.0
+_DRAIN_SECONDS = 1.0
+"""How often some actor is asked which nodes are about to end."""
 
 
 class RayPool:
@@ -81,8 +64,9 @@ class RayPool:
         self._lock = threading.Lock()
         """For the tasks that wait, and who has which. Never held while Ray is called."""
         self._tasks: deque[Task] = deque()
-        self._seats: list[_Seat | None] = [None] * width
-        self._free: deque[_Seat] = deque()
+        self._seats: list[Seat | None] = [None] * width
+        self._retired: list[Seat] = []
+        self._free: deque[Seat] = deque()
         """A place for one more task each, those of idle actors first."""
         self._events: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._closing = False
@@ -91,6 +75,10 @@ class RayPool:
         self._false_starts = 0
         """Actors that were lost before they were ready, since anything went well."""
         self._looked_at = 0.0
+        self._asked_at = 0.0
+        """When an actor was last asked which nodes are about to end."""
+        self._turns = 0
+        """Of actors that are asked."""
         self._incomplete = True
         """Some actor may be missing."""
         self._there = 0
@@ -154,9 +142,9 @@ class RayPool:
 
     def stacks(self) -> str:
         """What each actor is doing, as it says itself, or that it is not there yet."""
-        asked: dict[_Seat, Any] = {}
+        asked: dict[Seat, Any] = {}
         with contextlib.suppress(Exception):  # then none of them answers
-            asked = {s: _looks(s) for s in self._seats if s is not None and s.ready}
+            asked = {s: s.handle.stacks.remote() for s in self._seats if s is not None and s.ready}
             ray.wait(list(asked.values()), num_returns=len(asked), timeout=_LOOKS)
         lines = [self._cluster.describe()]
         for number, seat in enumerate(self._seats):
@@ -199,10 +187,11 @@ class RayPool:
         except Exception as error:  # noqa: BLE001  it must not die in silence
             self._give_up(error)
         finally:
-            for seat in self._seats:
-                if seat is not None:
-                    self._kill(seat)
-            self._seats, self._there = [None] * self.width, 0
+            for seat in self._everybody():
+                self._kill(seat)
+                if seat.heir is not None:
+                    self._kill(seat.heir)
+            self._seats, self._retired, self._there = [None] * self.width, [], 0
             self._stages.clear()
 
     def _start_actors(self) -> None:
@@ -213,9 +202,16 @@ class RayPool:
         wanted = min(self._used, self.width)
         for number in range(wanted):
             if self._seats[number] is None:
-                seat = _Seat(number, self._actor.remote(sys.path))
-                self._seats[number] = seat
-                self._when(seat.handle.where.remote(), seat, self._started)
+                self._seats[number] = self._new(number)
+
+    def _new(self, number: int) -> Seat:
+        seat = Seat(number, self._actor.remote(sys.path))
+        self._when(seat.handle.where.remote(), seat, self._started)
+        return seat
+
+    def _everybody(self) -> list[Seat]:
+        """All that may have tasks."""
+        return [*(seat for seat in self._seats if seat is not None), *self._retired]
 
     @functools.cached_property
     def _actor(self) -> Any:
@@ -223,7 +219,7 @@ class RayPool:
         repeats = {"max_restarts": 0, "max_task_retries": 0}
         return ray.remote(num_cpus=1, concurrency_groups={"looks": 1}, **repeats)(Actor)
 
-    def _when(self, ref: Any, seat: _Seat, then: Callable[..., None], *more: Any) -> None:
+    def _when(self, ref: Any, seat: Seat, then: Callable[..., None], *more: Any) -> None:
         """Has something done on this thread once Ray has a result, or knows that there is none."""
         events = self._events
 
@@ -232,11 +228,14 @@ class RayPool:
 
         ref.future().add_done_callback(arrived)
 
-    def _started(self, seat: _Seat, future: Future[Any]) -> None:
+    def _started(self, seat: Seat, future: Future[Any]) -> None:
         error = future.exception()
         if error is not None:
             self._lost(seat, error)
             return
+        before = self._seats[seat.number]
+        if before is not None and before.heir is seat:
+            self._retire(before)
         seat.node, seat.process = future.result()
         seat.ready, seat.used_at = True, time.monotonic()
         self._there += 1
@@ -248,7 +247,7 @@ class RayPool:
         """Gives tasks to actors that have room for one."""
         while self._free:
             seat = self._free[0]
-            if not seat.alive:
+            if seat.retired or not seat.alive:
                 self._free.popleft()
                 continue
             with self._lock:
@@ -286,7 +285,7 @@ class RayPool:
                 return task
         return None
 
-    def _send(self, seat: _Seat, task: Task) -> None:
+    def _send(self, seat: Seat, task: Task) -> None:
         number = id(task.stage)
         try:
             message = seal((task.payload, task.context))
@@ -307,7 +306,7 @@ class RayPool:
             self._stages[number] = (stage, pickled, ref)
         return ref
 
-    def _put_back(self, seat: _Seat, task: Task) -> None:
+    def _put_back(self, seat: Seat, task: Task) -> None:
         """The actor has room for another task."""
         with self._lock:
             seat.tasks.remove(task)
@@ -315,14 +314,16 @@ class RayPool:
             if seat.tasks:
                 seat.tasks[0].started = time.monotonic()
         seat.used_at = time.monotonic()
-        if seat.more:
+        if seat.retired and not seat.tasks:
+            self._remove(seat)
+        elif seat.more:
             seat.more -= 1
         elif seat.tasks:
             self._free.append(seat)
         else:
             self._free.appendleft(seat)
 
-    def _came(self, seat: _Seat, future: Future[Any], task: Task) -> None:
+    def _came(self, seat: Seat, future: Future[Any], task: Task) -> None:
         if not seat.alive:
             return  # its tasks were given out again
         error = future.exception()
@@ -362,22 +363,27 @@ class RayPool:
             back = [t for t in tasks if not t.finished.is_set() and not t.runs]
             self._tasks.extendleft(t for t in reversed(back) if t not in self._tasks)
 
-    def _lost(self, seat: _Seat, error: BaseException) -> None:
+    def _lost(self, seat: Seat, error: BaseException) -> None:
         """An actor is gone: its tasks go back, and the one that it was doing is blamed."""
         if not seat.alive:
             return
         mine = self._remove(seat)
         if not seat.ready:
             self._after_false_start(error)
-        if mine:
-            self._again(mine[0], error)
-        self._give_back(mine[1:])
+        if mine and not getattr(error, "preempted", False):  # it is not to blame for its node
+            self._again(mine.pop(0), error)
+        self._give_back(mine)
 
-    def _remove(self, seat: _Seat) -> list[Task]:
+    def _remove(self, seat: Seat) -> list[Task]:
         """Ends an actor; the tasks that it had."""
         self._kill(seat)
         self._there -= seat.ready
-        self._seats[seat.number] = None
+        if seat.retired:
+            self._retired.remove(seat)
+        elif self._seats[seat.number] is seat:
+            self._seats[seat.number] = seat.heir
+        else:  # an heir: who it was to follow gets another
+            self._forget_heir(seat)
         self._incomplete = True
         with self._lock:
             mine = list(seat.tasks)
@@ -394,7 +400,7 @@ class RayPool:
         if self._false_starts >= ATTEMPTS:
             self._start_at = time.monotonic() + PAUSE
 
-    def _kill(self, seat: _Seat) -> None:
+    def _kill(self, seat: Seat) -> None:
         seat.alive = False
         if self._cluster.connected:  # any call to a Ray that is gone would begin another
             with contextlib.suppress(Exception):  # gone before
@@ -408,8 +414,7 @@ class RayPool:
             error = wrapped
         with self._lock:
             self._broken = error
-            seats = [seat for seat in self._seats if seat is not None]
-            tasks = [*(task for seat in seats for task in seat.tasks), *self._tasks]
+            tasks = [*(task for seat in self._everybody() for task in seat.tasks), *self._tasks]
             self._tasks.clear()
         for task in tasks:
             task.finish(None, error)
@@ -422,11 +427,46 @@ class RayPool:
         if now - self._looked_at < PAUSE:
             return
         self._looked_at = now
-        for seat in [seat for seat in self._seats if seat is not None]:
+        if now - self._asked_at > _DRAIN_SECONDS:
+            self._asked_at = now
+            self._ask_who_leaves()
+        for seat in self._everybody():
             if self._raced and seat.tasks and seat.tasks[0].finished.is_set():
                 self._give_back(self._remove(seat))  # outrun, and may be at it for ever
             elif self._is_idle(seat, now):
                 self._remove(seat)
+
+    # Nodes that are drained.
+
+    def _ask_who_leaves(self) -> None:
+        """Asks one actor after another: one that does not answer holds up nobody."""
+        ready = [seat for seat in self._seats if seat is not None and seat.ready]
+        if ready:
+            self._turns += 1
+            seat = ready[self._turns % len(ready)]
+            self._when(seat.handle.draining.remote(), seat, self._heard)
+
+    def _heard(self, _: Seat, future: Future[Any]) -> None:
+        """Has others started for those whose nodes are about to end; Ray starts none there."""
+        if future.exception() is not None:
+            return  # the next one is asked
+        nodes = future.result()
+        for seat in self._seats if nodes else ():
+            if seat is not None and seat.node in nodes and seat.heir is None:
+                seat.heir = self._new(seat.number)
+
+    def _retire(self, seat: Seat) -> None:
+        """Its heir takes its place; it ends with what it has."""
+        self._seats[seat.number], seat.heir = seat.heir, None
+        seat.retired = True
+        self._retired.append(seat)
+        if not seat.tasks:
+            self._remove(seat)
+
+    def _forget_heir(self, heir: Seat) -> None:
+        before = self._seats[heir.number]
+        if before is not None and before.heir is heir:
+            before.heir = None
 
     def _check_connected(self) -> None:
         if not self._cluster.connected:
@@ -434,7 +474,7 @@ class RayPool:
                 "the connection to Ray was ended while a loader used it: close the loader first"
             )
 
-    def _is_idle(self, seat: _Seat, now: float) -> bool:
+    def _is_idle(self, seat: Seat, now: float) -> bool:
         unused = seat.number >= self._used and seat.ready and not seat.tasks
         return unused and now - seat.used_at > _IDLE_SECONDS
 
@@ -445,11 +485,6 @@ class RayPool:
             if seat is not None and seat.parked:
                 self._free.extend([seat] * seat.parked)
                 seat.parked = 0
-
-
-def _looks(seat: _Seat) -> Any:
-    """Asks an actor what it is doing; it answers beside that."""
-    return seat.handle.stacks.options(concurrency_group="looks").remote()
 
 
 def _told(error: BaseException) -> str:
