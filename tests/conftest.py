@@ -119,9 +119,12 @@ def _threads() -> set[threading.Thread]:
 
 
 def _outlasting(threads: set[threading.Thread], deadline: float) -> list[threading.Thread]:
-    """The threads that are still alive at the deadline."""
+    """The threads that are still alive at the deadline. One may have held what owns it (an error
+    with its frames) when garbage was collected, so that is done again."""
     for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
+        while thread.is_alive() and time.monotonic() < deadline:
+            thread.join(min(0.5, max(0.0, deadline - time.monotonic())))
+            gc.collect()
     return [t for t in threads if t.is_alive()]
 
 

@@ -183,7 +183,10 @@ async def persist(
             break
         await asyncio.sleep(pause * random.uniform(0.5, 1.5))
         pause *= 2
-    raise failed_object(deed, shown, error, patience.deadline)
+    try:
+        raise failed_object(deed, shown, error, patience.deadline)
+    finally:
+        del error  # it knows this frame: both would stay until the next collection of garbage
 
 
 async def _get(store: Any, request: Request) -> bytes:
