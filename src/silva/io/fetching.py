@@ -186,7 +186,7 @@ async def persist(
     try:
         raise failed_object(deed, shown, error, patience.deadline)
     finally:
-        del error  # it holds this frame, which held it and the fetcher
+        del error  # it knows this frame: both would stay until the next collection of garbage
 
 
 async def _get(store: Any, request: Request) -> bytes:
