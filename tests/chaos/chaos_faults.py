@@ -212,27 +212,29 @@ def lose_connection(site: ByClient, chance: Random) -> None:
         site.relay.broken = False
 
 
+# Over a client, only what may differ there: to start again takes half a minute.
 ALL = (Local, OnRay, ByClient)
+BOTH = (Local, OnRay)
 RAY = (OnRay, ByClient)
 KINDS = (
     Kind("a worker is killed", kill_worker, ALL, 6),
-    Kind("all workers are killed", kill_all_workers, ALL, 3),
+    Kind("all workers are killed", kill_all_workers, BOTH, 3),
     Kind("a worker is paused", pause_worker, ALL, 4),
-    Kind("all workers are paused", pause_all_workers, ALL, 1),
-    Kind("a worker is slow", slow_worker, ALL, 2),
+    Kind("all workers are paused", pause_all_workers, BOTH, 1),
+    Kind("a worker is slow", slow_worker, BOTH, 2),
     Kind("a step exhausts memory", exhaust_memory, ALL, 3),
-    Kind("a worker is killed for its memory", out_of_memory, ALL, 3),
-    Kind("the disk is full", fill_disk, ALL, 3, needs_disk=True),
+    Kind("a worker is killed for its memory", out_of_memory, BOTH, 3),
+    Kind("the disk is full", fill_disk, BOTH, 3, needs_disk=True),
     Kind("the trainer is killed", kill_trainer, ALL, 4),
-    Kind("the trainer is killed as it starts", kill_starting_trainer, ALL, 1),
-    Kind("the disk of Ray is full", fill_disk_of_ray, RAY, 2, needs_disk=True),
-    Kind("a raylet is killed", kill_raylet, RAY, 4),
+    Kind("the trainer is killed as it starts", kill_starting_trainer, BOTH, 1),
+    Kind("the disk of Ray is full", fill_disk_of_ray, (OnRay,), 2, needs_disk=True),
+    Kind("a raylet is killed", kill_raylet, (OnRay,), 4),
     Kind("a node is killed", kill_node, RAY, 4),
-    Kind("a node and a worker are killed", kill_node_and_worker, RAY, 2),
+    Kind("a node and a worker are killed", kill_node_and_worker, (OnRay,), 2),
     Kind("a node is drained", drain_node, RAY, 3),
-    Kind("a node is paused", pause_node, RAY, 2),
-    Kind("a node is ten times as slow", slow_node, RAY, 3),
-    Kind("the head is paused", pause_head, RAY, 2),
+    Kind("a node is paused", pause_node, (OnRay,), 2),
+    Kind("a node is ten times as slow", slow_node, (OnRay,), 3),
+    Kind("the head is paused", pause_head, (OnRay,), 2),
     Kind("the head is lost", lose_head, (OnRay,), 1),
     Kind("the connection is cut", cut_connection, (ByClient,), 6),
     Kind("the connection is lost", lose_connection, (ByClient,), 2),

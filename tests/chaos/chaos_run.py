@@ -21,7 +21,7 @@ from chaos_faults import KINDS, Kind
 from chaos_sites import ByClient, Local, OnRay, Site
 from chaos_trainer import Broken, Undisturbed
 
-SHARES = ((Local, 0.3), (ByClient, 0.14), (OnRay, 0.56))
+SHARES = ((Local, 0.4), (ByClient, 0.08), (OnRay, 0.52))
 STREAM = 8
 """Faults in one stream."""
 LOG = 6000

@@ -119,9 +119,7 @@ def read(loader: sv.Loader, epoch: int, place: int, kept: Path, stop: Path) -> N
         for batch in loader:
             say("batch", epoch, place, digest(batch))
             place += 1
-            last = place == ROWS // BATCH
-            after = (epoch + 1, 0) if last else (epoch, place)
-            whole = json.dumps({"place": after, "state": loader.state_dict()})
+            whole = json.dumps({"place": (epoch, place), "state": loader.state_dict()})
             partly = kept.with_suffix(".part")
             partly.write_text(whole)
             os.replace(partly, kept)

@@ -84,8 +84,12 @@ class Trainer:
             getattr(self, f"_on_{kind}")(*words)
 
     def _on_begin(self, epoch: int, place: int) -> None:
-        """It must go on where its state was saved, which may be one batch before it was killed."""
-        self._next = (epoch, place)
+        """It must go on where its state was saved, which may be one batch before it was killed, and
+        at the very end of an epoch."""
+        self._next = self._after(epoch, place)
+
+    def _after(self, epoch: int, place: int) -> tuple[int, int]:
+        return (epoch + 1, 0) if place == len(self._expected[epoch]) else (epoch, place)
 
     def _on_batch(self, epoch: int, place: int, found: str) -> None:
         expected = self._expected[epoch]
@@ -94,7 +98,7 @@ class Trainer:
                 f"batch {place} of epoch {epoch} is {found}; batch {self._next} was to come, "
                 f"and should be {expected[place]}"
             )
-        self._next = (epoch + 1, 0) if place + 1 == len(expected) else (epoch, place + 1)
+        self._next = self._after(epoch, place + 1)
         self.batches += 1
 
     def _on_error(self, kind: str, text: str) -> None:
