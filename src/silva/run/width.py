@@ -16,7 +16,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-_INTERVAL = 0.5
+_INTERVAL, _LONG_INTERVAL = 0.5, 3.0
+_OWN = 0.25
+"""Seconds that the trainer must have had for itself, for what it asks for to be known. While it
+hardly has any, a look takes longer."""
+_TIMES = 2
+"""As many workers at most, where the demand is not known."""
 _WAITS = 0.01
 """Share of its time that the trainer may wait."""
 _SPARE = 0.25
@@ -92,17 +97,20 @@ class Width:
         if self._at is not None:
             spent = now - self._at
             share = min((waited - self._waited) / spent, 1.0)
-            self._judge(share, (busy - self._busy) / spent, complete and self._complete)
+            known = (1 - share) * spent >= _OWN
+            if not known and spent < _LONG_INTERVAL:
+                return
+            self._judge(share, (busy - self._busy) / spent, complete and self._complete, known)
         self._at, self._waited, self._busy = now, waited, busy
         self._complete = complete and self.changes == before
 
-    def _judge(self, wait_share: float, load: float, complete: bool) -> None:
-        """`complete` where no worker was on its way all the time."""
+    def _judge(self, wait_share: float, load: float, complete: bool, known: bool) -> None:
+        """`complete` where no worker was on its way all the time, `known` that the demand is."""
         before, self._load = self._load, load
         self.demand = load / max(1 - wait_share, 1e-3)
         if wait_share > _WAITS:
-            if complete or self.demand > self.now:
-                self._more(self.demand)
+            if complete or (known and self.demand > self.now):
+                self._more(self.demand if known else min(self.demand, _TIMES * self.now))
             return
         self._looks += 1
         load = max(load, before)  # blocks come one by one: a short while may have seen too few
