@@ -100,7 +100,7 @@ def test_where_workers_have_no_time_to_spare_doing_more_ahead_would_not_help() -
 
 
 def test_one_long_wait_says_little_of_what_is_asked_for() -> None:
-    for complete, most in ((True, 4), (False, 2)):
+    for complete, most in ((True, 5), (False, 2)):
         width = Width(64, demand=1.5)
         assert width.now == 2
         width.look(now=0.0, waited=0.0, busy=0.0)

@@ -21,7 +21,7 @@ _OWN = 0.25
 """Seconds that the trainer must have had for itself, for what it asks for to be known. While it
 hardly has any, a look takes longer."""
 _TIMES = 2
-"""As many workers at most, where the demand is not known."""
+"""The workers that there are, which the demand is taken to be at most where it is not known."""
 _WAITS = 0.01
 """Share of its time that the trainer may wait."""
 _SPARE = 0.25
