@@ -92,6 +92,13 @@ def test_where_work_comes_unevenly_more_of_it_is_done_ahead() -> None:
     assert (width.now, width.ahead) == (2, 8)
 
 
+def test_a_trainer_that_only_waits_has_more_done_ahead_at_once() -> None:
+    width = Width(2)
+    for look in range(4):
+        width.look(now=0.5 * look, waited=0.5 * look, busy=0.9 * look)
+    assert width.ahead == 8
+
+
 def test_where_workers_have_no_time_to_spare_doing_more_ahead_would_not_help() -> None:
     width = Width(2)
     for second in range(1, 20):

@@ -98,7 +98,7 @@ class Width:
             spent = now - self._at
             share = min((waited - self._waited) / spent, 1.0)
             known = (1 - share) * spent >= _OWN
-            if not known and spent < _LONG_INTERVAL:
+            if not known and spent < _LONG_INTERVAL and self.now < self.most:
                 return
             self._judge(share, (busy - self._busy) / spent, complete and self._complete, known)
         self._at, self._waited, self._busy = now, waited, busy
