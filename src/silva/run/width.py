@@ -5,8 +5,8 @@ waited for a share of its time, what it would have asked for had it not is the l
 its *demand*, in workers. What is enough for a demand is a little more than that, by the root of it:
 work comes unevenly, and the less so the more workers share it. Where the trainer waits, the stage
 gets what is enough at once, and nothing more while those workers start, since a start slows others
-down; where it does not, and fewer are enough, half of the rest go. A number that proved too small is
-not tried again for a while, and each time for twice as long, so that the width settles; but a
+down; where it does not, and fewer are enough, half of the rest go. A number that proved too small
+is not tried again for a while, and each time for twice as long, so that the width settles; but a
 demand that has changed is another matter. Where workers are enough and the trainer waits all the
 same, more is done ahead before there are more of them.
 """
