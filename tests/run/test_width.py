@@ -92,8 +92,25 @@ def test_where_work_comes_unevenly_more_of_it_is_done_ahead() -> None:
     assert (width.now, width.ahead) == (2, 8)
 
 
+def test_a_trainer_that_only_waits_has_more_done_ahead_at_once() -> None:
+    width = Width(2)
+    for look in range(4):
+        width.look(now=0.5 * look, waited=0.5 * look, busy=0.9 * look)
+    assert width.ahead == 8
+
+
 def test_where_workers_have_no_time_to_spare_doing_more_ahead_would_not_help() -> None:
     width = Width(2)
     for second in range(1, 20):
         width.look(now=float(second), waited=0.5 * second, busy=1.99 * second)
     assert (width.now, width.ahead) == (2, 2)
+
+
+def test_one_long_wait_says_little_of_what_is_asked_for() -> None:
+    for complete, most in ((True, 5), (False, 2)):
+        width = Width(64, demand=1.5)
+        assert width.now == 2
+        width.look(now=0.0, waited=0.0, busy=0.0)
+        width.look(now=1.0, waited=0.0, busy=1.5, complete=complete)
+        width.look(now=6.0, waited=4.99, busy=2.0, complete=complete)  # a block that took long
+        assert width.now <= most

@@ -4,11 +4,11 @@ Looked at every half second. Workers that were busy on average are the *load*; o
 waited for a share of its time, what it would have asked for had it not is the load over the rest:
 its *demand*, in workers. What is enough for a demand is a little more than that, by the root of it:
 work comes unevenly, and the less so the more workers share it. Where the trainer waits, the stage
-gets what is enough at once, and while those workers start, more only if they will not do; where it
-does not, and fewer are enough, half of the rest go. A number that proved too small is not tried
-again for a while, and each time for twice as long, so that the width settles; but a demand that has
-changed is another matter. Where workers are enough and the trainer waits all the same, more is done
-ahead before there are more of them.
+gets what is enough at once, and nothing more while those workers start, since a start slows others
+down; where it does not, and fewer are enough, half of the rest go. A number that proved too small
+is not tried again for a while, and each time for twice as long, so that the width settles; but a
+demand that has changed is another matter. Where workers are enough and the trainer waits all the
+same, more is done ahead before there are more of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-_INTERVAL = 0.5
+_INTERVAL, _LONG_INTERVAL = 0.5, 3.0
+_OWN = 0.25
+"""Seconds that the trainer must have had for itself, for what it asks for to be known. While it
+hardly has any, a look takes longer."""
+_TIMES = 2
+"""The workers that there are, which the demand is taken to be at most where it is not known."""
 _WAITS = 0.01
 """Share of its time that the trainer may wait."""
 _SPARE = 0.25
@@ -49,6 +54,7 @@ class Width:
     >>> width.now
     2
     >>> width.look(now=9.0, waited=0.5, busy=10.0)  # two did what four are asked for
+    >>> width.look(now=10.0, waited=1.0, busy=12.0)
     >>> width.now
     5
     >>> Width(100, width.demand).now  # the same trainer, elsewhere
@@ -67,6 +73,8 @@ class Width:
     _busy: float = field(default=0.0, init=False)
     _load: float = field(default=0.0, init=False)
     """Workers that were busy on average, at the latest look."""
+    _waits: bool = field(default=False, init=False)
+    """The trainer waited at the latest look. When it begins to, that look is of two demands."""
     _complete: bool = field(default=True, init=False)
     """No worker was on its way at the latest look, nor was one asked for."""
     _floor: int = field(default=1, init=False)
@@ -92,18 +100,23 @@ class Width:
         if self._at is not None:
             spent = now - self._at
             share = min((waited - self._waited) / spent, 1.0)
-            self._judge(share, (busy - self._busy) / spent, complete and self._complete)
+            known = (1 - share) * spent >= _OWN
+            if self._waits and not known and spent < _LONG_INTERVAL and self.now < self.most:
+                return
+            self._judge(share, (busy - self._busy) / spent, complete and self._complete, known)
         self._at, self._waited, self._busy = now, waited, busy
         self._complete = complete and self.changes == before
 
-    def _judge(self, wait_share: float, load: float, complete: bool) -> None:
-        """`complete` where no worker was on its way all the time."""
+    def _judge(self, wait_share: float, load: float, complete: bool, known: bool) -> None:
+        """`complete` where no worker was on its way all the time, `known` that the demand is."""
         before, self._load = self._load, load
         self.demand = load / max(1 - wait_share, 1e-3)
         if wait_share > _WAITS:
-            if complete or self.demand > self.now:
-                self._more(self.demand)
+            sudden, self._waits = not self._waits, True
+            if complete and not (sudden and self._enough(self.demand) > self.now):
+                self._more(self.demand if known else min(self.demand, _TIMES * self.now))
             return
+        self._waits = False
         self._looks += 1
         load = max(load, before)  # blocks come one by one: a short while may have seen too few
         if self._looks > self._patience or load < _CHANGED * self._floor_demand:
@@ -113,7 +126,7 @@ class Width:
             self._change(self.now - -(-(self.now - needed) // 2))
 
     def _more(self, demand: float) -> None:
-        """The trainer waits, and not only for workers that are on their way."""
+        """The trainer waits, and not for workers that are on their way."""
         needed = self._enough(demand)
         if needed <= self.now and self._load < _BUSY * self.now and self.ahead < _MOST_AHEAD:
             self.ahead *= 2
