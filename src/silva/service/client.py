@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 _MEMORY = 256 << 20
 _DEADLINE = 600.0
+_LOOK = 0.5
+"""Seconds after which a trainer that waits looks for Ctrl-C: one that comes just before a wait
+begins does not end it."""
 _ANSWER = 8 << 20
 """Bytes of an answer after which no further batch is added to it."""
 
@@ -205,7 +208,7 @@ class _Ahead:
         while True:
             with self._changed:
                 while not self._found and self._error is None and not self._closed:
-                    self._changed.wait()
+                    self._changed.wait(_LOOK)
                 if not self._found:
                     raise self._error or LoaderError("this loader has been closed")
                 data, moved = self._found.popleft()

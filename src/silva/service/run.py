@@ -25,7 +25,7 @@ _AHEAD_BYTES, _AHEAD = 64 << 20, 64
 """How much, and how many batches, are made before anybody asks for them."""
 _OWN = 1024
 """Bytes that a batch takes here beside its own."""
-_ENDING = 5.0
+_ENDING = 0.5
 """Seconds in which a loader should have come to its end before it is closed from outside."""
 
 

@@ -229,7 +229,8 @@ class Service:
 
     def wait(self) -> None:
         """Until the service is closed, or Ctrl-C."""
-        self._stop.wait()
+        while not self._stop.wait(0.5):  # a Ctrl-C just before a wait begins does not end it
+            pass
 
     def close(self) -> None:
         """Ends all runs; readers are told, and go on with another service at this address."""
