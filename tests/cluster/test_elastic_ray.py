@@ -115,7 +115,6 @@ for batch in loader:
 """
 
 
-@pytest.mark.timeout(110)
 def test_a_rank_that_is_killed_comes_back_and_the_others_do_not_notice(
     tmp_path: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch
 ):

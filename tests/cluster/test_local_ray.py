@@ -57,13 +57,11 @@ def descendants(process: int) -> list[psutil.Process]:
     return psutil.Process(process).children(recursive=True)
 
 
-@pytest.mark.timeout(110)
 def test_leaving_the_loop_stops_the_ray_that_it_started(tmp_path: Path, short: str):
     out = run_script(tmp_path, READING + TWO_BATCHES, short, seconds=100)
     assert out.splitlines() == ["[1, 2, 3, 4]", "[5, 6, 7, 8]"]
 
 
-@pytest.mark.timeout(110)
 @pytest.mark.parametrize(
     "ending", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
 )

@@ -77,7 +77,6 @@ def computed(told: dict[str, Any]) -> int:
     return found
 
 
-@pytest.mark.timeout(120)
 def test_kills_at_any_moment_leave_a_cache_that_the_next_run_goes_on_with(
     tmp_path: Path, told: dict[str, Any]
 ) -> None:
@@ -110,7 +109,6 @@ def _killed_at(goal: int, folder: Path, process: Any) -> int:
     return code
 
 
-@pytest.mark.timeout(120)
 def test_two_that_fill_a_folder_at_once_stay_within_its_limit(
     tmp_path: Path, told: dict[str, Any]
 ) -> None:
@@ -135,7 +133,6 @@ def test_two_that_fill_a_folder_at_once_stay_within_its_limit(
     assert not list(folder.glob("*/*.tmp"))
 
 
-@pytest.mark.timeout(60)
 def test_files_that_become_too_large_for_the_disk_cost_a_warning(
     tmp_path: Path, told: dict[str, Any]
 ) -> None:
@@ -146,7 +143,6 @@ def test_files_that_become_too_large_for_the_disk_cost_a_warning(
         assert not list(Path(told["folder"]).glob("*/*.rows"))
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("limit", [None, "1GiB"], ids=["no limit", "a limit that is too high"])
 def test_a_full_disk_costs_a_warning(
     limit: str | None, tmp_path: Path, told: dict[str, Any]
@@ -176,7 +172,6 @@ def _obey_permissions() -> None:
         libc.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("rows", [True, False], ids=["filled", "empty"])
 def test_a_read_only_folder_is_read_and_not_written(
     rows: bool, tmp_path: Path, told: dict[str, Any]
@@ -208,7 +203,6 @@ def test_a_folder_that_cannot_be_made_is_an_error_before_the_first_row(tmp_path:
         next(iter(rows.loader(backend="inline")))
 
 
-@pytest.mark.timeout(60)
 def test_rows_removed_while_others_read_them_are_computed_again(
     tmp_path: Path, told: dict[str, Any]
 ) -> None:

@@ -26,7 +26,6 @@ def hang_forever(x):
     return x
 
 
-@pytest.mark.timeout(30)
 @pytest.mark.parametrize("backend", ["threads", "processes"])
 def test_a_step_that_hangs_is_named_with_every_stack(backend):
     pipeline = sv.from_columns({"x": range(40)}).derive(y=hang_forever).batch(4)
@@ -53,7 +52,6 @@ class StuckStream:
         RELEASE.wait()
 
 
-@pytest.mark.timeout(30)
 def test_a_source_that_hangs_is_named_with_its_stack():
     pipeline = sv.from_torch(StuckStream(), columns=["x"]).derive(y=lambda x: x + 1).batch(64)
     loader = pipeline.loader(backend="threads", workers=2, deadline=4)
@@ -65,7 +63,6 @@ def test_a_source_that_hangs_is_named_with_its_stack():
     loader.close()
 
 
-@pytest.mark.timeout(30)
 def test_closing_does_not_wait_for_a_thread_that_hangs():
     pipeline = sv.from_columns({"x": range(40)}).derive(y=hang_forever).batch(4)
     loader = pipeline.loader(backend="threads", workers=2, deadline=60)

@@ -90,7 +90,6 @@ every_step = pytest.mark.parametrize("step", STEPS)
 
 
 @every_step
-@pytest.mark.timeout(60)
 def test_an_error_names_row_step_and_cause_and_what_came_before_is_handed_out(step):
     build, kind = STEPS[step]
     pipeline = build().batch(4)
@@ -114,7 +113,6 @@ def test_an_error_names_row_step_and_cause_and_what_came_before_is_handed_out(st
 
 
 @every_step
-@pytest.mark.timeout(60)
 def test_a_state_taken_when_a_row_has_failed_comes_to_that_row_again(step):
     pipeline = STEPS[step][0]().batch(4)
     for backend, workers in WAYS:
@@ -131,7 +129,6 @@ def test_a_state_taken_when_a_row_has_failed_comes_to_that_row_again(step):
 
 
 @every_step
-@pytest.mark.timeout(60)
 def test_skipped_and_substituted_rows_give_one_stream_with_full_batches(step):
     pipeline = STEPS[step][0]().batch(4)
     for policy in (sv.Skip(at_most=5), sv.Substitute(None)):
@@ -172,7 +169,6 @@ BATCH_STEPS = {
 }
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("step", BATCH_STEPS)
 def test_a_batch_on_which_a_step_fails_follows_the_policy(step):
     pipeline = BATCH_STEPS[step]()
@@ -204,7 +200,6 @@ def every_tenth_fails(x):
 
 
 @every_way
-@pytest.mark.timeout(60)
 def test_skip_ends_where_its_budget_does(backend, workers):
     pipeline = numbers().derive(y=every_tenth_fails).batch(4)
     options = {"backend": backend, "workers": workers}
@@ -229,7 +224,6 @@ def test_skip_ends_where_its_budget_does(backend, workers):
             assert found == expected[: len(found)]
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("policy", [sv.Skip(at_most=9), sv.Skip(rate=0.02)])
 def test_a_budget_ends_at_the_same_row_whatever_runs_it(policy):
     pipeline = numbers(400).derive(y=every_tenth_fails).batch(4)
@@ -245,7 +239,6 @@ def test_a_budget_ends_at_the_same_row_whatever_runs_it(policy):
 
 
 @every_way
-@pytest.mark.timeout(60)
 def test_failures_are_written_with_key_and_traceback(backend, workers, tmp_path: Path):
     file = tmp_path / "failures.jsonl"
     pipeline = numbers().derive(y=every_tenth_fails).batch(4)
@@ -260,7 +253,6 @@ def test_failures_are_written_with_key_and_traceback(backend, workers, tmp_path:
 
 
 @every_way
-@pytest.mark.timeout(60)
 def test_budget_counters_survive_a_resume(backend, workers):
     pipeline = numbers().derive(y=every_tenth_fails).batch(4)
     options = {"backend": backend, "workers": workers, "on_error": sv.Skip(at_most=9)}
@@ -280,7 +272,6 @@ def test_budget_counters_survive_a_resume(backend, workers):
         assert found + rest == whole
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("step", BATCH_STEPS)
 def test_counters_of_failed_batches_survive_a_resume(step):
     loader = BATCH_STEPS[step]().loader(backend="inline", on_error=sv.Skip(at_most=1))
@@ -293,7 +284,6 @@ def test_counters_of_failed_batches_survive_a_resume(step):
 
 
 @every_way
-@pytest.mark.timeout(60)
 def test_a_file_that_is_gone_fails_its_row_alone(backend, workers, tmp_path: Path):
     for i in range(30):
         (tmp_path / f"{i:02}.bin").write_bytes(bytes([i]))
@@ -330,7 +320,6 @@ def fails_strangely(x):
 
 
 @every_way
-@pytest.mark.timeout(60)
 def test_an_exception_that_cannot_travel_is_told_in_words(backend, workers):
     with (
         numbers()

@@ -66,7 +66,6 @@ def lock_after_batch():
     return numbers().batch(4).derive(y=lambda x: guard and x), "'guard' (lock)"
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "build",
     [
@@ -89,7 +88,6 @@ def unreturnable(x):
     return threading.Lock() if x == 5 else x
 
 
-@pytest.mark.timeout(60)
 def test_a_result_that_cannot_travel_is_an_error_that_names_the_step():
     loader = numbers().derive(y=unreturnable).batch(4).loader(backend="processes", workers=1)
     with pytest.raises(sv.SilvaError, match=r"unreturnable.*cannot be sent back"):
@@ -103,7 +101,6 @@ class Unreadable:
         return (int, ("not a number",))
 
 
-@pytest.mark.timeout(60)
 def test_a_result_that_cannot_be_rebuilt_is_an_error_that_names_the_step():
     pipeline = numbers().derive(y=lambda x: Unreadable()).batch(4)
     loader = pipeline.loader(backend="processes", workers=1)
@@ -111,7 +108,6 @@ def test_a_result_that_cannot_be_rebuilt_is_an_error_that_names_the_step():
         list(loader)
 
 
-@pytest.mark.timeout(60)
 def test_rows_that_cannot_be_rebuilt_in_a_worker_are_an_error_not_a_dead_worker():
     pipeline = sv.from_items([{"x": Unreadable()} for _ in range(4)]).derive(y=lambda x: 1).batch(2)
     loader = pipeline.loader(backend="processes", workers=1)
@@ -158,12 +154,10 @@ print("done", len(points))
 """
 
 
-@pytest.mark.timeout(60)
 def test_an_unguarded_script_with_lambdas_and_classes_works_and_runs_once(tmp_path: Path):
     assert run_script(tmp_path, UNGUARDED).split("\n") == ["running", "done 200", ""]
 
 
-@pytest.mark.timeout(60)
 def test_files_in_the_working_directory_do_not_take_the_place_of_libraries(tmp_path: Path):
     for name in ("queue", "socket", "numpy", "silva", "json"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('shadowed')")
@@ -172,7 +166,6 @@ def test_files_in_the_working_directory_do_not_take_the_place_of_libraries(tmp_p
     assert "done 200" in run_script(tmp_path / "inner", text)
 
 
-@pytest.mark.timeout(60)
 def test_a_module_of_the_users_that_imports_silva_works_in_workers(tmp_path: Path):
     (tmp_path / "steps.py").write_text(
         "import silva as sv\n"
@@ -227,7 +220,6 @@ with sv.from_columns({"x": range(4)}).derive(y=scaled).batch(4).loader(
 ]
 
 
-@pytest.mark.timeout(110)
 def test_functions_and_classes_of_a_notebook_work_in_workers(tmp_path: Path, monkeypatch):
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")
@@ -255,7 +247,6 @@ class Counted:
         return x + os.getpid() * 0
 
 
-@pytest.mark.timeout(60)
 def test_a_stateful_class_is_built_once_per_worker(tmp_path: Path):
     pipeline = sv.from_columns({"x": range(400)}).derive(y=sv.stateful(Counted)(str(tmp_path)))
     with pipeline.batch(4).loader(backend="processes", workers=2) as loader:
@@ -293,7 +284,6 @@ for derive in (steps, dict(threads=threads_of_libraries)):
 """
 
 
-@pytest.mark.timeout(60)
 def test_workers_import_only_what_steps_need_and_run_libraries_on_one_thread(tmp_path: Path):
     text = HYGIENE if importlib.util.find_spec("pandas") else HYGIENE.replace(", pandas  #", "  #")
     out = run_script(tmp_path, text)

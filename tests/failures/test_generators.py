@@ -120,7 +120,6 @@ def same(a, b) -> bool:
     )
 
 
-@pytest.mark.timeout(100)
 @pytest.mark.parametrize("name", PIPELINES)
 def test_one_stream_on_every_backend_and_the_callers_states_untouched(name):
     pipeline = PIPELINES[name]()
@@ -145,7 +144,6 @@ def test_one_stream_on_every_backend_and_the_callers_states_untouched(name):
         assert backend == "threads" or same(before, states())
 
 
-@pytest.mark.timeout(60)
 def test_a_function_that_only_uses_up_a_cached_gaussian_is_found_out():
     np.random.seed(1)
     np.random.normal()
@@ -158,7 +156,6 @@ def test_a_function_that_only_uses_up_a_cached_gaussian_is_found_out():
     assert digest(first) != digest(second)
 
 
-@pytest.mark.timeout(60)
 def test_random_weights_of_a_stateful_class_are_the_same_in_every_worker():
     pipeline = numbers().derive(y=sv.stateful(RandomWeights)()).batch(4)
     before = states()

@@ -56,7 +56,6 @@ class Killer(threading.Thread):
         self.join()
 
 
-@pytest.mark.timeout(110)
 def test_fifty_killed_workers_do_not_change_the_stream(monkeypatch: pytest.MonkeyPatch):
     # chance may kill three workers on one block, which is an error otherwise (see below)
     monkeypatch.setattr("silva.run.processes.ATTEMPTS", KILLS)
@@ -84,7 +83,6 @@ def test_fifty_killed_workers_do_not_change_the_stream(monkeypatch: pytest.Monke
     print(f"{killer.kills} kills in {epochs} epochs")
 
 
-@pytest.mark.timeout(60)
 def test_a_worker_killed_while_idle_between_epochs_is_replaced():
     pipeline = sv.from_columns({"x": range(64)}).derive(y=busy).batch(8)
     reader = pipeline.loader(backend="inline")
@@ -95,7 +93,6 @@ def test_a_worker_killed_while_idle_between_epochs_is_replaced():
         assert [digest(b) for b in loader] == [digest(b) for b in reader]
 
 
-@pytest.mark.timeout(60)
 def test_stopped_workers_are_found_killed_and_replaced():
     pipeline = sv.from_columns({"x": range(200)}).derive(y=busy).batch(8)
     with pipeline.loader(backend="processes", workers=2) as loader:
@@ -112,7 +109,6 @@ def test_stopped_workers_are_found_killed_and_replaced():
         assert not set(stopped) & set(workers_of(loader))
 
 
-@pytest.mark.timeout(60)
 def test_a_worker_stopped_while_it_starts_is_replaced():
     pipeline = sv.from_columns({"x": range(40)}).derive(y=busy).batch(8)
     with pipeline.loader(backend="processes", workers=1) as loader:
@@ -140,7 +136,6 @@ def hangs_once(x, mark):
     return x
 
 
-@pytest.mark.timeout(60)
 def test_a_task_that_hangs_in_one_worker_is_done_by_another(tmp_path: Path):
     mark = str(tmp_path / "mark")
     pipeline = (
@@ -160,7 +155,6 @@ def test_a_task_that_hangs_in_one_worker_is_done_by_another(tmp_path: Path):
         assert len(seen) > 2, "the worker that hung was not replaced"
 
 
-@pytest.mark.timeout(60)
 def test_an_impure_step_is_never_raced(tmp_path: Path):
     mark = str(tmp_path / "mark")
     step = sv.impure(lambda x, mark: hangs_once(x, mark))
@@ -185,7 +179,6 @@ def leaves(x):
     return x
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize(("step", "says"), [(kills_itself, "SIGKILL"), (leaves, "exit status 3")])
 def test_rows_on_which_three_workers_died_are_an_error_that_names_them(step, says):
     pipeline = sv.from_columns({"x": range(40)}).derive(y=step).batch(4)
@@ -201,7 +194,6 @@ def test_rows_on_which_three_workers_died_are_an_error_that_names_them(step, say
         assert "test_killed_workers.py" in message
 
 
-@pytest.mark.timeout(60)
 def test_a_worker_that_cannot_start_is_an_error_within_seconds(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("silva.run.processes._ENTRY", "/nowhere/worker.py")
     loader = (

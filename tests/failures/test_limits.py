@@ -35,7 +35,6 @@ print("done", arena)
 """
 
 
-@pytest.mark.timeout(90)
 @pytest.mark.parametrize(
     "limit",
     [
@@ -50,7 +49,6 @@ def test_with_little_shared_memory_or_few_descriptors_rows_still_arrive(tmp_path
     assert "done" in run_script(tmp_path, text)
 
 
-@pytest.mark.timeout(60)
 def test_with_no_descriptors_left_there_is_a_clear_error(tmp_path: Path):
     text = LIMITED.replace(
         "LIMIT\n",
@@ -73,7 +71,6 @@ def wide(x):
     return np.full(50_000, x)
 
 
-@pytest.mark.timeout(60)
 def test_keeping_every_batch_works_and_does_not_hold_more_shared_memory_than_the_ring():
     pipeline = sv.from_columns({"x": range(240)}).derive(y=wide).batch(4)
     with pipeline.loader(backend="processes", workers=2) as loader:
@@ -95,7 +92,6 @@ def test_keeping_every_batch_works_and_does_not_hold_more_shared_memory_than_the
 
 
 @every_way
-@pytest.mark.timeout(60)
 def test_memory_held_stays_bounded_when_the_consumer_stops_reading(backend, workers):
     limit = 64 << 20
     row = 1 << 20
@@ -111,7 +107,6 @@ def test_memory_held_stays_bounded_when_the_consumer_stops_reading(backend, work
 
 
 @every_way
-@pytest.mark.timeout(60)
 def test_a_row_larger_than_the_budget_is_admitted_alone(backend, workers):
     def sometimes_huge(x):
         return np.zeros((40 << 20) if x == 20 else 1000, np.uint8)
@@ -126,7 +121,6 @@ def test_a_row_larger_than_the_budget_is_admitted_alone(backend, workers):
 
 
 @every_way
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("shuffled", [False, True])
 @pytest.mark.parametrize("kind", ["parquet", "tar"])
 def test_a_truncated_file_is_named(kind, shuffled, backend, workers, tmp_path: Path):
@@ -163,7 +157,6 @@ def _write(kind: str, file: Path, number: int) -> None:
 
 
 @every_way
-@pytest.mark.timeout(60)
 def test_a_glob_that_matches_nothing_is_an_error_that_shows_it(backend, workers, tmp_path: Path):
     with pytest.raises(sv.SourceError, match="no_such"):
         list(
@@ -174,7 +167,6 @@ def test_a_glob_that_matches_nothing_is_an_error_that_shows_it(backend, workers,
 
 
 @every_way
-@pytest.mark.timeout(60)
 def test_an_empty_source_is_an_empty_stream(backend, workers, tmp_path: Path):
     (tmp_path / "empty.jsonl").write_text("")
     empty = [
@@ -191,7 +183,6 @@ def test_an_empty_source_is_an_empty_stream(backend, workers, tmp_path: Path):
 
 
 @every_way
-@pytest.mark.timeout(60)
 def test_a_column_of_empty_lists_is_a_batch_of_empty_rows(backend, workers):
     pipeline = sv.from_columns({"x": range(8)}).derive(y=lambda x: []).batch(4)
     expected = inline(pipeline)
@@ -202,7 +193,6 @@ def test_a_column_of_empty_lists_is_a_batch_of_empty_rows(backend, workers):
 
 
 @every_way
-@pytest.mark.timeout(60)
 def test_arrays_of_different_shapes_without_pad_are_an_error_with_advice(backend, workers):
     def image(x):
         return np.zeros((x + 1, 3, 3))

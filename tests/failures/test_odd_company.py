@@ -14,7 +14,6 @@ import silva as sv
 from silva.testing import cut_blocks, digest
 
 
-@pytest.mark.timeout(60)
 def test_a_function_that_prints_a_lot_and_closes_stdin_does_not_break_the_pool(tmp_path: Path):
     text = (
         "import os, sys\nimport silva as sv\n"
@@ -38,7 +37,6 @@ def wanders(x):
     return x
 
 
-@pytest.mark.timeout(60)
 def test_a_function_that_changes_directory_does_not_break_the_pool(tmp_path: Path):
     here = os.getcwd()
     pipeline = sv.from_columns({"x": range(40)}).derive(y=wanders).batch(4)
@@ -53,7 +51,6 @@ def closes_everything(x):
     return x
 
 
-@pytest.mark.timeout(60)
 def test_a_function_that_closes_silvas_socket_is_an_error_that_names_the_rows():
     pipeline = sv.from_columns({"x": range(12)}).derive(y=closes_everything).batch(4)
     with pipeline.loader(backend="processes", workers=1) as loader:
@@ -68,7 +65,6 @@ def changes_its_input(y):
 
 
 @every_way
-@pytest.mark.timeout(60)
 def test_inputs_are_read_only_everywhere(backend, workers):
     pipeline = (
         sv.from_columns({"x": range(40)})
@@ -81,7 +77,6 @@ def test_inputs_are_read_only_everywhere(backend, workers):
         list(loader)
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("backend", ["threads", "processes"])
 def test_two_loaders_in_two_threads_do_not_disturb_each_other(backend):
     import random
@@ -104,7 +99,6 @@ def test_two_loaders_in_two_threads_do_not_disturb_each_other(backend):
     assert found == {i: inline(p) for i, p in enumerate(pipelines)}
 
 
-@pytest.mark.timeout(60)
 def test_two_inline_loaders_in_two_threads_share_the_generators_in_turn():
     import random
 
@@ -155,7 +149,6 @@ loader.close()
 """
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("backend", ["threads", "processes"])
 def test_a_loader_works_in_a_forked_child_and_an_iterator_says_if_not(tmp_path, backend):
     text = FORK.replace("BACKEND", repr(backend)).replace("range(40)", "range(4000)")
@@ -164,7 +157,6 @@ def test_a_loader_works_in_a_forked_child_and_an_iterator_says_if_not(tmp_path, 
     assert out[3] == "parent 1000"
 
 
-@pytest.mark.timeout(60)
 def test_a_loader_inside_a_step_of_another_works():
     def nested(x):
         inner = sv.from_columns({"v": range(4)}).derive(w=lambda v, rng: rng.random()).batch(4)

@@ -507,7 +507,6 @@ def given_by(process):
     return json.loads(out)
 
 
-@pytest.mark.timeout(120)
 def test_two_that_fill_it_at_once_give_the_same_rows(s3, calls):
     both = [start(calls) for _ in range(2)]
     assert [given_by(process) for process in both] == [filled()] * 2
@@ -518,7 +517,6 @@ def test_two_that_fill_it_at_once_give_the_same_rows(s3, calls):
     assert 240 <= kept.entries <= 480
 
 
-@pytest.mark.timeout(120)
 def test_kills_leave_a_cache_that_the_next_run_goes_on_with(s3, calls):
     """Killed while a few files are there and others are on their way."""
     shelf, killed = shelf_at(PLACE), 0
@@ -554,7 +552,6 @@ print(os.waitpid(child, 0)[1])
 """
 
 
-@pytest.mark.timeout(60)
 def test_a_forked_process_computes_rows_instead_of_waiting_for_ever(s3):
     command = [sys.executable, "-c", FORK, PLACE]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=50, check=True)

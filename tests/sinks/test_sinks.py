@@ -250,14 +250,14 @@ def test_a_killed_writer_loses_and_repeats_nothing(tmp_path, kind, workers):
     folder = tmp_path / "out"
     rng = random.Random(workers + len(kind))
     kills = 0
-    for attempt in range(7):
+    for attempt in range(5):
         child = subprocess.Popen(
             [sys.executable, str(script), kind, str(folder), str(workers)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )
-        is_to_die = attempt < 6 and _has_begun(child, folder)
+        is_to_die = attempt < 4 and _has_begun(child, folder)
         try:
             _, error = child.communicate(timeout=rng.uniform(0.02, 0.3) if is_to_die else 60)
         except subprocess.TimeoutExpired:
