@@ -406,7 +406,8 @@ def _shape(stage: Runs) -> list[tuple[type, tuple[str, ...]]]:
 
 def _has_functions(stage: Runs) -> bool:
     """Whether the stage calls functions of the user's, or reads a source that may hold the lock."""
-    steps, read = getattr(stage, "steps", None), getattr(stage, "read", None)
+    steps = getattr(stage, "steps", getattr(stage, "nodes", None))
+    read = getattr(stage, "read", None)
     if steps is None or (read is not None and runs_user_code(read.source)):
         return True
     return any(

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 _INTERVAL, _LONG_INTERVAL = 0.5, 3.0
 _OWN = 0.25
 """Seconds that the trainer must have had for itself, for what it asks for to be known. While it
-hardly has any, a look takes longer."""
+hardly has any, a look takes longer, unless there is one worker only."""
 _TIMES = 2
 """The workers that there are, which the demand is taken to be at most where it is not known."""
 _WAITS = 0.01
@@ -101,7 +101,8 @@ class Width:
             spent = now - self._at
             share = min((waited - self._waited) / spent, 1.0)
             known = (1 - share) * spent >= _OWN
-            if self._waits and not known and spent < _LONG_INTERVAL and self.now < self.most:
+            several = 1 < self.now < self.most
+            if self._waits and not known and spent < _LONG_INTERVAL and several:
                 return
             self._judge(share, (busy - self._busy) / spent, complete and self._complete, known)
         self._at, self._waited, self._busy = now, waited, busy
