@@ -39,6 +39,23 @@ def test_native_work_goes_to_threads():
     assert decide(lane(20_000, share=0.05), per_row=2e-3, bytes_per_row=600e3) == "threads"
 
 
+@pytest.mark.parametrize("batches", [False, True])
+def test_the_lock_is_looked_at_only_where_functions_may_hold_it(batches):
+    """While other stages keep the cores busy, a look at the lock tells little of native work."""
+    rows = sv.from_columns({"x": [[1, 2]] * 8})
+    rows = rows.batch(4) if batches else rows
+    native = rows.derive(y=sv.list("x").embed(np.ones((4, 3), np.float32)))
+    python = rows.derive(y=lambda x: x)
+    probes = []
+    for pipeline in (native, python):
+        with pipeline.loader(workers=2) as loader:
+            for _ in loader:
+                pass
+            probes.append([lane.probe for lane in loader._executor.lanes.values()][0])
+    assert probes[0] is None
+    assert probes[1] is not None
+
+
 def test_little_work_stays_where_it_is():
     assert decide(lane(1_000), per_row=1e-6) == "inline"
     assert decide(lane(1_000_000), per_row=0.2e-6) == "inline"
