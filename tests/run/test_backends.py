@@ -51,7 +51,7 @@ def test_the_lock_is_looked_at_only_where_functions_may_hold_it(batches):
         with pipeline.loader(workers=2) as loader:
             for _ in loader:
                 pass
-            probes.append([lane.probe for lane in loader._executor.lanes.values()][0])
+            probes.append(next(iter(loader._executor.lanes.values())).probe)
     assert probes[0] is None
     assert probes[1] is not None
 
