@@ -39,7 +39,7 @@ from silva.run.lane import Lane
 Digest = str
 _T = TypeVar("_T")
 
-_RESTORED = 24
+_RESTORED = 12
 """States of a stream that it is restored from; of a longer one, these are drawn."""
 _PLANS = 2
 """Runs in which plans are changed at will."""
