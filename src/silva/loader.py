@@ -494,6 +494,17 @@ class Loader:
         self.close()
 
 
+def check_reader(rank: int, world: int, epochs: Any, steps: Any, deadline: Any) -> None:
+    """Raises for what no reader of a stream can be, whoever runs the pipeline for it."""
+    if not (isinstance(world, int) and world >= 1 and 0 <= rank < world):
+        raise PlanError(f"rank counts from 0 to world - 1: rank={rank!r}, world={world!r}")
+    for name, value in (("epochs", epochs), ("steps", steps)):
+        if value is not None and (not isinstance(value, int) or value < 1):
+            raise PlanError(f"{name} is a whole number from 1 up, not {value!r}")
+    if not deadline > 0:
+        raise PlanError(f"deadline is in seconds and positive, not {deadline!r}")
+
+
 def _check_arguments(
     workers: Any, backend: Any, rank: int, world: int, epochs: Any, steps: Any, deadline: Any,
     on_error: Any,
@@ -504,13 +515,7 @@ def _check_arguments(
         raise PlanError(
             f"backend is 'auto', 'inline', 'threads', 'processes' or 'ray', not {backend!r}"
         )
-    if not (isinstance(world, int) and world >= 1 and 0 <= rank < world):
-        raise PlanError(f"rank counts from 0 to world - 1: rank={rank!r}, world={world!r}")
-    for name, value in (("epochs", epochs), ("steps", steps)):
-        if value is not None and (not isinstance(value, int) or value < 1):
-            raise PlanError(f"{name} is a whole number from 1 up, not {value!r}")
-    if not deadline > 0:
-        raise PlanError(f"deadline is in seconds and positive, not {deadline!r}")
+    check_reader(rank, world, epochs, steps, deadline)
     if on_error != "raise" and not isinstance(on_error, Skip | Substitute):
         raise PlanError(f"on_error is 'raise', sv.Skip(…) or sv.Substitute(…), not {on_error!r}")
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from silva.columns.serial_batch import decode_batch
 from silva.errors import LoaderError, PlanError
+from silva.loader import check_reader
 from silva.profile.machine import parse_bytes
 from silva.service.connection import Connection
 from silva.service.wire import Next, Open, Stream
@@ -68,13 +69,7 @@ class Served:
         memory: int | str = _MEMORY,
         deadline: float = _DEADLINE,
     ) -> None:
-        if not (isinstance(world, int) and world >= 1 and 0 <= rank < world):
-            raise PlanError(f"rank counts from 0 to world - 1: rank={rank!r}, world={world!r}")
-        for name, value in (("epochs", epochs), ("steps", steps)):
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise PlanError(f"{name} is a whole number from 1 up, not {value!r}")
-        if not deadline > 0:
-            raise PlanError(f"deadline is in seconds and positive, not {deadline!r}")
+        check_reader(rank, world, epochs, steps, deadline)
         own = {"parts": world} if aligned else {"rank": rank, "world": world}
         self._stream = Stream(pipeline, seed=seed, eval=eval, steps=steps, **own)
         self._part = rank if aligned else 0
