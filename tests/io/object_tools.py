@@ -40,6 +40,10 @@ class Proxy:
     """Whether PUTs wait."""
     always: str = ""
     """What happens to every request."""
+    line: float = float("inf")
+    """Bytes a second, of all answers together."""
+    free_at: float = 0.0
+    """When the line has sent what it was given."""
     seen: list[Seen] = field(default_factory=list)
 
     def gets(self, name: str = "") -> list[Seen]:
@@ -86,6 +90,9 @@ class Proxy:
         start = answer.index(b"\r\n\r\n") + 4
         end = start + (len(answer) - start) // 2 if fault else len(answer)
         seen.sent = end - start
+        now = asyncio.get_running_loop().time()
+        self.free_at = max(self.free_at, now) + seen.sent / self.line
+        await asyncio.sleep(self.free_at - now)
         writer.write(answer[:end])
         if fault == "stall":
             await writer.drain()

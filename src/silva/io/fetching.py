@@ -30,6 +30,7 @@ from typing import Any, TypeVar
 
 from silva.errors import PlanError, SilvaError, SourceError
 from silva.io.addresses import Root
+from silva.io.incoming import LEDGER
 from silva.io.object_errors import check_unchanged, failed_object
 
 UNDER_WAY = 64 << 20
@@ -152,7 +153,8 @@ class Fetcher:
 
             async def get() -> bytes:
                 async with asyncio.timeout(patience.deadline):
-                    return await _get(clients.of(request.root), request)
+                    with LEDGER.asking(request.length):
+                        return await _get(clients.of(request.root), request)
 
             return await persist(get, request.shown, patience)
 

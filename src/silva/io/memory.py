@@ -12,6 +12,9 @@ import numpy as np
 from silva.columns import Array, Column, Lists, Ragged, Values
 from silva.errors import PlanError
 
+_FEW = 8
+"""Rows by which a source is recognised."""
+
 
 @dataclass(frozen=True, eq=False)
 class Memory:
@@ -44,6 +47,14 @@ class Memory:
 
         contents = [(name, _hashable(column)) for name, column in self.data.items()]
         return digest((self.count, contents))
+
+    def sketch(self) -> str:
+        """An identity by which costs are remembered: a mistake would only cost time, and reading
+        all rows for it, before the first one is handed out, would cost more."""
+        from silva.plan.fingerprint import digest
+
+        first = [(name, _hashable(c.slice(0, _FEW))) for name, c in self.data.items()]
+        return digest((self.count, first))
 
     def length(self) -> int:
         return self.count

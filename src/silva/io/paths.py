@@ -236,6 +236,12 @@ def local_files(paths: Paths, suffixes: tuple[str, ...] = ()) -> LocalFiles:
     return LocalFiles(patterns, suffixes, os.getcwd())
 
 
+def local_files_of(source: Any) -> LocalFiles | None:
+    """The files that a source reads, where they are on disks of this machine."""
+    files = getattr(getattr(source, "ranges", source), "files", None)
+    return files if isinstance(files, LocalFiles) else None
+
+
 def given_paths(paths: Paths) -> list[str | os.PathLike[str]]:
     given = [paths] if isinstance(paths, str | bytes | os.PathLike) else list(paths)
     if not given:

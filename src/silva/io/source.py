@@ -31,7 +31,10 @@ class Source(Protocol):
         """One short line for plans, e.g. `files photos/**/*.jpg`; no secrets."""
 
     def fingerprint(self) -> str:
-        """Identifies the rows: equal listings (relative paths and sizes) or data, equal text."""
+        """Identifies the rows: equal listings (relative paths and sizes) or data, equal text.
+
+        Where that takes long, `sketch()` is an identity for what a mistake does not hurt.
+        """
 
     def length(self) -> int | None:
         """Number of rows, where that can be known without reading everything."""

@@ -14,9 +14,9 @@ each block; a cut is only proposed where it gains more than the model can be wro
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from silva.optimize.model import COPY_SECONDS, PROCESS_START, Backend, Load, duration
+from silva.optimize.model import NOTHING_SHARED, PROCESS_START, Backend, Load, duration
 from silva.optimize.system import Loaded, throughput
 
 MARGIN = 1.15
@@ -89,7 +89,7 @@ def propose(
     `whole` is the stage in one piece, `left` how many rows are still to come.
 
     >>> python, native = StepLoad(2e-3, 2e-3, 2e-3), StepLoad(2e-3, 2e-3, 1e-4)
-    >>> whole = Load(4e-3, 4e-3, 0.52, nbytes=3e6)
+    >>> whole = Load(4e-3, 4e-3, 0.52, nbytes=3e6, crossing=5e-10)
     >>> found = propose(
     ...     [StepLoad(0.0, 0.0, 0.0), python, native],
     ...     {1: Crossing(handed=100, sent=100, made=3e6)},
@@ -127,20 +127,29 @@ def _cut(
     consumer: float,
     over: float,
 ) -> Proposal:
-    first = _load(steps[: at + 1], crossing.handed, over=0.0)
-    second = _load(steps[at + 1 :], crossing.sent + crossing.made, over)
+    # what all share is the same in one piece or two: it is counted with the first
+    first = _load(whole, steps[: at + 1], crossing.handed, over=0.0)
+    second = _load(whole, steps[at + 1 :], crossing.sent + crossing.made, over)
+    second = replace(second, shared=NOTHING_SHARED)
     parts = [
         Loaded("first", first, backends[0], workers),
         Loaded("second", second, backends[1], workers),
     ]
-    found = throughput(parts, cores, consumer + crossing.picked * COPY_SECONDS)
+    found = throughput(parts, cores, consumer + crossing.picked * whole.crossing)
     return Proposal(at, backends, first, second, found.rows_per_second, found.limit, one)
 
 
-def _load(steps: Sequence[StepLoad], nbytes: float, over: float) -> Load:
+def _load(whole: Load, steps: Sequence[StepLoad], nbytes: float, over: float) -> Load:
     seconds, cpu = sum(s.seconds for s in steps), sum(s.cpu for s in steps)
     lock = sum(s.lock for s in steps)
-    return Load(seconds + over, cpu + over, min(lock / max(seconds, 1e-12), 1.0), nbytes)
+    return replace(
+        whole,
+        seconds=seconds + over,
+        cpu=cpu + over,
+        lock_share=min(lock / max(seconds, 1e-12), 1.0),
+        nbytes=nbytes,
+        objects=0.0,
+    )
 
 
 def told(found: Proposal, before: str) -> str:

@@ -1,20 +1,19 @@
 """What a plan will do: the rows a second that its slowest resource lets through.
 
 A stage's work is known from measurements: seconds, CPU seconds and seconds under Python's lock for
-a row, and the bytes that go back to the consumer. Where it runs decides which resource ends first:
-the cores, the workers, the lock, or the consumer's own thread.
+a row, the bytes that go back to the consumer, and what it takes of what all workers of a machine
+share. Where it runs decides which resource ends first: the cores, the workers, the lock, the
+consumer's own thread; or memory, disk and network, which more workers do not make faster.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Backend = Literal["inline", "threads", "processes", "ray"]
-Resource = Literal["one thread", "cores", "workers", "Python's lock", "the way back"]
 
-COPY_SECONDS = 1 / 2e9
-"""Seconds a byte costs to bring over from another process."""
 PROCESS_START = 0.3
 """Seconds until a worker process earns its keep."""
 OPERATORS_SHARE = 0.1
@@ -26,6 +25,27 @@ WORTHWHILE = 1.15
 _TRAINS = 0.2
 """Of the stage's time that the consumer takes itself: then it is a trainer, who should not wait."""
 _NO_WAIT = 1.01
+
+
+SHARED = ("memory bandwidth", "the disk", "the network")
+"""What all workers of a machine share, beside its cores."""
+_NEARLY = 0.75
+
+
+class Shared(NamedTuple):
+    """Seconds that a row takes of what all workers of this machine share."""
+
+    memory: float = 0.0
+    disk: float = 0.0
+    network: float = 0.0
+
+    def named(self, rows: float = 1.0) -> dict[str, float]:
+        """By name, for so many rows; without what is not needed."""
+        every = zip(SHARED, self, strict=True)
+        return {name: rows * seconds for name, seconds in every if seconds}
+
+
+NOTHING_SHARED = Shared()
 
 
 @dataclass(frozen=True)
@@ -40,16 +60,19 @@ class Load:
     """That it hands on."""
     objects: float = 0.0
     """Seconds to write down what it hands on as Python objects, and to read it again."""
+    crossing: float = 1 / 4e9
+    """Seconds a byte costs to bring over from another process: measured, or else what is usual."""
+    shared: Shared = NOTHING_SHARED
 
     @property
     def lock(self) -> float:
-        """How long threads keep the lock busy for a row."""
-        return self.seconds * self.lock_share / contended(self.lock_share)
+        """How long threads keep the lock busy for a row: never while they wait for something."""
+        return min(self.seconds * self.lock_share, self.cpu) / contended(self.lock_share)
 
     @property
     def back(self) -> float:
         """What the consumer pays for a row that comes from another process."""
-        return self.nbytes * COPY_SECONDS + self.objects / 2
+        return self.nbytes * self.crossing + self.objects / 2
 
     @property
     def there(self) -> float:
@@ -71,10 +94,12 @@ def predict(load: Load, backend: Backend, workers: int, cores: int) -> Predictio
     >>> load = Load(seconds=0.004, cpu=0.004, lock_share=0.9, nbytes=0)
     >>> predict(load, "threads", 4, 4).limit, predict(load, "processes", 4, 4).rows_per_second
     ("Python's lock", 1000.0)
+    >>> read = Load(seconds=0.004, cpu=0.001, lock_share=0, nbytes=0, shared=Shared(disk=0.002))
+    >>> predict(read, "threads", 4, 4)
+    Prediction(rows_per_second=500.0, cpu_per_row=0.001, limit='the disk')
     """
     workers = max(workers, 1)
     cpu = load.cpu
-    spent: dict[Resource, float]
     if backend == "inline":
         spent = {"one thread": load.seconds}
     elif backend == "threads":
@@ -86,8 +111,21 @@ def predict(load: Load, backend: Backend, workers: int, cores: int) -> Predictio
     else:
         cpu += load.back + load.there - load.seconds
         spent = {"cores": cpu / cores, "workers": load.there / workers, "the way back": load.back}
-    limit = max(spent, key=lambda name: spent[name])
-    return Prediction(1 / max(spent[limit], 1e-12), cpu, limit)
+    if backend != "ray":  # what its workers share is theirs
+        spent |= load.shared.named()
+    return Prediction(1 / max(max(spent.values()), 1e-12), cpu, limit_of(spent))
+
+
+def limit_of(spent: Mapping[str, float]) -> str:
+    """What ends first, by the seconds that each resource takes. Who waits for a disk is busy for as
+    long: so what all share is the reason where it takes nearly as much.
+
+    >>> limit_of({"workers": 10.0, "cores": 9.0, "the disk": 8.5})
+    'the disk'
+    """
+    most = max(spent.values())
+    shared = [name for name in SHARED if spent.get(name, 0.0) > _NEARLY * most]
+    return max(shared or spent, key=lambda name: spent[name])
 
 
 def contended(share: float) -> float:
@@ -125,16 +163,26 @@ def choose_place(
     'threads'
     >>> choose_place(Load(1e-3, 1e-3, 0.95, 0), 2).backend
     'processes'
+    >>> slow = Shared(network=0.9e-3)  # one worker alone asks for nearly all that it can bring
+    >>> choose_place(Load(1e-3, 1e-4, 0.05, 0, shared=slow), 2).reason
+    '1 ms a row, 900 µs of it for the network: workers would not help'
     """
-    share, per_row = load.lock_share, load.seconds
+    per_row = load.seconds
+    share = min(load.lock_share, load.cpu / per_row) if per_row else load.lock_share
     # Amdahl: the lock is one lane; and beside a worker, the consumer's own time is free
     alone = contended(share) / (share + (1 - share) / workers)
-    by_threads = _overlapped(alone, meanwhile)
+    least = max(load.shared)
+    most = per_row / least if least else float("inf")
+    by_threads = _overlapped(min(alone, most), meanwhile)
     if shares_generators:
         by_threads = 1.0
-    moved = max((load.there + load.back) / workers, load.back)
+    moved = max((load.there + load.back) / workers, load.back, least)
     by_processes = _overlapped(per_row / moved, meanwhile) if moved else 1.0
     seen = f"{duration(per_row)} a row, the lock is held {share:.0%} of the time"
+    if most < min(alone, workers):
+        names = load.shared.named()
+        name = max(names, key=lambda one: names[one])
+        seen = f"{duration(per_row)} a row, {duration(least)} of it for {name}"
     if left < PROCESS_START / 2:
         why = f"{duration(per_row)} a row, {duration(left)} left: not worth a worker"
         return Place("inline", why)

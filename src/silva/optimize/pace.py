@@ -23,15 +23,22 @@ class Work(NamedTuple):
     """Holding Python's lock."""
     alone: float = 0.0
     """Of the consumer's own thread: what keeping rows takes."""
+    memory: float = 0.0
+    """Of memory's bandwidth, which all workers share."""
+    device: float = 0.0
+    """Of the disk or the network that rows come from, which they share too."""
 
     def plus(self, more: Work, times: float = 1.0) -> Work:
         """
-        >>> Work(1.0, 1.0).plus(Work(2.0, lock=4.0), times=0.5)
-        Work(seconds=2.0, cpu=1.0, lock=2.0, alone=0.0)
+        >>> Work(1.0, 1.0).plus(Work(2.0, lock=4.0, device=6.0), times=0.5)
+        Work(seconds=2.0, cpu=1.0, lock=2.0, alone=0.0, memory=0.0, device=3.0)
         """
-        seconds, cpu, lock, alone = self
-        a, b, c, d = more
-        return Work(seconds + times * a, cpu + times * b, lock + times * c, alone + times * d)
+        seconds, cpu, lock, alone, memory, device = self
+        a, b, c, d, e, f = more
+        return Work(
+            seconds + times * a, cpu + times * b, lock + times * c, alone + times * d,
+            memory + times * e, device + times * f,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -50,13 +57,16 @@ class Pace:
 
         >>> Pace(workers=2, cores=2).ways(Work(4.0, 4.0, 3.0))
         {'inline': 4.0, 'threads': 3.0, 'processes': 2.0}
+        >>> Pace(workers=2, cores=2).ways(Work(4.0, 4.0, 3.0, device=3.5))
+        {'inline': 4.0, 'threads': 3.5, 'processes': 3.5}
         """
-        found: dict[Backend, float] = {"inline": work.seconds}
+        least = max(work.memory, work.device)
+        found: dict[Backend, float] = {"inline": max(work.seconds, least)}
         if self.workers > 0:
             shared = max(work.cpu / self.cores, work.seconds / self.workers)
-            found["threads"] = max(shared, work.lock / self.crowded)
+            found["threads"] = max(shared, work.lock / self.crowded, least)
             if self.back is not None:
-                found["processes"] = max(shared + self.back / self.cores, self.back)
+                found["processes"] = max(shared + self.back / self.cores, self.back, least)
         return found
 
     def best(self, work: Work) -> Backend:
@@ -69,11 +79,11 @@ class Pace:
 
     def __call__(self, work: Work) -> float:
         """In the best of the ways, as often as the search asks."""
-        seconds, cpu, lock, alone = work
-        if not self.workers:
-            return alone + seconds
-        shared = max(cpu / self.cores, seconds / self.workers)
-        best = min(seconds, max(shared, lock / self.crowded))
-        if self.back is not None:
-            best = min(best, max(shared + self.back / self.cores, self.back))
-        return alone + best
+        seconds, cpu, lock, alone, memory, device = work
+        best = seconds
+        if self.workers:
+            shared = max(cpu / self.cores, seconds / self.workers)
+            best = min(best, max(shared, lock / self.crowded))
+            if self.back is not None:
+                best = min(best, max(shared + self.back / self.cores, self.back))
+        return alone + max(best, memory, device)

@@ -233,13 +233,12 @@ _seconds = itemgetter(0)
 
 def _takes_no_more(one: _Way, other: _Way) -> bool:
     """Of anything, in any epoch."""
-    a, b = one.first, other.first
-    if a[0] > b[0] or a[1] > b[1] or a[2] > b[2] or a[3] > b[3]:
-        return False
-    if a is one.later and b is other.later:
+    for mine, theirs in zip(one.first, other.first, strict=True):
+        if mine > theirs:
+            return False
+    if one.first is one.later and other.first is other.later:
         return True
-    a, b = one.later, other.later
-    return a[0] <= b[0] and a[1] <= b[1] and a[2] <= b[2] and a[3] <= b[3]
+    return all(mine <= theirs for mine, theirs in zip(one.later, other.later, strict=True))
 
 
 def _traced(found: _Way) -> Arrangement:

@@ -1,8 +1,9 @@
 """All stages and their consumer as one: who shares what, and what ends first.
 
 Stages on threads share one pool of threads and Python's lock, stages in processes one pool of
-processes; what runs inline shares the consumer's thread with the consumer; all share the cores.
-Stages on Ray have its actors, on cores of their own, and share the way back.
+processes; what runs inline shares the consumer's thread with the consumer; all share the cores,
+memory's bandwidth, the disk and the network. Stages on Ray have its actors, on cores of their own,
+and share the way back.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from silva.optimize.model import Backend, Load
+from silva.optimize.model import Backend, Load, limit_of
 
 CONSUMER = "the consumer's thread"
 
@@ -35,7 +36,7 @@ class Loaded:
             back = rows * load.back
             there = {"the actors": rows * load.there / width}
             return {"the cores": back / cores, CONSUMER: back, **there}
-        used = {"the cores": rows * load.cpu / cores}
+        used = {"the cores": rows * load.cpu / cores, **load.shared.named(rows)}
         if self.backend == "inline":
             return {**used, CONSUMER: rows * load.seconds}
         if self.backend == "threads":
@@ -69,7 +70,8 @@ def throughput(stages: Sequence[Loaded], cores: int, consumer: float = 0.0) -> T
         for resource, seconds in stage.uses(max(cores, 1)).items():
             used = spent.setdefault(resource, {})
             used[stage.name] = used.get(stage.name, 0.0) + seconds
-    limit = max(spent, key=lambda name: sum(spent[name].values()))
+    totals = {name: sum(by_stage.values()) for name, by_stage in spent.items()}
+    limit = limit_of(totals)
     by_stage = spent[limit]
     stage_name = max(by_stage, key=lambda name: by_stage[name])
-    return Throughput(1 / max(sum(by_stage.values()), 1e-12), limit, stage_name)
+    return Throughput(1 / max(max(totals.values()), 1e-12), limit, stage_name)

@@ -124,6 +124,7 @@ def joined(first: Result, second: Result) -> Result:
         moved=first.moved or second.moved,
         seeded=first.seeded or second.seeded,
         bytes_in=first.bytes_in,
+        came=first.came.plus(second.came),
     )
 
 

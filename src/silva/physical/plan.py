@@ -133,6 +133,13 @@ def inputs(node: Any) -> tuple[Any, ...]:
     return () if isinstance(node, IndexedFeed | ChunkedFeed) else (node.input,)
 
 
+def sources(plan: Any) -> list[Any]:
+    """What is read by the feeds of a plan."""
+    if isinstance(plan, IndexedFeed | ChunkedFeed):
+        return [plan.read.source]
+    return [source for child in inputs(plan) for source in sources(child)]
+
+
 def count_segments(plan: Any) -> int:
     own = isinstance(plan, Segment | BatchSegment)
     return own + sum(count_segments(child) for child in inputs(plan))

@@ -7,11 +7,12 @@ import functools
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from silva.columns import Block
+from silva.io.incoming import LEDGER, NOTHING, Incoming, fetched_here
 from silva.operators.meter import Metered, metering
 from silva.physical.call import Worker
 from silva.physical.context import Context, Failure
@@ -62,13 +63,28 @@ class Result:
     """The step that draws from a global generator, which was seeded for each row and epoch."""
     bytes_in: int = 0
     """Of the columns that it began with."""
+    came: Incoming = NOTHING
+    """What other threads have fetched meanwhile, to be read."""
+
+
+class Clocks(NamedTuple):
+    """Of the thread that runs a stage, at one moment."""
+
+    wall: float
+    cpu: float
+    disk: int
+    """Bytes that were fetched from disks for it."""
+
+    @staticmethod
+    def now() -> Clocks:
+        return Clocks(time.perf_counter(), time.thread_time(), fetched_here())
 
 
 class _Meter:
     """Keeps the time of a stage's steps; the first entry is what reading took."""
 
-    def __init__(self, rows: Rows, started: float, cpu_started: float) -> None:
-        self.at, self.cpu_at = started, cpu_started
+    def __init__(self, rows: Rows, started: Clocks) -> None:
+        self.at, self.cpu_at, self.disk_at = started
         self.count = len(rows)
         self.uses: list[StepUse] = []
         self.late: StepUse | None = None
@@ -78,7 +94,7 @@ class _Meter:
         self, rows: Rows, into: tuple[str, ...], operators: Metered | None, bytes_in: int
     ) -> None:
         began = self.at
-        seconds, cpu = self._lap()
+        seconds, cpu, disk = self._lap()
         made = {n: rows.columns[n] for n in into if n in rows.columns}
         use = StepUse(
             seconds,
@@ -90,21 +106,24 @@ class _Meter:
             began,
             bytes_in,
             tuple(name for name, column in made.items() if holds_objects(column)),
+            disk,
         )
         self.uses.append(use)
         self.count = len(rows)
 
     def fetched(self, rows: Rows, late: tuple[str, ...]) -> None:
         """Columns were read that had been left for later."""
-        seconds, cpu = self._lap()
+        seconds, cpu, disk = self._lap()
         written = tuple((n, rows.columns[n].nbytes) for n in late if n in rows.columns)
-        self.late = StepUse(seconds, cpu, self.count, len(rows), written)
+        self.late = StepUse(seconds, cpu, self.count, len(rows), written, disk=disk)
 
-    def _lap(self) -> tuple[float, float]:
-        at, cpu_at = time.perf_counter(), time.thread_time()
-        seconds, cpu = at - self.at, cpu_at - self.cpu_at
-        self.at, self.cpu_at = at, cpu_at
-        return seconds, cpu
+    def _lap(self) -> tuple[float, float, int]:
+        at, cpu_at, disk_at = Clocks.now()
+        seconds, cpu, disk = at - self.at, cpu_at - self.cpu_at, disk_at - self.disk_at
+        self.at, self.cpu_at, self.disk_at = at, cpu_at, disk_at
+        if disk:
+            LEDGER.note(disk)
+        return seconds, cpu, disk
 
 
 class Runs(Protocol):
@@ -187,15 +206,15 @@ class Stage:
         self, payload: Places | UnitRows | Block, context: Context, worker: Worker
     ) -> Iterator[Result]:
         worker.moved = False
-        started, cpu_started = time.perf_counter(), time.thread_time()
+        started = Clocks.now()
         for rows, once_more in self._rows(payload, context, worker):
-            result = self._run(rows, worker, started, cpu_started)
+            result = self._run(rows, worker, started)
             if result.failures and self.written is not None:
-                again = self.written._run(once_more(), worker, started, cpu_started)
+                again = self.written._run(once_more(), worker, started)
                 result = replace(again, uses=(), late=None, again=True)
             yield result
             worker.moved = False
-            started, cpu_started = time.perf_counter(), time.thread_time()
+            started = Clocks.now()
 
     def _rows(
         self, payload: Places | UnitRows | Block, context: Context, worker: Worker
@@ -220,8 +239,8 @@ class Stage:
         assert isinstance(self.read, ReadPlaces)
         return self.read.rows(places, context, worker, self.late)
 
-    def _run(self, rows: Rows, worker: Worker, started: float, cpu_started: float) -> Result:
-        meter = _Meter(rows, started, cpu_started)
+    def _run(self, rows: Rows, worker: Worker, started: Clocks) -> Result:
+        meter = _Meter(rows, started)
         bytes_in = sum(column.nbytes for column in rows.columns.values())
         late, at = self._late if rows.index is not None else ((), -1)
         for number, step in enumerate(self.steps):
@@ -242,13 +261,14 @@ class Stage:
             origin=rows.origin,
             subs=tuple(rows.subs),
             failures=tuple(sorted(rows.failures, key=lambda f: (f.row, f.part))),
-            seconds=meter.at - started,
-            cpu=meter.cpu_at - cpu_started,
+            seconds=meter.at - started.wall,
+            cpu=meter.cpu_at - started.cpu,
             uses=tuple(meter.uses),
             late=meter.late,
             moved=worker.moved,
             seeded=self._seeded(worker),
             bytes_in=bytes_in,
+            came=LEDGER.rest(),
         )
 
     def _seeded(self, worker: Worker) -> str | None:

@@ -78,7 +78,7 @@ class _Hasher:
             self.add(value, field.name)
         return self._digest.hexdigest()
 
-    def _write(self, kind: str, data: bytes) -> None:
+    def _write(self, kind: str, data: bytes | memoryview) -> None:
         self._digest.update(struct.pack("<4sQ", kind.encode()[:4], len(data)))
         self._digest.update(data)
 
@@ -101,7 +101,8 @@ class _Hasher:
     def _add_object(self, value: Any, name: str) -> None:
         if isinstance(value, np.ndarray) and value.dtype != object:
             self._write("arry", f"{value.dtype.str}{value.shape}".encode())
-            self._write("data", np.ascontiguousarray(value).tobytes())
+            flat = np.ascontiguousarray(value).reshape(-1)
+            self._write("data", flat.view(np.uint8).data)  # it may be very large
         elif isinstance(value, tuple | list):
             self._write(type(value).__name__, str(len(value)).encode())
             for i, item in enumerate(value):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,22 @@ READ = "read"
 LATE = "read late"
 
 
+@dataclass(frozen=True)
+class DevicePace:
+    """Seconds that a byte takes of where rows come from; 0 where that is not known."""
+
+    disk: float = 0.0
+    network: float = 0.0
+
+    def seconds(self, cost: Cost) -> float:
+        """That a row takes of both.
+
+        >>> DevicePace(network=1e-6).seconds(Cost(rows=10, network=10_000))
+        0.001
+        """
+        return (cost.disk * self.disk + cost.network * self.network) / max(cost.rows, 1)
+
+
 @dataclass
 class Measured:
     """Costs of the steps of one stretch of a plan, above one source."""
@@ -29,6 +45,7 @@ class Measured:
     """Of columns that cost much and are read after the filters."""
     steps: dict[str, Cost] = field(default_factory=dict)
     """By the id of a derivation or filter."""
+    pace: DevicePace = DevicePace()
 
     def updated(self, later: Measured) -> Measured:
         """With what was measured later in place of what was known before."""
@@ -36,6 +53,7 @@ class Measured:
             later.read if later.read.rows else self.read,
             later.late if later.late.rows else self.late,
             {**self.steps, **later.steps},
+            later.pace,
         )
 
     def knows(self, steps: Iterable[Derive | Filter]) -> bool:
@@ -59,6 +77,7 @@ def from_lanes(lanes: Iterable[Lane], steps: Iterable[Derive | Filter]) -> Measu
                 found.steps[names[id(what)]] = cost.copy()
         if mine and getattr(lane.stage, "read", None) is not None and costs:
             found.read, found.late = costs[0].copy(), lane.stats.late.copy()
+            found.pace = DevicePace(*lane.device_seconds)
     return found
 
 
@@ -74,7 +93,7 @@ def from_book(book: Book, source: Source, steps: Iterable[Derive | Filter]) -> M
     """What earlier runs saw of the same steps over the same source; or over another one, as it
     would be for rows of this source's size, where that is known."""
     found = Measured()
-    origin = source.source.fingerprint()
+    origin = _origin(source)
     found.read = book.get(_key(origin, READ)) or Cost()
     found.late = book.get(_key(origin, LATE)) or Cost()
     sizes = _source_sizes(source, found)
@@ -90,6 +109,12 @@ def from_book(book: Book, source: Source, steps: Iterable[Derive | Filter]) -> M
         found.steps[step.id] = known
         sizes |= {name: known.bytes_a_row(name) for name in getattr(step, "into", ())}
     return found
+
+
+def _origin(source: Source) -> str:
+    """By what costs over a source are remembered."""
+    sketch: Callable[[], str] = getattr(source.source, "sketch", source.source.fingerprint)
+    return sketch()
 
 
 def _source_sizes(source: Source, found: Measured) -> dict[str, float]:
@@ -123,7 +148,7 @@ def write_down(
     book: Book, source: Source, steps: Iterable[Derive | Filter], found: Measured
 ) -> None:
     """Keeps what was measured for the runs to come."""
-    origin = source.source.fingerprint()
+    origin = _origin(source)
     for name, cost in ((READ, found.read), (LATE, found.late)):
         if cost.rows:
             book.put(_key(origin, name), cost)

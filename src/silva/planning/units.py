@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from silva.optimize.model import COPY_SECONDS, OPERATORS_SHARE, contended
+from silva.optimize.model import OPERATORS_SHARE, contended
 from silva.optimize.pace import Pace, Work
 from silva.optimize.pieces import cut, pieces
 from silva.optimize.runs import Run, Step, wanted
@@ -20,9 +20,10 @@ from silva.plan.schema import columns
 from silva.plan.show_steps import show_step
 from silva.plan.traits import step_is_random, traits
 from silva.planning.measured import Measured
+from silva.profile.bandwidth import memory_seconds
 from silva.profile.costs import Cost
 from silva.profile.machine import Machine
-from silva.profile.speeds import Speeds
+from silva.profile.speeds import Speeds, crossing_seconds
 
 _ROW_SECONDS = 3e-6
 """To look a row up and put it into its block."""
@@ -83,7 +84,7 @@ class Units:
         every = arrange(self.movables, range(len(self.movables)))
         left = math.prod(movable.keeps for movable in self.movables)
         out = self.nbytes(range(len(self.units)))
-        back = None if out is None or self._hands_objects() else left * out * COPY_SECONDS
+        back = None if out is None or self._hands_objects() else left * out * crossing_seconds()
         share = every.first.lock / every.first.seconds if every.first.seconds else 0.0
         return Pace(workers, Machine.here().cpus, back, contended(share))
 
@@ -130,7 +131,20 @@ class Units:
         """Of a step, for each row that comes in; `usual` is the share of its time that it is taken
         to hold Python's lock where nobody looked."""
         share = usual if cost.lock_share is None else cost.lock_share
-        return Work(cost.seconds_a_row, cost.cpu_a_row, cost.seconds_a_row * share)
+        return Work(
+            cost.seconds_a_row,
+            cost.cpu_a_row,
+            cost.seconds_a_row * share,
+            memory=self._memory(cost),
+            device=self.known.pace.seconds(cost),
+        )
+
+    def _memory(self, cost: Cost) -> float:
+        """Of memory's bandwidth, for a row; a block is taken to be as large as it was."""
+        seconds = memory_seconds(
+            cost.moved, cost.moved / max(cost.blocks, 1), cost.seconds / Machine.here().cpus
+        )
+        return min(seconds, cost.seconds) / max(cost.rows, 1)
 
     # What a set of units amounts to.
 

@@ -58,6 +58,10 @@ class Book:
                 },
                 by_size=Line(*map(float, data["by_size"])),
                 grows=Line(*map(float, data["grows"])),
+                disk=int(data["disk"]),
+                network=int(data["network"]),
+                moved=int(data["moved"]),
+                blocks=int(data["blocks"]),
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
@@ -74,6 +78,10 @@ class Book:
             "operators": cost.operators,
             "by_size": cost.by_size.scaled(share),
             "grows": cost.grows.scaled(share),
+            "disk": round(cost.disk * share),
+            "network": round(cost.network * share),
+            "moved": round(cost.moved * share),
+            "blocks": max(round(cost.blocks * share), 1),
         }
         with contextlib.suppress(OSError):
             self._write(self._path(key), json.dumps(data))

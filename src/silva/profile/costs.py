@@ -13,6 +13,10 @@ _WATCHED_SECONDS = 0.004
 """Python's lock changes hands every 5 ms: in less, nothing was seen."""
 
 
+_FASTEST = 5e10
+"""Bytes a second that a core can read and write in memory, at the very most."""
+
+
 class StepUse(NamedTuple):
     """What one step took for one block."""
 
@@ -30,6 +34,21 @@ class StepUse(NamedTuple):
     """Of the columns that it read."""
     objects: tuple[str, ...] = ()
     """Of the columns it wrote, those that hold Python objects."""
+    disk: int = 0
+    """Bytes that were fetched from a disk for it."""
+
+    @property
+    def moved(self) -> int:
+        """Bytes that it has read from memory or written to it, at least; what would have taken
+        longer than it did was only handed on.
+
+        >>> StepUse(1e-3, 1e-3, 10, 10, (("x", 8000),), bytes_in=2000).moved
+        10000
+        >>> StepUse(1e-6, 1e-6, 10, 10, (("view", 1 << 30),)).moved
+        50000
+        """
+        written = sum(nbytes for _, nbytes in self.columns)
+        return min(self.bytes_in + written, round(self.seconds * _FASTEST))
 
 
 @dataclass
@@ -62,6 +81,12 @@ class Cost:
     """Seconds, by the bytes of the columns that it reads."""
     grows: Line = field(default_factory=Line)
     """Bytes written, by the same."""
+    disk: int = 0
+    """Bytes that came from a disk for it."""
+    network: int = 0
+    """Bytes that came from an object store for it."""
+    moved: int = 0
+    """Bytes that were read from memory or written to it, at least."""
 
     def add(self, use: StepUse) -> None:
         self.blocks += 1
@@ -73,6 +98,8 @@ class Cost:
         for name, nbytes in use.columns:
             self.columns[name] = self.columns.get(name, 0) + nbytes
         self.objects |= frozenset(use.objects)
+        self.disk += use.disk
+        self.moved += use.moved
         written = sum(nbytes for _, nbytes in use.columns)
         self.by_size = self.by_size.seen(use.rows_in, use.bytes_in, use.seconds)
         self.grows = self.grows.seen(use.rows_in, use.bytes_in, written)

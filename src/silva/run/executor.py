@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from silva.columns.bed import Bed, Spot
 from silva.errors import DeadlineError, LoaderError
+from silva.io.paths import local_files_of
 from silva.optimize.model import Backend
 from silva.physical import plan as physical
 from silva.physical.call import Worker
 from silva.physical.context import Context
 from silva.physical.stage import Result
+from silva.profile.disk import Disk
 from silva.run.cut_pool import CutPool
 from silva.run.cutting import ChosenCut
 from silva.run.flows.places import PlacesInput
@@ -125,6 +127,8 @@ class Executor:
             if self.backend == "ray" and self.cluster is not None:
                 workers = self.cluster.width
             lane = Lane(node.stage, node.name, self.backend, workers, budget)
+            files = [local_files_of(source) for source in physical.sources(node)]
+            lane.disk = next((Disk(one) for one in files if one is not None), None)
             if self.cluster is not None and self.backend is None:
                 lane.offload = Offload(self.cluster)
             self.lanes[node.name] = lane

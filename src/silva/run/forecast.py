@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from silva.io.incoming import NOTHING, Incoming
 from silva.optimize.model import Backend, Prediction
 
 LIMITS = 0.05
@@ -34,6 +35,9 @@ class Counters(NamedTuple):
     blocks: int
     ready: int = 0
     """Rows that are done, and wait for the consumer to take them."""
+    came: Incoming = NOTHING
+    moved: int = 0
+    """Bytes from outside, and bytes through memory."""
 
     def pace(self, since: Counters) -> float | None:
         """Rows a second since an earlier moment, the consumer's own time included."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from silva.io.incoming import NOTHING, Incoming
 from silva.profile.costs import Cost
 
 
@@ -18,6 +19,10 @@ class LaneStats:
     busy: float = 0.0
     """Seconds that workers spent in the stage."""
     cpu: float = 0.0
+    came: Incoming = NOTHING
+    """Bytes from outside."""
+    moved: int = 0
+    """Bytes that were read from memory or written to it, at least."""
     keeping: float = 0.0
     """Seconds that the consumer spent on looking rows up in a cache and putting them into it."""
     elapsed: float = 0.0

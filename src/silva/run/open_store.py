@@ -7,6 +7,7 @@ import os
 import warnings
 from typing import Any
 
+from silva.io.paths import local_files_of
 from silva.operators._join.tables import Held, held_in
 from silva.physical import plan as physical
 from silva.plan.fingerprint import opaque_parts
@@ -37,10 +38,8 @@ def open_store(node: physical.CacheRows, room: Room) -> RowStore:
 
 def cached_source(node: physical.CacheRows) -> Any:
     """The one source that a cache's rows come from."""
-    feed: Any = node.input
-    while not isinstance(feed, physical.IndexedFeed | physical.ChunkedFeed):
-        feed = feed.input
-    return feed.read.source
+    (source,) = physical.sources(node)
+    return source
 
 
 def _unstable(node: physical.CacheRows, source: Any) -> str | None:
@@ -71,12 +70,10 @@ def _joined(node: physical.CacheRows) -> str:
 def _modified(source: Any) -> str:
     """When the source's files were last written. The fingerprint leaves this out, so that states
     move between machines; rows on disk must not outlive the files they were made of."""
-    units = getattr(source, "ranges", source)
-    files = getattr(units, "files", None)
-    folder, listing = getattr(files, "folder", None), getattr(files, "listing", None)
-    if folder is None or listing is None:
+    files = local_files_of(source)
+    if files is None:
         return ""
     digest = hashlib.blake2b(digest_size=8)
-    for path in listing.paths:
-        digest.update(b"%d\n" % os.stat(os.path.join(folder, path)).st_mtime_ns)
+    for path in files.listing.paths:
+        digest.update(b"%d\n" % os.stat(os.path.join(files.folder, path)).st_mtime_ns)
     return f"-{digest.hexdigest()}"
