@@ -28,11 +28,18 @@ _SEQUENTIAL = 0.02
 @contextmanager
 def setting(quick: bool) -> Iterator[dict[str, Any]]:
     rows = 1_000 if quick else 10_000
-    command = [sys.executable, "-m", "benchmarks.objects_server", str(rows), str(_SIZE)]
-    server = subprocess.Popen([*command, str(_DELAY)], stdout=subprocess.PIPE, text=True)
+    with serving(rows, _SIZE, _DELAY) as port:
+        yield {"port": port, "rows": rows}
+
+
+@contextmanager
+def serving(*arguments: float) -> Iterator[int]:
+    """The port of a server, by its arguments."""
+    command = [sys.executable, "-m", "benchmarks.objects_server", *map(str, arguments)]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
     try:
-        yield {"port": int(server.stdout.readline()), "rows": rows}
+        yield int(server.stdout.readline())
     finally:
         server.kill()
         server.wait()

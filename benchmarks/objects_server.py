@@ -1,7 +1,8 @@
-"""`python -m benchmarks.objects_server OBJECTS BYTES DELAY`: a bucket in memory, as S3 serves it.
+"""`python -m benchmarks.objects_server OBJECTS BYTES DELAY [RATE]`: a bucket, as S3 serves it.
 
 GET (also of ranges), HEAD and LIST, each answered after a delay, on one event loop: a full S3
-server has more to do for each request, and would be what is measured. Prints its port.
+server has more to do for each request, and would be what is measured. All answers share a line of
+RATE bytes a second, if there is one. Prints its port.
 """
 
 from __future__ import annotations
@@ -24,8 +25,24 @@ def make(count: int, size: int) -> dict[str, bytes]:
     return {f"train/{i:06d}.bin": draw.randbytes(size) for i in range(count)}
 
 
+class Line:
+    """Sends one answer after the other, each as fast as it can."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate, self._free_at = rate, 0.0
+
+    def send(self, transport: asyncio.WriteTransport, data: bytes) -> None:
+        if self._rate == float("inf"):
+            transport.write(data)
+            return
+        loop = asyncio.get_running_loop()
+        self._free_at = max(self._free_at, loop.time()) + len(data) / self._rate
+        loop.call_at(self._free_at, transport.write, data)
+
+
 class Connection(asyncio.Protocol):
-    def __init__(self, objects: dict[str, bytes], delay: float) -> None:
+    def __init__(self, objects: dict[str, bytes], delay: float, rate: float = float("inf")) -> None:
+        self._line = Line(rate)
         self._objects = objects
         self._tags = {key: hashlib.md5(data).hexdigest() for key, data in objects.items()}
         self._delay = delay
@@ -38,6 +55,7 @@ class Connection(asyncio.Protocol):
         return other
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
@@ -67,7 +85,8 @@ class Connection(asyncio.Protocol):
             f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nLast-Modified: {_DATE}\r\n"
             f"Accept-Ranges: bytes\r\n{more}\r\n"
         )
-        self._transport.write(start.encode() + (body if method == "GET" else b""))
+        answer = start.encode() + (body if method == "GET" else b"")
+        self._line.send(self._transport, answer)
 
     def _list(self, query: dict[str, str]) -> bytes:
         prefix, after = query.get("prefix", ""), query.get("continuation-token", "")
@@ -87,12 +106,12 @@ class Connection(asyncio.Protocol):
         ).encode()
 
 
-async def serve(count: int, size: int, delay: float) -> None:
-    bucket = Connection(make(count, size), delay)
+async def serve(count: int, size: int, delay: float, rate: float = float("inf")) -> None:
+    bucket = Connection(make(count, size), delay, rate)
     server = await asyncio.get_running_loop().create_server(bucket, "127.0.0.1", 0, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])))
+    asyncio.run(serve(int(sys.argv[1]), int(sys.argv[2]), *map(float, sys.argv[3:])))

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 import silva as sv
-from benchmarks.planner import pipelines
+from benchmarks.planner import pipelines, resources
 
 _SETTLING = 0.5
 """Of a run at less than full demand: the rest is measured."""
@@ -120,6 +120,20 @@ def trial(space: str, data: Any, order: str, **arguments: Any) -> dict[str, Any]
     return epoch(pipeline, epochs=epochs, cache="off", **arguments)
 
 
+def shared(resource: str, where: Any) -> dict[str, Any]:
+    """A pipeline that ends at what all workers share: what the model says of it."""
+    epochs = 8 if resource == "memory" else 3
+    pipeline = resources.pipeline(resource, where)
+    with pipeline.loader(epochs=epochs, cache="off") as loader:
+        for _ in range(epochs):
+            resources.prepare(resource, where)
+            for _ in loader:
+                pass
+        more = loader.what_if(workers=16)
+        errors = [error for lane in loader._executor.lanes.values() for error in _errors(lane)]
+    return {"errors": errors, "limit": more.limit, "more": more.gain}
+
+
 def demand(folder: str, share: float, peak: float, seconds: float) -> dict[str, Any]:
     """A trainer that needs a share of the peak rate: what it waits and what that costs."""
     pipeline = pipelines.random_after_decode(folder)
@@ -160,7 +174,7 @@ def _train(until: float) -> None:
 
 
 MEASUREMENTS = {
-    f.__name__: f for f in (filter_last, caching, as_written, projection, trial, demand)
+    f.__name__: f for f in (filter_last, caching, as_written, projection, trial, shared, demand)
 }
 
 

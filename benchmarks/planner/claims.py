@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.claims import Finding
 from benchmarks.data import put_photos, put_speech, put_text
 from benchmarks.measure import Children, Given, ratio
-from benchmarks.planner import pipelines
+from benchmarks.planner import pipelines, resources
 
 _SELECTIVITY = 0.1
 _EPOCHS = 4
@@ -209,6 +209,11 @@ def plan_quality(sizes: Sizes) -> Iterator[Finding]:
         )
 
 
+def shared(sizes: Sizes) -> Iterator[Finding]:
+    """What all workers share is a limit too, and the model knows it."""
+    yield from resources.findings(_CHILDREN, sizes.photos, max(sizes.rounds - 2, 1))
+
+
 def demand(sizes: Sizes) -> Iterator[Finding]:
     with _photos(sizes.photos) as folder:
         for share in (0.25, 0.5, 0.9):
@@ -242,7 +247,8 @@ def _of(runs: list[Given], name: str) -> list[float]:
 
 
 CLAIMS: dict[str, Callable[[Sizes], Iterator[Finding]]] = {
-    f.__name__: f for f in (filter_last, projection, caching, overhead, plan_quality, demand)
+    f.__name__: f
+    for f in (filter_last, projection, caching, overhead, plan_quality, shared, demand)
 }
 SHORT = ("filter_last", "projection", "overhead")
 """Those of a quick run: the others mean nothing where epochs take a fraction of a second."""

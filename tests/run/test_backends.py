@@ -26,7 +26,8 @@ def _stage() -> object:
 def decide(made: Lane, *, per_row: float, bytes_per_row: float = 8, consumer: float = 0.0) -> str:
     made.stats.busy = 1.0
     made.consumer_seconds = consumer
-    made._seconds_per_row, made.blocks._bytes_per_row = per_row, bytes_per_row
+    made._seconds_per_row = made._cpu_per_row = per_row
+    made.blocks._bytes_per_row = bytes_per_row
     made.decide()
     return made.backend
 

@@ -13,6 +13,8 @@ _WAITS = 0.05
 """Of a step's time: less is not worth a word."""
 _SHORT = 2e-6
 """Seconds, neither."""
+_FEW = 256
+"""Bytes a row from outside: with less, it was something else than the rows."""
 _LONG = 1e-3
 """Seconds for a MiB: what takes less takes it for something else than its bytes."""
 
@@ -23,6 +25,10 @@ def stage_lines(stage: StageFacts) -> Iterator[str]:
         f"a row: {seconds(stage.seconds)}, of which {seconds(stage.cpu)} CPU and "
         f"{seconds(stage.waits)} waiting; {size(stage.bytes_in)} in, {size(stage.bytes_out)} out"
     )
+    came = {"disks": stage.from_disk, "object stores": stage.from_network}
+    told = [f"{size(nbytes)} from {where}" for where, nbytes in came.items() if nbytes >= _FEW]
+    if told:
+        yield f"fetched for a row: {', '.join(told)}"
     if stage.earlier is not None and stage.seconds:
         gain = times(stage.earlier / stage.seconds)
         yield f"with its steps as they were before: {seconds(stage.earlier)} a row, now {gain}"

@@ -82,6 +82,9 @@ class StageFacts:
     cpu: float
     bytes_in: float
     bytes_out: float
+    from_disk: float
+    from_network: float
+    """Bytes a row that came from outside; what the system still had in memory is not among them."""
     queue_fill: float
     """Blocks that were done and waiting when the consumer came, on average."""
     elapsed: float
@@ -118,6 +121,8 @@ def stage_facts(lane: Lane) -> StageFacts:
         cpu=now.cpu,
         bytes_in=_bytes_in(lane),
         bytes_out=stats.bytes_out / rows,
+        from_disk=stats.came.disk / rows,
+        from_network=stats.came.network.nbytes / rows,
         queue_fill=stats.queue_fill,
         elapsed=stats.elapsed,
         waited=min(stats.starved / stats.elapsed, 1.0) if stats.elapsed else 0.0,
