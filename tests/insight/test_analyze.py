@@ -177,7 +177,8 @@ def test_the_form_of_the_data() -> None:
     assert keys(measured) == {
         "name": "str", "backend": "str", "workers": "int", "width": "int", "reason": "str",
         "blocks": "int", "rows_in": "int", "rows_out": "int", "seconds": "float", "cpu": "float",
-        "bytes_in": "float", "bytes_out": "float", "queue_fill": "float", "elapsed": "float",
+        "bytes_in": "float", "bytes_out": "float", "from_disk": "float", "from_network": "float",
+        "queue_fill": "float", "elapsed": "float",
         "waited": "float", "blocked": "int", "earlier": "NoneType",
         "forecast": {
             "predicted": "float", "limit": "str", "measured": "float", "limits": "bool",
