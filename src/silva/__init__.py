@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from silva.optimize.rewrite import Rewrite
     from silva.optimize.runner import Rule, register_rule
     from silva.order.state import merge_states, reshard
-    from silva.pipeline import Pipeline, concat, mix, zip
+    from silva.pipeline import Pipeline
     from silva.plan.expr import Expr, col
     from silva.plan.function import batched, impure, owns, stateful
     from silva.plan.law import Law, laws, register_law
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from silva.run.failures import Skip, Substitute
     from silva.service.client import Served, connect
     from silva.service.server import Service
+    from silva.several import concat, mix, zip
     from silva.sources import (
         from_arrow,
         from_columns,
@@ -112,7 +113,7 @@ _HOMES = {
     "silva.optimize.rewrite": ("Rewrite",),
     "silva.optimize.runner": ("Rule", "register_rule"),
     "silva.order.state": ("merge_states", "reshard"),
-    "silva.pipeline": ("Pipeline", "concat", "mix", "zip"),
+    "silva.pipeline": ("Pipeline",),
     "silva.plan.expr": ("Expr", "col"),
     "silva.plan.function": ("batched", "impure", "owns", "stateful"),
     "silva.plan.law": ("Law", "laws", "register_law"),
@@ -120,6 +121,7 @@ _HOMES = {
     "silva.run.failures": ("Skip", "Substitute"),
     "silva.service.client": ("Served", "connect"),
     "silva.service.server": ("Service",),
+    "silva.several": ("concat", "mix", "zip"),
     "silva.sources": (
         "from_arrow",
         "from_columns",

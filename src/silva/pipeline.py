@@ -9,37 +9,20 @@ from pathlib import Path
 from typing import Any, Literal
 
 from silva.errors import PlanError
+from silva.given import Pad, Weights, as_step, derived, groups_of, natural, step_id
 from silva.looking import Looking
-from silva.operators.from_text import as_function
 from silva.order.length import plan_rows
-from silva.order.mixing import check_schedule
 from silva.plan import node as logical
-from silva.plan.expr import Call, Col, Expr, RowId, width
-from silva.plan.expr import Literal as Constant
-from silva.plan.function import Function, Marks, Stateful, describe, locate, read_function
+from silva.plan.expr import Call, Col, Expr, RowId
+from silva.plan.function import Function, Marks, Stateful, describe, locate
 from silva.plan.schema import columns
-from silva.plan.traits import step_reads
-from silva.plan.verify import is_batched, verify
+from silva.plan.verify import is_batched
 from silva.profile.machine import parse_bytes
 from silva.writing import Writing
 
 _WINDOW = 4096
 _PACK_WINDOW = 1024
 _OPTIONS = ("optimize", "disable", "shards", "seed", "fidelity")
-
-
-class Weights:
-    """One weight a row, given as numbers."""
-
-    def __init__(self, values: Any) -> None:
-        import numpy as np
-
-        self.values = np.asarray(values, dtype=np.float64)
-        if self.values.ndim != 1:
-            raise PlanError("sample(weights=…) takes a column's name or one number a row")
-
-    def __repr__(self) -> str:
-        return f"{len(self.values)} numbers"
 
 
 class Pipeline(Looking, Writing):
@@ -84,13 +67,13 @@ class Pipeline(Looking, Writing):
             if not isinstance(into, Sequence):
                 raise PlanError(f"derive(into=…) is a name or several, not {into!r}")
             names = (into,) if isinstance(into, str) else tuple(into)
-            plan = _derive(plan, names, function, reads)
+            plan = derived(plan, names, function, reads)
         elif into is not None:
             raise PlanError("derive(into=…) needs a function before it")
         if not steps and function is None:
             raise PlanError("derive needs at least one column: derive(y=lambda x: x + 1)")
         for name, step in steps.items():
-            plan = _derive(plan, (name,), step, reads)
+            plan = derived(plan, (name,), step, reads)
         return Pipeline(plan)
 
     def select(self, *names: str) -> Pipeline:
@@ -139,7 +122,7 @@ class Pipeline(Looking, Writing):
         if not callable(function) and not isinstance(function, Stateful):
             raise PlanError(f"map_rows takes a function of a row, not {function!r}")
         names = _names_of_first(self, function) if into is None else tuple(into)
-        return Pipeline(logical.MapRows(self.plan, step, names, _step_id(self.plan, "map_rows")))
+        return Pipeline(logical.MapRows(self.plan, step, names, step_id(self.plan, "map_rows")))
 
     def join(
         self,
@@ -201,8 +184,8 @@ class Pipeline(Looking, Writing):
         >>> sv.from_columns({"x": range(5)}).filter(lambda x: x > 2).head(5)
         [{'x': 3}, {'x': 4}]
         """
-        step = _step(self.plan, condition, reads)
-        return Pipeline(logical.Filter(self.plan, step, _step_id(self.plan, "filter")))
+        step = as_step(self.plan, condition, reads)
+        return Pipeline(logical.Filter(self.plan, step, step_id(self.plan, "filter")))
 
     def explode(self, column: str) -> Pipeline:
         """One row for each item of a list column.
@@ -216,11 +199,11 @@ class Pipeline(Looking, Writing):
 
     def take(self, count: int) -> Pipeline:
         """The first `count` rows."""
-        return Pipeline(logical.Take(self.plan, _natural("take", count)))
+        return Pipeline(logical.Take(self.plan, natural("take", count)))
 
     def skip(self, count: int) -> Pipeline:
         """All rows after the first `count`."""
-        return self._add(logical.Skip(self.plan, _natural("skip", count)))
+        return self._add(logical.Skip(self.plan, natural("skip", count)))
 
     def shuffle(
         self,
@@ -246,13 +229,13 @@ class Pipeline(Looking, Writing):
         """
         if kind not in (None, "global", "two-level", "window"):
             raise PlanError(f"shuffle kinds are 'global', 'two-level' and 'window', not {kind!r}")
-        _natural("shuffle(window=…)", window, least=1)
+        natural("shuffle(window=…)", window, least=1)
         if by is None and max_per_group is not None:
             raise PlanError("shuffle(max_per_group=…) needs by='group'")
         if by is not None and kind is not None:
             raise PlanError("shuffle(by=…) has no kinds: whole groups are permuted globally")
         if max_per_group is not None:
-            _natural("shuffle(max_per_group=…)", max_per_group, least=1)
+            natural("shuffle(max_per_group=…)", max_per_group, least=1)
         return self._add(logical.Shuffle(self.plan, int(seed), kind, window, by, max_per_group))
 
     def sample(
@@ -277,7 +260,7 @@ class Pipeline(Looking, Writing):
             self._check((name,))
         given = weights if weights is None or isinstance(weights, str) else Weights(weights)
         if size is not None:
-            _natural("sample(size=…)", size)
+            natural("sample(size=…)", size)
         return self._add(logical.Sample(self.plan, given, balance, size, int(seed)))
 
     def split(self, *, by: str | Sequence[str] | None = None, salt: int = 0, **parts: float) -> Any:
@@ -336,7 +319,7 @@ class Pipeline(Looking, Writing):
             raise PlanError("batch takes one of: a number of rows, per_rank=…, tokens=…")
         for name, value in (("size", size), ("per_rank", per_rank), ("tokens", tokens)):
             if value is not None:
-                _natural(f"batch({name})", value, least=1)
+                natural(f"batch({name})", value, least=1)
         if (tokens is None) != (by is None):
             raise PlanError("batch(tokens=…, by=…): `by` names the column whose length counts")
         if by is not None:
@@ -346,11 +329,11 @@ class Pipeline(Looking, Writing):
             function = Function(collate, (), marks=getattr(collate, "__silva__", Marks()))
         if isinstance(pad, dict):
             self._check(tuple(pad))
-        groups = _groups(grouped)
+        groups = groups_of(grouped)
         self._check(tuple(name for group in groups for name in group))
         if groups and function is not None:
             raise PlanError("batch(grouped=…) and collate=… both say what a batch is: give one")
-        filled = _Pad.of(pad)
+        filled = Pad.of(pad)
         return self._add(
             logical.Batch(
                 self.plan, size, per_rank, tokens, by, drop_last, filled, function, groups
@@ -379,8 +362,8 @@ class Pipeline(Looking, Writing):
         self._check(names)
         if overflow not in ("split", "truncate", "error"):
             raise PlanError(f"pack(overflow=…) is 'split', 'truncate' or 'error', not {overflow!r}")
-        _natural("pack(length)", length, least=1)
-        _natural("pack(window=…)", window, least=1)
+        natural("pack(length)", length, least=1)
+        natural("pack(window=…)", window, least=1)
         return self._add(logical.Pack(self.plan, names, length, window, int(pad), overflow))
 
     def bucket(
@@ -397,7 +380,7 @@ class Pipeline(Looking, Writing):
         pairs = tuple(sorted((int(n), int(rows)) for n, rows in sizes.items()))
         if not pairs or any(n < 0 or rows < 1 for n, rows in pairs):
             raise PlanError(f"bucket(sizes=…) maps lengths to numbers of rows, not {sizes!r}")
-        return self._add(logical.Bucket(self.plan, by, pairs, drop_last, _Pad.of(pad)))
+        return self._add(logical.Bucket(self.plan, by, pairs, drop_last, Pad.of(pad)))
 
     def cache(
         self,
@@ -443,7 +426,7 @@ class Pipeline(Looking, Writing):
         if unknown:
             raise PlanError(f"there is no option {unknown[0]!r}; options are {', '.join(_OPTIONS)}")
         if "shards" in values:
-            _natural("options(shards=…)", values["shards"], least=1)
+            natural("options(shards=…)", values["shards"], least=1)
         if values.get("fidelity", "exact") not in ("exact", "close"):
             raise PlanError(f"fidelity is 'exact' or 'close', not {values['fidelity']!r}")
         if "disable" in values:
@@ -499,79 +482,6 @@ class Pipeline(Looking, Writing):
         return Pipeline(node)
 
 
-def _groups(grouped: Any) -> tuple[tuple[str, ...], ...]:
-    """Groups of names, from a name, the names of one group, or several groups."""
-    if isinstance(grouped, str):
-        grouped = (grouped,)
-    if all(isinstance(name, str) for name in grouped):
-        grouped = (grouped,) if grouped else ()
-    groups = tuple((group,) if isinstance(group, str) else tuple(group) for group in grouped)
-    names = [name for group in groups for name in group]
-    if not all(groups) or len(set(names)) < len(names):
-        raise PlanError(f"batch(grouped=…) takes different columns, in groups, not {grouped!r}")
-    return groups
-
-
-class _Pad(dict[str, Any]):
-    """Pad values by column, hashable so that plans can be compared."""
-
-    @staticmethod
-    def of(pad: Any) -> Any:
-        return _Pad(pad) if isinstance(pad, dict) else pad
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return hash(tuple(self.items()))
-
-
-def _derive(plan: logical.Node, names: tuple[str, ...], step: Any, reads: Any) -> logical.Node:
-    for name in names:
-        if not name or not isinstance(name, str):
-            raise PlanError(f"a column's name is a non-empty string, not {name!r}")
-    if not names or len(set(names)) < len(names):
-        raise PlanError(f"derive makes different columns, not {names}")
-    if isinstance(step, Expr) and width(step.term) != len(names):
-        raise PlanError(
-            f"the expression {step!r} makes {width(step.term)} column(s), not {len(names)}: name "
-            'them all, derive(…, into=("image", "boxes"))'
-        )
-    return logical.Derive(plan, _step(plan, step, reads), names, _step_id(plan, ",".join(names)))
-
-
-def _step(plan: logical.Node, step: Any, reads: Any) -> logical.Step:
-    there = columns(plan)
-    if isinstance(step, Expr):
-        missing = [n for n in step_reads(step.term) if n not in there]
-        if missing:
-            raise PlanError(
-                f"the expression {step!r} reads {missing[0]!r}, but the columns here are "
-                f"{', '.join(map(repr, there)) or '(none)'}"
-            )
-        return step.term
-    step = as_function(step)
-    if callable(step) or isinstance(step, Stateful):
-        if isinstance(step, type):
-            raise PlanError(
-                f"{describe(step)} ({locate(step)}) is a class: give an instance, or mark it with "
-                "@sv.stateful and give Class(…)"
-            )
-        return read_function(step, there, reads)
-    if isinstance(step, bool | int | float | str | bytes):
-        return Constant(step)
-    raise PlanError(f"a step is a function or an expression such as sv.col('x') + 1, not {step!r}")
-
-
-def _step_id(plan: logical.Node, name: str) -> str:
-    """Its output and how often that was written before: survives rewrites, so draws do too."""
-    before = sum(getattr(node, "id", "").rpartition("#")[0] == name for node in logical.walk(plan))
-    return f"{name}#{before}"
-
-
-def _natural(what: str, value: Any, least: int = 0) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise PlanError(f"{what} takes a whole number from {least} up, not {value!r}")
-    return value
-
-
 def _names_of_first(pipeline: Pipeline, function: Any) -> tuple[str, ...]:
     """The columns that a whole-row function gives, found by running it on the first row."""
     first = pipeline.head(1)
@@ -585,70 +495,3 @@ def _names_of_first(pipeline: Pipeline, function: Any) -> tuple[str, ...]:
             f"not {type(made).__name__}"
         )
     return tuple(made)
-
-
-def concat(pipelines: Sequence[Pipeline]) -> Pipeline:
-    """All rows of the first pipeline, then of the next, and so on.
-
-    >>> import silva as sv
-    >>> both = sv.concat([sv.from_columns({"x": [1]}), sv.from_columns({"x": [2]})])
-    >>> [row["x"] for row in both]
-    [1, 2]
-    """
-    return _combined(logical.Concat(_plans("concat", pipelines)))
-
-
-def zip(
-    pipelines: Sequence[Pipeline], *, stop: Literal["strict", "shortest"] = "strict"
-) -> Pipeline:
-    """Row by row, the columns of all pipelines side by side.
-
-    >>> import silva as sv
-    >>> pairs = sv.zip([sv.from_columns({"x": [1, 2]}), sv.from_columns({"y": [3, 4]})])
-    >>> pairs.head(1)
-    [{'x': 1, 'y': 3}]
-    """
-    if stop not in ("strict", "shortest"):
-        raise PlanError(f"zip(stop=…) is 'strict' or 'shortest', not {stop!r}")
-    return _combined(logical.Zip(_plans("zip", pipelines), stop))
-
-
-def mix(
-    pipelines: Sequence[Pipeline],
-    weights: Sequence[float] | Mapping[int, Sequence[float]] | None = None,
-    *,
-    seed: int = 0,
-    stop: Literal["all", "first", "repeat"] = "all",
-) -> Pipeline:
-    """Rows of several pipelines in given proportions; a dict {row: weights} is a schedule.
-
-    `stop="all"` gives every row once, `"first"` ends with the first pipeline that runs out, and
-    `"repeat"` starts short pipelines anew until the longest has ended.
-
-    >>> import silva as sv
-    >>> a, b = sv.from_columns({"x": [0] * 6}), sv.from_columns({"x": [1] * 3})
-    >>> sum(row["x"] for row in sv.mix([a, b], weights=[2, 1]).head(6))
-    2
-    """
-    plans = _plans("mix", pipelines)
-    if stop not in ("all", "first", "repeat"):
-        raise PlanError(f"mix(stop=…) is 'all', 'first' or 'repeat', not {stop!r}")
-    given = {0: [1.0] * len(plans)} if weights is None else weights
-    by_row = given if isinstance(given, Mapping) else {0: given}
-    schedule = tuple(
-        (int(at), tuple(float(w) for w in some)) for at, some in sorted(by_row.items())
-    )
-    check_schedule(schedule, len(plans))
-    return _combined(logical.Mix(plans, schedule, int(seed), stop))
-
-
-def _plans(verb: str, pipelines: Sequence[Pipeline]) -> tuple[logical.Node, ...]:
-    found = tuple(pipelines)
-    if not found or not all(isinstance(p, Pipeline) for p in found):
-        raise PlanError(f"{verb} takes a list of pipelines")
-    return tuple(p.plan for p in found)
-
-
-def _combined(node: logical.Node) -> Pipeline:
-    verify(node)
-    return Pipeline(node)
