@@ -72,6 +72,15 @@ def test_what_was_read_before_costs_nothing(tmp_path):
     assert fetched_here() == before
 
 
+def test_a_process_that_is_forked_meanwhile_counts_for_itself():
+    with LEDGER._lock:
+        child = os.fork()
+        if not child:
+            LEDGER.rest()  # would wait for a thread that is not there
+            os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
 def test_objects_are_counted(s3):
     put(s3, {f"o/{i}": bytes(1000) for i in range(5)})
     source = read_files(f"s3://{BUCKET}/o/")

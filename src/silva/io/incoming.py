@@ -9,6 +9,7 @@ by whoever comes next, so that all claims together are all that came.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -93,6 +94,10 @@ class Ledger:
     """
 
     def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """From here on; in a forked process once more, where the lock may be held by nobody."""
         self._lock = threading.Lock()
         self._disk = _fetched(whole=True)
         """Claimed so far."""
@@ -144,3 +149,5 @@ def fetched_here() -> int:
 
 LEDGER = Ledger()
 """Of this process."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=LEDGER.begin)

@@ -9,6 +9,7 @@ for each disk, beside the run, and not known until then.
 from __future__ import annotations
 
 import contextlib
+import functools
 import mmap
 import os
 import threading
@@ -25,10 +26,10 @@ _ALIGN = 4096
 _SECONDS = 1.0
 """At most."""
 
-_known: dict[int, float] = {}
+_known: dict[int | None, float] = {}
 """By disk: seconds a byte."""
-_asked: set[int] = set()
-_lock = threading.Lock()
+_asked: dict[int | None, object] = {}
+"""By disk: who asked first."""
 
 
 class Disk:
@@ -48,21 +49,20 @@ class Disk:
     @property
     def seconds(self) -> float:
         """That a byte takes; 0 while that is not known. Who asks first has it measured."""
-        try:
-            device = os.stat(self._path(0)).st_dev
-        except (OSError, IndexError):
-            return 0.0
-        with _lock:
-            first = device not in _asked
-            _asked.add(device)
-        if first:
-            threading.Thread(
-                target=self._measure, args=(device,), name="silva-disk", daemon=True
-            ).start()
-        return _known.get(device, 0.0)
+        me = object()
+        if _asked.setdefault(self._device, me) is me:
+            threading.Thread(target=self._measure, name="silva-disk", daemon=True).start()
+        return _known.get(self._device, 0.0)
 
-    def _measure(self, device: int) -> None:
-        _known[device] = self.measured()
+    @functools.cached_property
+    def _device(self) -> int | None:
+        try:
+            return os.stat(self._path(0)).st_dev
+        except (OSError, IndexError):
+            return None
+
+    def _measure(self) -> None:
+        _known[self._device] = self.measured()
 
     def measured(self) -> float:
         """Seconds a byte, now; 0 where files cannot be read so."""
