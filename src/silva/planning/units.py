@@ -134,7 +134,7 @@ class Units:
         return Work(
             cost.seconds_a_row,
             cost.cpu_a_row,
-            cost.seconds_a_row * share,
+            min(cost.seconds_a_row * share, cost.cpu_a_row),
             memory=self._memory(cost),
             device=self.known.pace.seconds(cost),
         )

@@ -17,7 +17,7 @@ import numpy as np
 
 from silva.profile.machine import Machine
 
-_SMALLEST, _LARGEST = 20, 25
+_SMALLEST, _LARGEST = 20, 24
 """Sizes that are told apart, as powers of two: less is in a cache, more is not."""
 _MOST_CORES = 16
 """So many are enough to ask for all that there is."""
@@ -33,7 +33,7 @@ def memory_seconds(nbytes: float, block: float, within: float) -> float:
 
     >>> memory_seconds(1e6, block=1e6, within=1.0)
     0.0
-    >>> 0 < memory_seconds(1e9, block=32e6, within=0.01) < 1
+    >>> 0 < memory_seconds(1e9, block=16e6, within=0.01) < 1
     True
     """
     if nbytes * _NEGLIGIBLE < within:

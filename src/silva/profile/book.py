@@ -61,7 +61,6 @@ class Book:
                 disk=int(data["disk"]),
                 network=int(data["network"]),
                 moved=int(data["moved"]),
-                blocks=int(data["blocks"]),
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
@@ -81,7 +80,6 @@ class Book:
             "disk": round(cost.disk * share),
             "network": round(cost.network * share),
             "moved": round(cost.moved * share),
-            "blocks": max(round(cost.blocks * share), 1),
         }
         with contextlib.suppress(OSError):
             self._write(self._path(key), json.dumps(data))

@@ -130,6 +130,7 @@ class Cost:
             self,
             seconds=self.seconds * slower,
             cpu=self.cpu * slower,
+            moved=round(self.moved * larger),
             columns={name: round(nbytes * larger) for name, nbytes in self.columns.items()},
             operators={
                 name: (seconds * slower, rows, round(nbytes * larger))

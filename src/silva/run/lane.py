@@ -403,15 +403,11 @@ class Lane:
         """What a row costs, as far as it was seen."""
         share = OPERATORS_SHARE if self.probe is None else self.probe.share
         handed_on = self._handed / max(self.stats.rows_in, 1)
-        return Load(
-            self._seconds_per_row,
-            self._cpu_per_row,
-            share,
-            handed_on,
-            self._objects,
-            crossing_seconds(),
-            self._shared(self._warm_since),
-        )
+        load = Load(self._seconds_per_row, self._cpu_per_row, share, handed_on, self._objects)
+        if not self.workers or self.forced == "inline":
+            return load  # nothing is decided by the rest
+        shared = self._shared(self._warm_since)
+        return replace(load, crossing=crossing_seconds(), shared=shared)
 
     def _shared(self, before: Counters) -> Shared:
         """What a row takes of what all workers share, by what was seen since: never more than the
@@ -442,9 +438,11 @@ class Lane:
         return self._device_seconds(self._warm_since)
 
     def average(self) -> Load:
-        """What a row costs on average since the stage runs where it runs; until then, as `load`."""
+        """What a row costs on average since the stage runs where it runs; until then, lately."""
         first = self.forecasts.first
-        return self.load() if first is None else self._since(first.since)
+        load = self.load() if first is None else self._since(first.since)
+        since = self._warm_since if first is None else first.since
+        return replace(load, crossing=crossing_seconds(), shared=self._shared(since))
 
     def _since(self, before: Counters) -> Load:
         now, lately = self.counters, self.load()
@@ -452,7 +450,8 @@ class Lane:
         if rows <= 0:
             return lately
         seconds, cpu = (now.busy - before.busy) / rows, (now.cpu - before.cpu) / rows
-        return replace(lately, seconds=seconds, cpu=cpu, shared=self._shared(before))
+        shared = self._shared(before) if any(lately.shared) else lately.shared
+        return replace(lately, seconds=seconds, cpu=cpu, shared=shared)
 
 
 def _moved(result: Result) -> int:
