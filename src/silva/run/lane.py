@@ -5,23 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from time import monotonic
 
-from silva.io.incoming import Incoming
 from silva.io.source import runs_user_code
-from silva.optimize.model import (
-    NOTHING_SHARED,
-    OPERATORS_SHARE,
-    Backend,
-    Load,
-    Shared,
-    choose_place,
-    predict,
-)
+from silva.optimize.model import OPERATORS_SHARE, Backend, Load, Shared, choose_place, predict
 from silva.physical.cut import written
 from silva.physical.stage import Result, Runs
 from silva.physical.steps import Call, Keep, MapWhole
 from silva.plan.function import Function
-from silva.profile.bandwidth import memory_seconds
-from silva.profile.costs import Cost, StepUse
+from silva.profile.costs import Cost
 from silva.profile.disk import Disk
 from silva.profile.gil import GilProbe
 from silva.profile.machine import Machine
@@ -32,6 +22,7 @@ from silva.run.cutting import Cutting
 from silva.run.forecast import Counters, Forecasts
 from silva.run.lane_stats import LaneStats
 from silva.run.offload import Offload
+from silva.run.taken import came_for, device_seconds, moved_by, taken
 from silva.run.trial import Trial
 from silva.run.width import Width
 
@@ -43,8 +34,6 @@ _ENOUGH_KNOWN_SECONDS = 0.002
 """The same without functions of the user's: who holds the lock is known, only the cost is not."""
 _WATCHED_SECONDS = 0.004
 """Python's lock changes hands every 5 ms: in less, a probe sees little."""
-_MUCH = 1 << 20
-"""Bytes of a disk: with less, it does not matter how fast it is."""
 
 
 class Lane:
@@ -168,8 +157,8 @@ class Lane:
         self._handed += nbytes if self.reads else nbytes + result.bytes_in
         stats.busy += result.seconds
         stats.cpu += result.cpu
-        stats.moved += _moved(result)
-        stats.came = stats.came.plus(_came(result))
+        stats.moved += moved_by(result)
+        stats.came = stats.came.plus(came_for(result))
         stats.followed += 1
         stats.again += result.again
         self._seeded = self._seeded or result.seeded is not None
@@ -410,32 +399,12 @@ class Lane:
         return replace(load, crossing=crossing_seconds(), shared=shared)
 
     def _shared(self, before: Counters) -> Shared:
-        """What a row takes of what all workers share, by what was seen since: never more than the
-        time that passed, whatever a disk or memory did when it was looked at."""
-        now = self.counters
-        rows, blocks = now.rows - before.rows, now.blocks - before.blocks
-        if rows <= 0:
-            return NOTHING_SHARED
-        moved, within = now.moved - before.moved, now.busy - before.busy
-        memory = memory_seconds(moved, moved / blocks, within / max(self.workers, 1))
-        disk, network = self._device_seconds(before)
-        disk *= now.came.disk - before.came.disk
-        network *= now.came.network.nbytes - before.came.network.nbytes
-        most = now.elapsed - before.elapsed
-        return Shared(*(min(seconds, most) / rows for seconds in (memory, disk, network)))
-
-    def _device_seconds(self, before: Counters) -> tuple[float, float]:
-        """That a byte takes of the disk and of the network, as far as it is known."""
-        now, disk = self.counters, 0.0
-        if now.came.disk > _MUCH and self.disk is not None:
-            disk = self.disk.seconds
-        elapsed = now.elapsed - before.elapsed
-        return disk, now.came.network.line(before.came.network, elapsed)
+        return taken(before, self.counters, self.workers, self.disk)
 
     @property
     def device_seconds(self) -> tuple[float, float]:
-        """The same, by all that was seen since it was warm."""
-        return self._device_seconds(self._warm_since)
+        """That a byte takes of the disk and of the network, as far as it is known."""
+        return device_seconds(self._warm_since, self.counters, self.disk)
 
     def average(self) -> Load:
         """What a row costs on average since the stage runs where it runs; until then, lately."""
@@ -452,20 +421,6 @@ class Lane:
         seconds, cpu = (now.busy - before.busy) / rows, (now.cpu - before.cpu) / rows
         shared = self._shared(before) if any(lately.shared) else lately.shared
         return replace(lately, seconds=seconds, cpu=cpu, shared=shared)
-
-
-def _moved(result: Result) -> int:
-    """Bytes that the steps have read from memory or written to it, at least."""
-    return sum(use.moved for use in _uses(result))
-
-
-def _came(result: Result) -> Incoming:
-    """Bytes from outside."""
-    return result.came.plus(Incoming(sum(use.disk for use in _uses(result))))
-
-
-def _uses(result: Result) -> tuple[StepUse, ...]:
-    return result.uses if result.late is None else (*result.uses, result.late)
 
 
 def _shape(stage: Runs) -> list[tuple[type, tuple[str, ...]]]:
