@@ -99,4 +99,7 @@ def show(lights: dict[str, float], found: dict[str, list[tuple[float, float]]]) 
         clock = median(ours / theirs for (ours, _), (theirs, _) in pairs)
         cpu = median(theirs / ours for (_, ours), (_, theirs) in pairs)
         told = "" if least is None else f" (wanted: {least})"
-        print(f"silva on Ray, of {other}: {clock:.2f}× by the clock, {cpu:.2f}× by CPU{told}", flush=True)
+        print(
+            f"silva on Ray, of {other}: {clock:.2f}× by the clock, {cpu:.2f}× by CPU{told}",
+            flush=True,
+        )

@@ -5,9 +5,9 @@ result that Ray says has arrived. The thread takes one after the other, so that 
 does not depend on how many actors there are. An actor holds two tasks, so that the next is there
 when one is done. When an actor is lost, with its node or without, its tasks are given out again; a
 task on which three actors were lost is an error that names its rows. An actor on a node that is
-being drained works on until another has started elsewhere. A result lies in the object store; on
-the same node it is read there and not copied, until batches that somebody keeps fill too much of
-the store.
+being drained works on until another has started elsewhere. A result lies in the object store, or on
+the driver's own node in memory that the actor shares with it; there it is read and not copied,
+until batches that somebody keeps fill too much.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from silva.run.actor import Actor
 from silva.run.channel import Message, seal
 from silva.run.cluster import Cluster
 from silva.run.leases import Leases
+from silva.run.parcels import Parcel, near
 from silva.run.pickling import pickle_stage
 from silva.run.processes import ATTEMPTS, may_repeat, rebuilt
 from silva.run.seat import Seat
@@ -57,7 +58,9 @@ class RayPool:
     def __init__(self, cluster: Cluster, width: int) -> None:
         self.width = width
         self.leases = Leases(most=0)
-        """What of the object store arrays of ours lie in."""
+        """What arrays of ours lie in, of the object store and of memory that actors share."""
+        self._node: str | None = None
+        """That this process is on."""
         self._cluster = cluster
         self._used = width
         self._owner = os.getpid()
@@ -175,6 +178,7 @@ class RayPool:
             self._cluster.join(lambda: self._closing)
             if not self._closing:
                 self.leases = Leases(self._cluster.lease_bytes())
+                self._node = self._cluster.node
             while not self._closing:
                 self._check_connected()
                 self._start_actors()
@@ -236,7 +240,8 @@ class RayPool:
         before = self._seats[seat.number]
         if before is not None and before.heir is seat:
             self._retire(before)
-        seat.node, seat.process = future.result()
+        seat.node, seat.process, proof = future.result()
+        seat.memory = near(proof) if seat.node == self._node else None
         seat.ready, seat.used_at = True, time.monotonic()
         self._there += 1
         self._false_starts = 0
@@ -296,7 +301,8 @@ class RayPool:
         if number not in seat.known:
             seat.handle.learn.remote(number, self._stage(number))
             seat.known.add(number)
-        self._when(seat.handle.run.remote(number, message), seat, self._came, task)
+        freed = None if seat.memory is None else seat.memory.freed()
+        self._when(seat.handle.run.remote(number, message, freed), seat, self._came, task)
 
     def _stage(self, number: int) -> Any:
         """A stage in the object store, where it is put once."""
@@ -337,7 +343,20 @@ class RayPool:
             self._again(task, error)
         else:
             self._false_starts = 0
-            self._finish(task, future.result())
+            self._take(seat, task, future.result())
+
+    def _take(self, seat: Seat, task: Task, result: Message | Parcel) -> None:
+        """A result, which may lie in memory of the actor's."""
+        if isinstance(result, Message):
+            self._finish(task, result)
+            return
+        assert seat.memory is not None
+        try:
+            message = seat.memory.unpack(result)
+        except OSError as error:  # the actor is gone, or this process has no descriptor left
+            self._again(task, error)
+        else:
+            self._finish(task, message)
 
     def _finish(self, task: Task, message: Message) -> None:
         try:
