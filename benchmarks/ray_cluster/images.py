@@ -28,6 +28,8 @@ _ROUNDS = 3
 _PHOTOS = 512
 _LONG = 64
 """Times that Ray Data is given all photos, so that its epochs do not end while it is measured."""
+_STORE = 4 << 30
+"""Ray Data makes blocks of 128 MiB, several ahead; where they do not fit, it writes them to disk."""
 _SAME_LIGHT = 0.05
 
 Epoch = Callable[[], Iterable[dict[str, Any]]]
@@ -68,7 +70,7 @@ def images() -> None:
     def measure(name: str, epoch: Epoch, *more: Any) -> None:
         found.setdefault(name, []).append(rate(epoch, *more))
 
-    with joined(2), tempfile.TemporaryDirectory(prefix="silva-bench-") as folder:
+    with joined(2, _STORE), tempfile.TemporaryDirectory(prefix="silva-bench-") as folder:
         print(put_photos(Path(folder), _PHOTOS))
         paths = photos.paths_in(folder)
         forms = {"torchvision": photos.job(folder).make, "by hand": photos.ByHand()}
