@@ -29,7 +29,7 @@ _PHOTOS = 512
 _LONG = 64
 """Times that Ray Data is given all photos, so that its epochs do not end while it is measured."""
 _STORE = 4 << 30
-"""Ray Data makes blocks of 128 MiB, several ahead; where they do not fit, it writes them to disk."""
+"""Ray Data makes blocks of 128 MiB, some of them ahead, and writes to disk what does not fit."""
 _SAME_LIGHT = 0.05
 
 Epoch = Callable[[], Iterable[dict[str, Any]]]

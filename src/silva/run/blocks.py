@@ -6,6 +6,11 @@ from silva.run.lane_stats import LaneStats
 
 _BLOCK_SECONDS = 0.05
 """Long enough to hide what a block costs to hand over, short enough to start and stop quickly."""
+_MOST_SECONDS = 1.0
+"""With actors, a block takes so long for each of them, up to this: the trainer's own thread works
+half a millisecond for a block, and the more actors there are, the more often it would have to."""
+_SHARES = 4
+"""Blocks for each actor that what is left of an epoch is enough for: they end at about one time."""
 _BLOCK_BYTES = 8 << 20
 _MOST_ROWS = 1 << 17
 _MOST_PYTHON_ROWS = 1 << 13
@@ -31,14 +36,21 @@ class Blocks:
         self._bytes_per_row = 0.0
         self._most_rows = _MOST_PYTHON_ROWS if calls_python else _MOST_ROWS
 
-    def learn(self, seconds: float, nbytes: float, weight: float) -> None:
-        """Takes note of what a row took lately, and of its bytes in the latest block."""
+    def learn(
+        self, seconds: float, nbytes: float, weight: float, actors: int, left: int | None
+    ) -> None:
+        """Takes note of what a row took lately, and of its bytes in the latest block; how many
+        actors share the rows that are left (0: local workers do)."""
         self._bytes_per_row = max(
             nbytes, self._bytes_per_row + weight * (nbytes - self._bytes_per_row)
         )
         if self.stats.blocks == 1:
             return
         by_time = _BLOCK_SECONDS / max(seconds, 1e-9)
+        if actors:
+            longer = min(_BLOCK_SECONDS * actors, _MOST_SECONDS) / max(seconds, 1e-9)
+            share = longer if left is None else left / (_SHARES * actors)
+            by_time = max(by_time, min(longer, share))
         by_bytes = min(_BLOCK_BYTES, self.budget // 8) / max(self._bytes_per_row, 1e-9)
         self.rows = max(1, int(min(by_time, by_bytes, self._most_rows, self.rows * 4)))
 

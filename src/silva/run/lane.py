@@ -176,7 +176,8 @@ class Lane:
         self._seconds_per_row += weight * (result.seconds / rows_in - self._seconds_per_row)
         self._cpu_per_row += weight * (result.cpu / rows_in - self._cpu_per_row)
         nbytes_a_row = max(nbytes, result.bytes_in) / rows_in
-        self.blocks.learn(self._seconds_per_row, nbytes_a_row, weight)
+        actors = self.width.now if self.backend == "ray" else 0
+        self.blocks.learn(self._seconds_per_row, nbytes_a_row, weight, actors, self.rows_left)
 
     def begin(self, rows: int | None, epoch: int, epochs: int | None) -> None:
         """An epoch begins: what was too little for a worker before may be enough by now. Where
