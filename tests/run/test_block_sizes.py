@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import silva as sv
-from silva.run.blocks import Blocks
+from silva.run.blocks import Blocks, RowCost
 from silva.run.lane_stats import LaneStats
 from silva.testing import assert_same_stream
 
@@ -60,11 +60,11 @@ def test_a_large_batch_does_not_fill_the_window_with_tiny_blocks(backend):
         assert loader.stats()["stage 1"]["blocks"] < 300
 
 
-def rows_of_a_block(actors: int, left: int | None) -> int:
+def rows_of_a_block(actors: int, left: int | None, waits: float = 0.0) -> int:
     """Where a row takes 10 ms."""
     blocks = Blocks(LaneStats(blocks=2), 1 << 30, calls_python=True, alone=False)
     for _ in range(8):
-        blocks.learn(0.01, 8.0, 1.0, actors, left)
+        blocks.learn(RowCost(0.01, waits, 8.0), 1.0, actors, left)
     return blocks.rows
 
 
@@ -75,3 +75,7 @@ def test_the_more_actors_there_are_the_longer_a_block_takes_each():
 def test_what_is_left_of_an_epoch_is_shared_by_all_actors():
     assert [rows_of_a_block(12, left) for left in (10_000, 960, 480, 10)] == [60, 20, 10, 5]
     assert rows_of_a_block(0, 10) == 5
+
+
+def test_rows_that_are_waited_for_together_are_many():
+    assert [rows_of_a_block(0, None, waits) for waits in (0.005, 0.0098, 0.01)] == [10, 128, 128]

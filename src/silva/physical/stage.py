@@ -63,6 +63,12 @@ class Result:
     bytes_in: int = 0
     """Of the columns that it began with."""
 
+    @property
+    def waited(self) -> float:
+        """Seconds of reading in which the worker had nothing to do."""
+        reads = self.uses[:1] if self.late is None else (*self.uses[:1], self.late)
+        return float(sum(max(use.seconds - use.cpu, 0.0) for use in reads))
+
 
 class _Meter:
     """Keeps the time of a stage's steps; the first entry is what reading took."""
