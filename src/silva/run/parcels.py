@@ -63,6 +63,12 @@ class Packer:
         place = None if told else Place.of(segment.fd)
         return Parcel(message.body, segment.number, sizes, offsets, segment.size, place)
 
+    def close(self) -> None:
+        """For who makes one in a process that goes on; that of an actor ends."""
+        self._arena.close()
+        if self._proof is not None:
+            os.close(self._proof)
+
 
 class Unpacker:
     """The trainer's side of one actor; raises OSError where it is too far away."""
@@ -70,21 +76,30 @@ class Unpacker:
     def __init__(self, proof: Place) -> None:
         os.close(proof.open())
         self._mapped = Mapped()
+        self._failed = False
 
     def unpack(self, parcel: Parcel) -> Message:
         """Raises OSError where the segment cannot be had: the actor may be gone by now."""
-        if parcel.place is not None:
-            fd = parcel.place.open()
-            try:
-                self._mapped.attach(parcel.segment, parcel.nbytes, fd)
-            finally:
-                os.close(fd)
+        try:
+            if parcel.place is not None:
+                self._attach(parcel, parcel.place)
+        except OSError:
+            self._failed = True
+            raise
         views = self._mapped.views(parcel.segment, parcel.sizes, parcel.offsets)
         return Message(parcel.body, [np.frombuffer(view, np.uint8) for view in views])
 
-    def freed(self) -> list[int]:
-        """Segments that are free since this was last asked."""
-        return self._mapped.released()
+    def _attach(self, parcel: Parcel, place: Place) -> None:
+        fd = place.open()
+        try:
+            self._mapped.attach(parcel.segment, parcel.nbytes, fd)
+        finally:
+            os.close(fd)
+
+    def freed(self) -> list[int] | None:
+        """Segments that are free since this was last asked; None once one could not be had: then
+        no more are wanted."""
+        return None if self._failed else self._mapped.released()
 
 
 def near(proof: Place | None) -> Unpacker | None:
