@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 from benchmarks.ray_cluster.demand import demand
@@ -18,8 +19,19 @@ def main() -> None:
     unknown = [name for name in asked if name not in MEASUREMENTS]
     if unknown:
         sys.exit(f"there is no {unknown[0]!r}; there are {', '.join(MEASUREMENTS)}")
-    for name in asked:
-        MEASUREMENTS[name]()
+    if len(asked) == 1:
+        MEASUREMENTS[asked[0]]()
+        return
+    sys.exit(max([alone(name) for name in asked]))
+
+
+def alone(name: str) -> int:
+    """A measurement in a process of its own, which Ray may end; whether it failed."""
+    print(f"# {name}", flush=True)
+    code = subprocess.run([sys.executable, "-m", __spec__.name, name], check=False).returncode
+    if code:
+        print(f"{name} ended with exit code {code}", flush=True)
+    return int(code != 0)
 
 
 if __name__ == "__main__":

@@ -27,10 +27,10 @@ def sleeps(x: int) -> int:
 
 
 @contextmanager
-def joined(cpus: int) -> Iterator[Cluster]:
-    """A Ray of so many CPUs, to which this process is connected and nodes can be added."""
-    size = 512 << 20
-    head = {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": size}
+def joined(cpus: int, store: int = 512 << 20) -> Iterator[Cluster]:
+    """A Ray of so many CPUs, to which this process is connected and nodes can be added. `store` is
+    the memory of its objects."""
+    head = {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": store}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
         ray.init(address=cluster.address, log_to_driver=False, logging_level="error")

@@ -28,6 +28,8 @@ _ROUNDS = 3
 _PHOTOS = 512
 _LONG = 64
 """Times that Ray Data is given all photos, so that its epochs do not end while it is measured."""
+_STORE = 4 << 30
+"""Ray Data makes blocks of 128 MiB, some of them ahead, and writes to disk what does not fit."""
 _SAME_LIGHT = 0.05
 
 Epoch = Callable[[], Iterable[dict[str, Any]]]
@@ -42,7 +44,10 @@ def ray_data(job: mapping.Job) -> Epoch:
         dataset = ray.data.from_items([{"item": item} for item in job.items])
         made = dataset.map_batches(mapping.RayBatch(job), batch_size=job.batch)
         batches = made.iter_batches(batch_size=job.batch, batch_format="numpy")
-        return ({"image": batch["made"]} for batch in batches)
+        try:
+            yield from ({"image": batch["made"]} for batch in batches)
+        finally:  # what is left of an epoch must not be made while somebody else is measured
+            made._synchronize_progress_bar()
 
     return epoch
 
@@ -65,7 +70,7 @@ def images() -> None:
     def measure(name: str, epoch: Epoch, *more: Any) -> None:
         found.setdefault(name, []).append(rate(epoch, *more))
 
-    with joined(2), tempfile.TemporaryDirectory(prefix="silva-bench-") as folder:
+    with joined(2, _STORE), tempfile.TemporaryDirectory(prefix="silva-bench-") as folder:
         print(put_photos(Path(folder), _PHOTOS))
         paths = photos.paths_in(folder)
         forms = {"torchvision": photos.job(folder).make, "by hand": photos.ByHand()}
@@ -81,6 +86,10 @@ def images() -> None:
             for form, make in forms.items():
                 job = mapping.Job(paths * _LONG, make, BATCH)
                 measure(f"Ray Data, {form}", ray_data(job))
+        show(lights, found)  # before Ray is ended, which may end this process
+
+
+def show(lights: dict[str, float], found: dict[str, list[tuple[float, float]]]) -> None:
     for name, sum_of_light in lights.items():
         assert abs(sum_of_light / lights["silva"] - 1) < _SAME_LIGHT, name
     for name, rounds in found.items():
@@ -92,4 +101,7 @@ def images() -> None:
         clock = median(ours / theirs for (ours, _), (theirs, _) in pairs)
         cpu = median(theirs / ours for (_, ours), (_, theirs) in pairs)
         told = "" if least is None else f" (wanted: {least})"
-        print(f"silva on Ray, of {other}: {clock:.2f}× by the clock, {cpu:.2f}× by CPU{told}")
+        print(
+            f"silva on Ray, of {other}: {clock:.2f}× by the clock, {cpu:.2f}× by CPU{told}",
+            flush=True,
+        )

@@ -99,7 +99,7 @@ class _Handle:
     def __init__(self, nodes: Nodes, actor: Actor, seconds: float) -> None:
         self._nodes, self._actor, self._seconds = nodes, actor, seconds
         self._free_at = 0.0
-        self.where = _Method(lambda: self._answer(0.0, lambda: ("node", 0)))
+        self.where = _Method(lambda: self._answer(0.0, lambda: ("node", 0, None)))
         self.draining = _Method(lambda: self._answer(0.0, set))
         self.learn = _Method(self._learn)
         self.run = _Method(self._run)
@@ -107,7 +107,7 @@ class _Handle:
     def _learn(self, number: int, pickled: bytes) -> None:
         self._actor._stages.setdefault(number, pickled)
 
-    def _run(self, number: int, message: Any) -> _Answer:
+    def _run(self, number: int, message: Any, freed: None) -> _Answer:
         self._free_at = max(time.monotonic(), self._free_at) + self._seconds
         return self._answer(self._free_at, partial(self._actor.run, number, message))
 
@@ -123,6 +123,8 @@ class StandInCluster(Cluster):
     connected = True
 
     def join(self, given_up: Any = None) -> None: ...
+
+    node = None
 
     def lease_bytes(self) -> int:
         return 1 << 20

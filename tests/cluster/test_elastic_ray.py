@@ -211,7 +211,7 @@ def test_actors_leave_a_drained_node_and_no_row_is_made_twice(
             while not moved(loader, node.node_id):
                 found.append(digest(next(batches)))
             pool: Any = loader._executor._pools["ray"]
-            until(lambda: not pool._retired)
+            until(lambda: not pool._roster.retired)
             cluster.remove_node(node)
             found += rest(batches)
     finally:
@@ -236,7 +236,7 @@ def test_an_actor_works_on_until_its_node_ends_where_there_is_no_other_place(
         until(lambda: len(actors_of(loader)) == 3)
         pool: Any = loader._executor._pools["ray"]
         drain(cluster.address, node.node_id)
-        until(lambda: any(seat.heir for seat in pool._seats))
+        until(lambda: any(seat.heir for seat in pool._roster.seats))
         found += [digest(next(batches)) for _ in range(20)]
         assert len(actors_of(loader)) == 3
         cluster.remove_node(node, allow_graceful=False)

@@ -120,7 +120,7 @@ def test_a_node_that_is_lost_costs_time_and_no_rows(cluster):
 
 
 def test_actors_that_are_not_needed_are_given_back_and_come_again(monkeypatch):
-    monkeypatch.setattr("silva.run.ray._IDLE_SECONDS", 0.0)
+    monkeypatch.setattr("silva.run.roster._IDLE_SECONDS", 0.0)
     pipeline = numbers()
     with on_ray(pipeline) as loader:
         reader = pipeline.loader(backend="inline")

@@ -77,8 +77,8 @@ def test_keeping_every_batch_works_and_does_not_hold_more_shared_memory_than_the
         cut_blocks(loader, [4])
         batches = list(loader)
         keepers = loader._executor._pools["processes"]._keepers
-        leased = [len(k._channel._leased) for k in keepers]
-        mapped = [len(k._channel._mapped) for k in keepers]
+        leased = [len(k._channel.mapped.leased) for k in keepers]
+        mapped = [len(k._channel.mapped) for k in keepers]
         assert [digest(b) for b in batches] == inline(pipeline)
         assert all(n <= 8 for n in leased), "leases are bounded"
         assert all(n <= 10 for n in mapped), "and so are segments"
@@ -88,7 +88,7 @@ def test_keeping_every_batch_works_and_does_not_hold_more_shared_memory_than_the
         again = list(loader)
         assert [digest(b) for b in again] == inline(pipeline)
         del batches, batch, again
-        assert all(not k._channel._leased for k in keepers), "all given back"
+        assert all(not k._channel.mapped.leased for k in keepers), "all given back"
 
 
 @every_way

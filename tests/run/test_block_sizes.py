@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 import silva as sv
+from silva.run.blocks import Blocks, RowCost
+from silva.run.lane_stats import LaneStats
 from silva.testing import assert_same_stream
 
 ROWS = 40_000
@@ -56,3 +58,24 @@ def test_a_large_batch_does_not_fill_the_window_with_tiny_blocks(backend):
     with pipeline.loader(backend=backend, workers=2) as loader:
         assert sum(len(batch["y"]) for batch in loader) == 100_000
         assert loader.stats()["stage 1"]["blocks"] < 300
+
+
+def rows_of_a_block(actors: int, left: int | None, waits: float = 0.0) -> int:
+    """Where a row takes 10 ms."""
+    blocks = Blocks(LaneStats(blocks=2), 1 << 30, calls_python=True, alone=False)
+    for _ in range(8):
+        blocks.learn(RowCost(0.01, waits, 8.0), 1.0, actors, left)
+    return blocks.rows
+
+
+def test_the_more_actors_there_are_the_longer_a_block_takes_each():
+    assert [rows_of_a_block(actors, None) for actors in (0, 1, 4, 12, 1000)] == [5, 5, 20, 60, 100]
+
+
+def test_what_is_left_of_an_epoch_is_shared_by_all_actors():
+    assert [rows_of_a_block(12, left) for left in (10_000, 960, 480, 10)] == [60, 20, 10, 5]
+    assert rows_of_a_block(0, 10) == 5
+
+
+def test_rows_that_are_waited_for_together_are_many():
+    assert [rows_of_a_block(0, None, waits) for waits in (0.005, 0.0098, 0.01)] == [10, 128, 128]

@@ -20,6 +20,10 @@ class WholeFiles(Travels):
     """Read late: of rows that a filter drops, not at all."""
     files: Files
 
+    @property
+    def reads_at_once(self) -> bool:
+        return self.files.reads_at_once
+
     def columns(self) -> tuple[str, ...]:
         return ("path", "bytes")
 

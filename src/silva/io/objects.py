@@ -52,6 +52,7 @@ class _Found(NamedTuple):
 class ObjectFiles(Travels):
     """Objects by their addresses; a client is made in each process that reads."""
 
+    reads_at_once: ClassVar[bool] = True
     carried: ClassVar[tuple[str, ...]] = ("_objects",)
 
     addresses: tuple[Address, ...]

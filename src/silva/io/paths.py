@@ -43,6 +43,9 @@ class Listing:
 class Files(Protocol):
     """Files of a source; `file` is a place in the listing."""
 
+    reads_at_once: ClassVar[bool]
+    """Whether all files of one call are waited for together: many take hardly longer than one."""
+
     @property
     def patterns(self) -> tuple[str, ...]:
         """The paths as given, without credentials."""
@@ -82,6 +85,7 @@ class Files(Protocol):
 class LocalFiles(Travels):
     """Files on disks that this machine mounts."""
 
+    reads_at_once: ClassVar[bool] = False
     carried: ClassVar[tuple[str, ...]] = ("listing",)
 
     patterns: tuple[str, ...]

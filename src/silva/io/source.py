@@ -49,7 +49,8 @@ class Indexed(Source, Protocol):
 
         May raise for the whole call if any one row is bad: the engine then asks row by row. Where
         some columns cost much more than others, `costly` names them: they are read after filters.
-        Where the bytes of a row are known beforehand, `row_bytes()` tells them, by column.
+        Where the bytes of a row are known beforehand, `row_bytes()` tells them, by column; where
+        the rows of one call are waited for together, as from a store far away, `reads_at_once`.
 
         A source with statistics or indices may have `may_hold_rows(rows, conditions)`, which tells
         for each row whether it can meet all conditions, and `passed_over(conditions)`, which says

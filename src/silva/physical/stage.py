@@ -79,6 +79,12 @@ class Clocks(NamedTuple):
     def now() -> Clocks:
         return Clocks(time.perf_counter(), time.thread_time(), fetched_here())
 
+    @property
+    def waited(self) -> float:
+        """Seconds of reading in which the worker had nothing to do."""
+        reads = self.uses[:1] if self.late is None else (*self.uses[:1], self.late)
+        return float(sum(max(use.seconds - use.cpu, 0.0) for use in reads))
+
 
 class _Meter:
     """Keeps the time of a stage's steps; the first entry is what reading took."""

@@ -1,7 +1,8 @@
 """What runs in a Ray actor: stages that it was sent once, on inputs that come one by one.
 
 Messages are pickled by silva and not by Ray, buffers apart: Ray puts these into its object store as
-they are, and who reads them there decides what becomes of them.
+they are, and who reads them there decides what becomes of them. For a trainer on the same node they
+are put into memory that it shares with the actor (`run.parcels`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from typing import Any
 import ray
 
 from silva.run.channel import Message, seal
+from silva.run.parcels import Packer, Parcel
 from silva.run.processes import ONE_THREAD
+from silva.run.segments import Place, Segment
 from silva.run.worker import portable
 
 
@@ -33,10 +36,11 @@ class Actor:
         keep_freed_memory()
         self._worker = Worker(shares_generators=False)
         self._stages: dict[int, Any] = {}
+        self._packer = Packer()
 
-    def where(self) -> tuple[str, int]:
-        """The node and the process."""
-        return ray.get_runtime_context().get_node_id(), os.getpid()
+    def where(self) -> tuple[str, int, Place | None]:
+        """The node, the process, and a file by which to see whether its memory can be read."""
+        return ray.get_runtime_context().get_node_id(), os.getpid(), self._packer.proof
 
     @ray.method(concurrency_group="looks")  # type: ignore[untyped-decorator]
     def draining(self) -> set[str]:
@@ -49,8 +53,17 @@ class Actor:
         """Takes note of a stage; it is built where an error can be answered."""
         self._stages[number] = pickled
 
-    def run(self, number: int, message: Message) -> Message:
-        """What a stage makes of an input: (results, None), or (None, an error)."""
+    def run(
+        self, number: int, message: Message, freed: list[int] | None = None
+    ) -> Message | Parcel:
+        """What a stage makes of an input: (results, None), or (None, an error). Shared memory is
+        used where it is said what of it is free."""
+        segment = None if freed is None else self._packer.segment(freed)
+        answer = self._answer(number, message, segment)
+        return answer if segment is None else self._packer.pack(answer, segment)
+
+    def _answer(self, number: int, message: Message, segment: Segment | None) -> Message:
+        from silva.columns import empty
         from silva.run.task import execute
 
         stage = self._stages[number]
@@ -58,7 +71,8 @@ class Actor:
             if isinstance(stage, bytes):
                 stage = self._stages[number] = pickle.loads(stage)  # noqa: S301  from our own driver
             payload, context = message.load()
-            results = execute(stage, payload, context, self._worker)
+            allocate = empty if segment is None else segment.allocate
+            results = execute(stage, payload, context, self._worker, allocate)
         except BaseException as error:  # noqa: BLE001  raised again in the driver
             return seal((None, portable(error)))
         try:

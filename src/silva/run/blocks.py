@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from silva.run.lane_stats import LaneStats
 
 _BLOCK_SECONDS = 0.05
 """Long enough to hide what a block costs to hand over, short enough to start and stop quickly."""
+_MOST_SECONDS = 1.0
+"""With actors, a block takes so long for each of them, up to this: the trainer's own thread works
+half a millisecond for a block, and the more actors there are, the more often it would have to."""
+_SHARES = 4
+"""Blocks for each actor that what is left of an epoch is enough for: they end at about one time."""
+_AT_ONCE = 128
+"""Rows that are waited for together: two workers then have as many requests under way as there may
+be, and if one row cannot be read, so many are read again, one by one."""
 _BLOCK_BYTES = 8 << 20
 _MOST_ROWS = 1 << 17
 _MOST_PYTHON_ROWS = 1 << 13
@@ -15,6 +25,13 @@ _MOST_BLOCKS = 256
 _FIRST_BLOCKS = 16
 """By then blocks have found their size."""
 _FIRST_ROWS = 4
+
+
+class RowCost(NamedTuple):
+    seconds: float
+    waits: float
+    """Of these, seconds in which other rows of the block are waited for as well."""
+    nbytes: float
 
 
 class Blocks:
@@ -31,15 +48,16 @@ class Blocks:
         self._bytes_per_row = 0.0
         self._most_rows = _MOST_PYTHON_ROWS if calls_python else _MOST_ROWS
 
-    def learn(self, seconds: float, nbytes: float, weight: float) -> None:
-        """Takes note of what a row took lately, and of its bytes in the latest block."""
+    def learn(self, row: RowCost, weight: float, actors: int, left: int | None) -> None:
+        """Takes note of what a row took lately, and of its bytes in the latest block; how many
+        actors share the rows that are left (0: local workers do)."""
         self._bytes_per_row = max(
-            nbytes, self._bytes_per_row + weight * (nbytes - self._bytes_per_row)
+            row.nbytes, self._bytes_per_row + weight * (row.nbytes - self._bytes_per_row)
         )
         if self.stats.blocks == 1:
             return
-        by_time = _BLOCK_SECONDS / max(seconds, 1e-9)
         by_bytes = min(_BLOCK_BYTES, self.budget // 8) / max(self._bytes_per_row, 1e-9)
+        by_time = _by_time(row, actors, left)
         self.rows = max(1, int(min(by_time, by_bytes, self._most_rows, self.rows * 4)))
 
     def next_rows(self) -> int:
@@ -70,3 +88,15 @@ class Blocks:
         if self.stats.blocks < _FIRST_BLOCKS or blocks >= _MOST_BLOCKS:
             return False  # blocks are small as long as little is known: no need for many
         return rows < ahead * self.need_rows + width * self.next_rows()
+
+
+def _by_time(row: RowCost, actors: int, left: int | None) -> float:
+    seconds = max(row.seconds, 1e-9)
+    rows = _BLOCK_SECONDS / seconds
+    if row.waits:
+        rows = max(rows, min(_BLOCK_SECONDS / max(row.seconds - row.waits, 1e-9), _AT_ONCE))
+    if actors:
+        longer = min(_BLOCK_SECONDS * actors, _MOST_SECONDS) / seconds
+        share = longer if left is None else left / (_SHARES * actors)
+        rows = max(rows, min(longer, share))
+    return rows

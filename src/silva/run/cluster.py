@@ -167,12 +167,15 @@ class Cluster:
         self.join()
         return max(1, int(ray.available_resources().get("CPU", 0)))
 
+    @property
+    def node(self) -> str | None:
+        """The one that this process is on, where it is on any."""
+        return None if self.is_remote else ray.get_runtime_context().get_node_id()
+
     def lease_bytes(self) -> int:
-        """Bytes of this node's object store that batches may keep: a quarter of it."""
-        if self.is_remote:
-            return 0
-        here = ray.get_runtime_context().get_node_id()
-        sizes = [node["Resources"] for node in ray.nodes() if node["NodeID"] == here]
+        """Bytes of results that batches may keep where they lie: a quarter of what this node's
+        object store has."""
+        sizes = [node["Resources"] for node in ray.nodes() if node["NodeID"] == self.node]
         return int(sum(size.get("object_store_memory", 0) for size in sizes)) // 4
 
     def describe(self) -> str:

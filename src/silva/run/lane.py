@@ -17,7 +17,7 @@ from silva.profile.gil import GilProbe
 from silva.profile.machine import Machine
 from silva.profile.objects import object_seconds
 from silva.profile.speeds import crossing_seconds
-from silva.run.blocks import Blocks
+from silva.run.blocks import Blocks, RowCost
 from silva.run.cutting import Cutting
 from silva.run.forecast import Counters, Forecasts
 from silva.run.lane_stats import LaneStats
@@ -72,6 +72,8 @@ class Lane:
         self._at = monotonic()
         self._seconds_per_row = 0.0
         self._cpu_per_row = 0.0
+        self._waits_per_row = 0.0
+        """For rows of a block that are read at once, as from an object store."""
         self._handed = 0.0
         """Bytes that a worker elsewhere would be sent or send back."""
         self._objects = 0.0
@@ -186,7 +188,11 @@ class Lane:
         self._seconds_per_row += weight * (result.seconds / rows_in - self._seconds_per_row)
         self._cpu_per_row += weight * (result.cpu / rows_in - self._cpu_per_row)
         nbytes_a_row = max(nbytes, result.bytes_in) / rows_in
-        self.blocks.learn(self._seconds_per_row, nbytes_a_row, weight)
+        waits = result.waited / rows_in if _reads_at_once(self.stage) else 0.0
+        self._waits_per_row += weight * (waits - self._waits_per_row)
+        row = RowCost(self._seconds_per_row, self._waits_per_row, nbytes_a_row)
+        actors = self.width.now if self.backend == "ray" else 0
+        self.blocks.learn(row, weight, actors, self.rows_left)
 
     def begin(self, rows: int | None, epoch: int, epochs: int | None) -> None:
         """An epoch begins: what was too little for a worker before may be enough by now. Where
@@ -439,6 +445,11 @@ def _has_functions(stage: Runs) -> bool:
         isinstance(getattr(step, "function", None) or getattr(step, "step", None), Function)
         for step in steps
     )
+
+
+def _reads_at_once(stage: Runs) -> bool:
+    source = getattr(getattr(stage, "read", None), "source", None)
+    return bool(getattr(source, "reads_at_once", False))
 
 
 def _calls_python(stage: Runs) -> bool:

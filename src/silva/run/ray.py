@@ -5,9 +5,9 @@ result that Ray says has arrived. The thread takes one after the other, so that 
 does not depend on how many actors there are. An actor holds two tasks, so that the next is there
 when one is done. When an actor is lost, with its node or without, its tasks are given out again; a
 task on which three actors were lost is an error that names its rows. An actor on a node that is
-being drained works on until another has started elsewhere. A result lies in the object store; on
-the same node it is read there and not copied, until batches that somebody keeps fill too much of
-the store.
+being drained works on until another has started elsewhere. A result lies in the object store, or on
+the driver's own node in memory that the actor shares with it; there it is read and not copied,
+until batches that somebody keeps fill too much.
 """
 
 from __future__ import annotations
@@ -35,20 +35,17 @@ from silva.run.actor import Actor
 from silva.run.channel import Message, seal
 from silva.run.cluster import Cluster
 from silva.run.leases import Leases
+from silva.run.parcels import Parcel, near
 from silva.run.pickling import pickle_stage
 from silva.run.processes import ATTEMPTS, may_repeat, rebuilt
+from silva.run.ray_told import lost_on, stacks_of, told
+from silva.run.roster import Roster, is_idle
 from silva.run.seat import Seat
 from silva.run.task import Task, execute
 from silva.run.threads import PAUSE, check_owner, join_all, wait_for
 
-_AHEAD = 2
-"""Tasks that an actor holds: the one it does and the next."""
 _FAREWELL = 15.0
 """Seconds that closing waits for the thread, which may have a Ray to end."""
-_IDLE_SECONDS = 10.0
-"""After so long an actor that is not needed gives its CPU back."""
-_LOOKS = 1.0
-"""Seconds that an actor has to say what it is doing."""
 _DRAIN_SECONDS = 1.0
 """How often some actor is asked which nodes are about to end."""
 
@@ -57,17 +54,16 @@ class RayPool:
     def __init__(self, cluster: Cluster, width: int) -> None:
         self.width = width
         self.leases = Leases(most=0)
-        """What of the object store arrays of ours lie in."""
+        """What arrays of ours lie in, of the object store and of memory that actors share."""
+        self._node: str | None = None
+        """That this process is on."""
         self._cluster = cluster
         self._used = width
         self._owner = os.getpid()
         self._lock = threading.Lock()
         """For the tasks that wait, and who has which. Never held while Ray is called."""
         self._tasks: deque[Task] = deque()
-        self._seats: list[Seat | None] = [None] * width
-        self._retired: list[Seat] = []
-        self._free: deque[Seat] = deque()
-        """A place for one more task each, those of idle actors first."""
+        self._roster = Roster(width)
         self._events: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._closing = False
         self._broken: Exception | None = None
@@ -81,8 +77,6 @@ class RayPool:
         """Of actors that are asked."""
         self._incomplete = True
         """Some actor may be missing."""
-        self._there = 0
-        """Actors that have started."""
         self._start_at = 0.0
         """When the next actor may be started: not in haste where they fail."""
         self._stages: dict[int, tuple[Runs, bytes, Any]] = {}
@@ -95,16 +89,16 @@ class RayPool:
     @property
     def ready(self) -> bool:
         """At least one actor has started."""
-        return self._there > 0
+        return self._roster.there > 0
 
     @property
     def complete(self) -> bool:
         """No actor that is needed is still on its way."""
-        return self._there >= min(self._used, self.width)
+        return self._roster.there >= min(self._used, self.width)
 
     def actors(self) -> list[tuple[str, int]]:
         """The node and the process of each actor that is there."""
-        return [(s.node, s.process) for s in self._seats if s is not None and s.ready]
+        return [(seat.node, seat.process) for seat in self._roster.ready()]
 
     def submit(self, task: Task) -> None:
         check_owner(self._owner)
@@ -142,21 +136,7 @@ class RayPool:
 
     def stacks(self) -> str:
         """What each actor is doing, as it says itself, or that it is not there yet."""
-        asked: dict[Seat, Any] = {}
-        with contextlib.suppress(Exception):  # then none of them answers
-            asked = {s: s.handle.stacks.remote() for s in self._seats if s is not None and s.ready}
-            ray.wait(list(asked.values()), num_returns=len(asked), timeout=_LOOKS)
-        lines = [self._cluster.describe()]
-        for number, seat in enumerate(self._seats):
-            if seat is None or not seat.ready:
-                lines.append(f"actor {number}: not started")
-                continue
-            try:
-                text = ray.get(asked[seat], timeout=0)
-            except Exception as error:  # noqa: BLE001  it is for a message about another error
-                text = f"  (no answer: {type(error).__name__})"
-            lines.append(f"actor {number} (process {seat.process}, node {seat.node[:8]}):\n{text}")
-        return "\n".join(lines)
+        return stacks_of(self._cluster, self._roster.seats)
 
     def close(self) -> None:
         if os.getpid() != self._owner:
@@ -175,6 +155,7 @@ class RayPool:
             self._cluster.join(lambda: self._closing)
             if not self._closing:
                 self.leases = Leases(self._cluster.lease_bytes())
+                self._node = self._cluster.node
             while not self._closing:
                 self._check_connected()
                 self._start_actors()
@@ -187,11 +168,11 @@ class RayPool:
         except Exception as error:  # noqa: BLE001  it must not die in silence
             self._give_up(error)
         finally:
-            for seat in self._everybody():
+            for seat in self._roster.everybody():
                 self._kill(seat)
                 if seat.heir is not None:
                     self._kill(seat.heir)
-            self._seats, self._retired, self._there = [None] * self.width, [], 0
+            self._roster = Roster(self.width)
             self._stages.clear()
 
     def _start_actors(self) -> None:
@@ -199,19 +180,13 @@ class RayPool:
         if not self._incomplete or time.monotonic() < self._start_at:
             return
         self._incomplete = False
-        wanted = min(self._used, self.width)
-        for number in range(wanted):
-            if self._seats[number] is None:
-                self._seats[number] = self._new(number)
+        for number in self._roster.vacant(min(self._used, self.width)):
+            self._roster.seats[number] = self._new(number)
 
     def _new(self, number: int) -> Seat:
         seat = Seat(number, self._actor.remote(sys.path))
         self._when(seat.handle.where.remote(), seat, self._started)
         return seat
-
-    def _everybody(self) -> list[Seat]:
-        """All that may have tasks."""
-        return [*(seat for seat in self._seats if seat is not None), *self._retired]
 
     @functools.cached_property
     def _actor(self) -> Any:
@@ -233,28 +208,26 @@ class RayPool:
         if error is not None:
             self._lost(seat, error)
             return
-        before = self._seats[seat.number]
-        if before is not None and before.heir is seat:
-            self._retire(before)
-        seat.node, seat.process = future.result()
-        seat.ready, seat.used_at = True, time.monotonic()
-        self._there += 1
+        seat.node, seat.process, proof = future.result()
+        seat.memory = near(proof) if seat.node == self._node else None
         self._false_starts = 0
-        self._free.appendleft(seat)
-        self._free.extend([seat] * (_AHEAD - 1))
+        before = self._roster.welcome(seat)
+        if before is not None and not before.tasks:
+            self._remove(before)
 
     def _give_out(self) -> None:
         """Gives tasks to actors that have room for one."""
-        while self._free:
-            seat = self._free[0]
+        free = self._roster.free
+        while free:
+            seat = free[0]
             if seat.retired or not seat.alive:
-                self._free.popleft()
+                free.popleft()
                 continue
             with self._lock:
                 task = self._next()
                 if task is None:
                     return
-                self._free.popleft()
+                free.popleft()
                 if seat.number >= self._used and not task.runs:
                     self._tasks.appendleft(task)
                     seat.parked += 1
@@ -268,7 +241,7 @@ class RayPool:
     def _race(self, task: Task) -> None:
         """To the actor with the least to do, needed or not, but for the one that has it."""
         with self._lock:
-            others = [s for s in self._seats if s is not None and s.ready and task not in s.tasks]
+            others = [seat for seat in self._roster.ready() if task not in seat.tasks]
             if task.runs != 1 or task.finished.is_set() or not others:
                 return
             seat = min(others, key=lambda other: len(other.tasks))
@@ -296,7 +269,8 @@ class RayPool:
         if number not in seat.known:
             seat.handle.learn.remote(number, self._stage(number))
             seat.known.add(number)
-        self._when(seat.handle.run.remote(number, message), seat, self._came, task)
+        freed = None if seat.memory is None else seat.memory.freed()
+        self._when(seat.handle.run.remote(number, message, freed), seat, self._came, task)
 
     def _stage(self, number: int) -> Any:
         """A stage in the object store, where it is put once."""
@@ -313,15 +287,10 @@ class RayPool:
             task.runs -= 1
             if seat.tasks:
                 seat.tasks[0].started = time.monotonic()
-        seat.used_at = time.monotonic()
         if seat.retired and not seat.tasks:
             self._remove(seat)
-        elif seat.more:
-            seat.more -= 1
-        elif seat.tasks:
-            self._free.append(seat)
         else:
-            self._free.appendleft(seat)
+            self._roster.has_room(seat)
 
     def _came(self, seat: Seat, future: Future[Any], task: Task) -> None:
         if not seat.alive:
@@ -337,7 +306,20 @@ class RayPool:
             self._again(task, error)
         else:
             self._false_starts = 0
-            self._finish(task, future.result())
+            self._take(seat, task, future.result())
+
+    def _take(self, seat: Seat, task: Task, result: Message | Parcel) -> None:
+        """A result, which may lie in memory of the actor's."""
+        if isinstance(result, Message):
+            self._finish(task, result)
+            return
+        assert seat.memory is not None
+        try:
+            message = seat.memory.unpack(result)
+        except OSError as error:  # the actor is gone, or this process has no descriptor left
+            self._again(task, error)
+        else:
+            self._finish(task, message)
 
     def _finish(self, task: Task, message: Message) -> None:
         try:
@@ -354,7 +336,7 @@ class RayPool:
         """A task's result was lost: it is done once more, but not for ever."""
         task.attempts += 1
         if task.attempts >= ATTEMPTS:
-            task.finish(None, _lost_on(task, error))
+            task.finish(None, lost_on(task, error))
         else:
             self._give_back([task])
 
@@ -377,13 +359,7 @@ class RayPool:
     def _remove(self, seat: Seat) -> list[Task]:
         """Ends an actor; the tasks that it had."""
         self._kill(seat)
-        self._there -= seat.ready
-        if seat.retired:
-            self._retired.remove(seat)
-        elif self._seats[seat.number] is seat:
-            self._seats[seat.number] = seat.heir
-        else:  # an heir: who it was to follow gets another
-            self._forget_heir(seat)
+        self._roster.leave(seat)
         self._incomplete = True
         with self._lock:
             mine = list(seat.tasks)
@@ -409,12 +385,13 @@ class RayPool:
     def _give_up(self, error: Exception) -> None:
         """Nobody can be had to do tasks: everything that waits fails, now and later."""
         if not isinstance(error, SilvaError):
-            wrapped = WorkerError(f"the Ray cluster cannot be used ({_told(error)})")
+            wrapped = WorkerError(f"the Ray cluster cannot be used ({told(error)})")
             wrapped.__cause__ = error
             error = wrapped
         with self._lock:
             self._broken = error
-            tasks = [*(task for seat in self._everybody() for task in seat.tasks), *self._tasks]
+            given = [task for seat in self._roster.everybody() for task in seat.tasks]
+            tasks = [*given, *self._tasks]
             self._tasks.clear()
         for task in tasks:
             task.finish(None, error)
@@ -430,17 +407,17 @@ class RayPool:
         if now - self._asked_at > _DRAIN_SECONDS:
             self._asked_at = now
             self._ask_who_leaves()
-        for seat in self._everybody():
+        for seat in self._roster.everybody():
             if self._raced and seat.tasks and seat.tasks[0].finished.is_set():
                 self._give_back(self._remove(seat))  # outrun, and may be at it for ever
-            elif self._is_idle(seat, now):
+            elif is_idle(seat, self._used, now):
                 self._remove(seat)
 
     # Nodes that are drained.
 
     def _ask_who_leaves(self) -> None:
         """Asks one actor after another: one that does not answer holds up nobody."""
-        ready = [seat for seat in self._seats if seat is not None and seat.ready]
+        ready = self._roster.ready()
         if ready:
             self._turns += 1
             seat = ready[self._turns % len(ready)]
@@ -451,22 +428,9 @@ class RayPool:
         if future.exception() is not None:
             return  # the next one is asked
         nodes = future.result()
-        for seat in self._seats if nodes else ():
-            if seat is not None and seat.node in nodes and seat.heir is None:
+        for seat in self._roster.ready() if nodes else ():
+            if seat.node in nodes and seat.heir is None:
                 seat.heir = self._new(seat.number)
-
-    def _retire(self, seat: Seat) -> None:
-        """Its heir takes its place; it ends with what it has."""
-        self._seats[seat.number], seat.heir = seat.heir, None
-        seat.retired = True
-        self._retired.append(seat)
-        if not seat.tasks:
-            self._remove(seat)
-
-    def _forget_heir(self, heir: Seat) -> None:
-        before = self._seats[heir.number]
-        if before is not None and before.heir is heir:
-            before.heir = None
 
     def _check_connected(self) -> None:
         if not self._cluster.connected:
@@ -474,28 +438,7 @@ class RayPool:
                 "the connection to Ray was ended while a loader used it: close the loader first"
             )
 
-    def _is_idle(self, seat: Seat, now: float) -> bool:
-        unused = seat.number >= self._used and seat.ready and not seat.tasks
-        return unused and now - seat.used_at > _IDLE_SECONDS
-
     def _unpark(self) -> None:
         """Another number of actors is needed."""
         self._incomplete = True
-        for seat in self._seats[: self._used]:
-            if seat is not None and seat.parked:
-                self._free.extend([seat] * seat.parked)
-                seat.parked = 0
-
-
-def _told(error: BaseException) -> str:
-    """The error as one line: Ray's go on for many."""
-    lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0]}"
-
-
-def _lost_on(task: Task, error: BaseException) -> WorkerError:
-    what = "actors" if isinstance(error, RayActorError) else "results"
-    return WorkerError(
-        f"{ATTEMPTS} {what} were lost one after another ({_told(error)}) while doing "
-        f"{task.describe()} in `{task.stage.label}`"
-    )
+        self._roster.unpark(self._used)

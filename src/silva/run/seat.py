@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from silva.run.parcels import Unpacker
 from silva.run.task import Task
 
 
@@ -19,6 +20,8 @@ class Seat:
     alive: bool = True
     node: str = ""
     process: int = 0
+    memory: Unpacker | None = None
+    """That it shares with the driver, where both are on one node."""
     known: set[int] = field(default_factory=set)
     """Stages that it was sent."""
     tasks: deque[Task] = field(default_factory=deque)

@@ -1,0 +1,85 @@
+"""Results in memory that actor and trainer share: never written while somebody reads them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from silva.run.channel import Message, seal
+from silva.run.parcels import Packer, Parcel, Unpacker, near
+
+
+def handed_over(packer: Packer, unpacker: Unpacker, array: np.ndarray) -> np.ndarray:
+    """What comes of an array on its way from the actor to the trainer."""
+    freed = unpacker.freed()
+    assert freed is not None
+    segment = packer.segment(freed)
+    assert segment is not None
+    parcel = packer.pack(seal(array), segment)
+    found: np.ndarray = (unpacker.unpack(parcel) if isinstance(parcel, Parcel) else parcel).load()
+    return found
+
+
+@contextmanager
+def pair() -> Iterator[tuple[Packer, Unpacker]]:
+    with closing(Packer()) as packer:
+        assert packer.proof is not None
+        yield packer, Unpacker(packer.proof)
+
+
+@given(st.lists(st.tuples(st.integers(1, 400_000), st.integers(0, 3)), max_size=12))
+def test_arrays_that_are_kept_stay_as_they_are(steps: list[tuple[int, int]]) -> None:
+    kept: list[tuple[int, np.ndarray]] = []
+    with pair() as (packer, unpacker):
+        for number, (size, dropped) in enumerate(steps):
+            array = np.full(size, number, np.uint8)
+            kept.append((number, handed_over(packer, unpacker, array)))
+            del kept[:dropped]
+            assert all((array == expected).all() for expected, array in kept)
+
+
+def test_memory_that_nobody_reads_is_used_again() -> None:
+    places = set()
+    with pair() as (packer, unpacker):
+        for number in range(5):
+            array = handed_over(packer, unpacker, np.full(1 << 20, number, np.uint8))
+            places.add(array.ctypes.data)
+            del array
+    assert len(places) <= 2
+
+
+def test_small_results_are_left_to_ray() -> None:
+    with pair() as (packer, _):
+        segment = packer.segment([])
+        assert segment is not None
+        assert isinstance(packer.pack(seal(np.zeros(10)), segment), Message)
+
+
+def test_an_actor_behind_a_wall_is_far_away() -> None:
+    assert near(None) is None
+    with closing(Packer()) as packer:
+        proof = packer.proof
+        assert proof is not None
+        assert near(replace(proof, file=(0, 0))) is None, "the process of that number is another"
+        assert near(replace(proof, fd=10_000_000)) is None
+
+
+def test_after_a_segment_that_could_not_be_had_no_more_are_asked_for() -> None:
+    with pair() as (packer, unpacker):
+        segment = packer.segment([])
+        assert segment is not None
+        parcel = packer.pack(seal(np.zeros(1 << 20)), segment)
+        assert isinstance(parcel, Parcel)
+        assert parcel.place is not None
+        before = len(os.listdir("/proc/self/fd"))
+        with pytest.raises(OSError, match="another one"):
+            unpacker.unpack(replace(parcel, place=replace(parcel.place, file=(0, 0))))
+        assert unpacker.freed() is None
+        assert len(os.listdir("/proc/self/fd")) == before
