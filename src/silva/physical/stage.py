@@ -66,6 +66,12 @@ class Result:
     came: Incoming = NOTHING
     """What other threads have fetched meanwhile, to be read."""
 
+    @property
+    def waited(self) -> float:
+        """Seconds of reading in which the worker had nothing to do."""
+        reads = self.uses[:1] if self.late is None else (*self.uses[:1], self.late)
+        return float(sum(max(use.seconds - use.cpu, 0.0) for use in reads))
+
 
 class Clocks(NamedTuple):
     """Of the thread that runs a stage, at one moment."""
@@ -78,12 +84,6 @@ class Clocks(NamedTuple):
     @staticmethod
     def now() -> Clocks:
         return Clocks(time.perf_counter(), time.thread_time(), fetched_here())
-
-    @property
-    def waited(self) -> float:
-        """Seconds of reading in which the worker had nothing to do."""
-        reads = self.uses[:1] if self.late is None else (*self.uses[:1], self.late)
-        return float(sum(max(use.seconds - use.cpu, 0.0) for use in reads))
 
 
 class _Meter:
