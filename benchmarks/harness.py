@@ -45,10 +45,10 @@ _PINNED = {
     "TOKENIZERS_PARALLELISM": "false",
     "CUDA_VISIBLE_DEVICES": "",
     "TF_CPP_MIN_LOG_LEVEL": "3",
-    "PYTHONPATH": str(_ROOT),
+    "PYTHONPATH": os.pathsep.join((str(_ROOT / "src"), str(_ROOT))),
 }
 """Libraries use one thread in each worker: how work is spread is what is compared. The path is for
-workers that peers start."""
+workers that peers start, and so that what lies here is measured, whatever is installed."""
 
 
 @dataclass

@@ -16,7 +16,8 @@ from ray.cluster_utils import Cluster
 import silva as sv
 
 SLEEP = 0.01
-_SECONDS = 4.0
+_SECONDS = 8.0
+"""Blocks of many actors take up to a second: rows come in spates."""
 _WARM_SECONDS = 2.0
 
 

@@ -55,7 +55,7 @@ def test_rows_that_are_sent_to_actors_come_back_the_same(tmp_path):
         assert rest(loader) == inline(pipeline)
 
 
-def test_batches_lie_in_the_object_store_may_be_written_and_be_kept():
+def test_batches_lie_where_actors_wrote_them_may_be_written_and_be_kept():
     pipeline = sv.from_columns({"x": range(64)}).derive(y=arrays).batch(8)
     with on_ray(pipeline) as loader:
         kept = list(loader)
