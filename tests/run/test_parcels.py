@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -53,6 +55,24 @@ def test_memory_that_nobody_reads_is_used_again() -> None:
             places.add(array.ctypes.data)
             del array
     assert len(places) <= 2
+
+
+def segments_mapped() -> int:
+    return Path("/proc/self/maps").read_text().count("memfd:silva")
+
+
+def test_when_the_actor_is_gone_nothing_is_left_but_what_is_kept() -> None:
+    gc.collect()
+    before = segments_mapped()
+    with pair() as (packer, unpacker):
+        arrays = [handed_over(packer, unpacker, np.full(1 << 20, i, np.uint8)) for i in range(3)]
+        unpacker.close()
+    kept = arrays.pop()
+    arrays.clear()
+    del packer
+    gc.collect()
+    assert segments_mapped() == before + 1
+    assert (kept == 2).all()
 
 
 def test_small_results_are_left_to_ray() -> None:

@@ -101,6 +101,10 @@ class Unpacker:
         no more are wanted."""
         return None if self._failed else self._mapped.released()
 
+    def close(self) -> None:
+        """The actor is gone. Arrays that somebody keeps hold what they lie in themselves."""
+        self._mapped.clear()
+
 
 def near(proof: Place | None) -> Unpacker | None:
     """For an actor whose segments can be opened here, else None."""

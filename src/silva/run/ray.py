@@ -378,6 +378,8 @@ class RayPool:
 
     def _kill(self, seat: Seat) -> None:
         seat.alive = False
+        if seat.memory is not None:
+            seat.memory.close()
         if self._cluster.connected:  # any call to a Ray that is gone would begin another
             with contextlib.suppress(Exception):  # gone before
                 ray.kill(seat.handle)
