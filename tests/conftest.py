@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import threading
 import time
 from collections.abc import Generator, Iterator
@@ -32,6 +33,9 @@ settings.register_profile(
 settings.register_profile("dev", settings.get_profile("ci"), derandomize=False)
 settings.register_profile("thorough", settings.get_profile("dev"), max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of a job in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what tests start can be interrupted
 
 _FAILED = pytest.StashKey[bool]()
 

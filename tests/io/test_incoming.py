@@ -72,6 +72,7 @@ def test_what_was_read_before_costs_nothing(tmp_path):
     assert fetched_here() == before
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:RuntimeWarning", "ignore:.*fork:UserWarning")
 def test_a_process_that_is_forked_meanwhile_counts_for_itself():
     with LEDGER._lock:
         child = os.fork()
