@@ -74,3 +74,20 @@ def test_workers_that_are_cold_tell_nothing() -> None:
     cold = after(20.0)._replace(blocks=4)
     assert made.judge("processes", cold) is None
     assert made.judge("processes", after(180.0, since=cold)._replace(blocks=9)) == "processes"
+
+
+def test_a_promise_that_was_made_on_cold_rows_is_of_no_use_later() -> None:
+    """Rows took 10 ms when nothing was imported, and 2 ms later: alone, 500 a second."""
+    made = Trial(100.0, {"threads": 180.0, "processes": 200.0}, START, settling=0, cpu=10e-3)
+    slow = after(400.0, seconds=0.5)._replace(cpu=0.4)
+    assert made.judge("threads", slow) == "processes"
+    assert made.alone == pytest.approx(500.0)
+    assert made.promised["processes"] == pytest.approx(1000.0)
+    best = after(900.0, since=slow)._replace(cpu=0.4 + 3.6)
+    assert made.judge("processes", best) == "processes"
+
+
+def test_cores_that_are_slower_together_do_not_excuse_a_place() -> None:
+    made = Trial(100.0, {"threads": 190.0}, START, settling=0, cpu=10e-3)
+    assert made.judge("threads", after(95.0)._replace(cpu=3.0)) == "inline"
+    assert made.alone == 100.0

@@ -23,7 +23,7 @@ from silva.run.forecast import Counters, Forecasts
 from silva.run.lane_stats import LaneStats
 from silva.run.offload import Offload
 from silva.run.taken import came_for, device_seconds, moved_by, taken
-from silva.run.trial import Trial
+from silva.run.trial import MOSTLY, Trial
 from silva.run.width import Width
 
 _NEW_BLOCKS = 5
@@ -250,7 +250,8 @@ class Lane:
         pace = self.counters.pace(self._warm_since)
         if place.speeds and self.backend == "inline" and pace is not None:
             promised = {backend: pace * speed for backend, speed in place.speeds}
-            self._trial = Trial(pace, promised, self.counters, 2 * self.workers + 1)
+            cpu = load.cpu if load.cpu > MOSTLY * load.seconds else 0.0
+            self._trial = Trial(pace, promised, self.counters, 2 * self.workers + 1, cpu)
         self.move(place.backend, place.reason)
 
     def _judge(self) -> None:

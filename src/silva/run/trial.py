@@ -2,7 +2,9 @@
 next.
 
 A prediction knows for how long Python's lock is held, but not what it costs that the lock changes
-hands: threads that make many short calls of native code can be slower together than one alone.
+hands: threads that make many short calls of native code can be slower together than one alone. Nor
+does it know how cold the first rows were, by which it was made. CPU seconds tell: a row that takes
+a fifth of what it took then should come five times as often, wherever it is worked on.
 """
 
 from __future__ import annotations
@@ -46,6 +48,8 @@ class Trial:
     settling: int
     """Blocks that are left out at first: workers import what they need, and some blocks were begun
     elsewhere."""
+    cpu: float = 0.0
+    """Seconds that a row took when all this was said; 0 where it was not the CPU that took time."""
     seen: dict[Backend, float] = field(init=False)
     """Rows a second, measured."""
     open: bool = True
@@ -67,6 +71,7 @@ class Trial:
         pace = now.pace(self.since)
         if not self.open or pace is None or spent < _EARLY_SECONDS:
             return None
+        self._warm(now)
         waits = now.starved - self.since.starved > MOSTLY * spent
         kept = pace >= _KEPT * self.promised[backend]
         if kept or not waits:
@@ -82,6 +87,17 @@ class Trial:
             return max(hopeful, key=lambda place: hopeful[place])
         self.open = False
         return fastest if best > _WORTH_WORKERS * self.alone else "inline"
+
+    def _warm(self, now: Counters) -> None:
+        """What was said is about cold rows: of warm ones it is more. (That a row takes more than it
+        did says nothing: cores that are busy together are slower, each.)"""
+        rows, cpu = now.rows - self.since.rows, now.cpu - self.since.cpu
+        if rows <= 0 or not 0 < cpu < self.cpu * rows:
+            return
+        times, self.cpu = self.cpu * rows / cpu, cpu / rows
+        self.alone *= times
+        self.seen["inline"] = self.alone
+        self.promised = {place: pace * times for place, pace in self.promised.items()}
 
     def told(self) -> str:
         """What was seen, in words."""
