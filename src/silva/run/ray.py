@@ -174,6 +174,9 @@ class RayPool:
                     self._kill(seat.heir)
             self._roster = Roster(self.width)
             self._stages.clear()
+            with contextlib.suppress(queue.Empty):  # what came since knows this pool, and a result
+                while True:
+                    self._events.get_nowait()
 
     def _start_actors(self) -> None:
         """Starts those that are wanted and not there; looks only where some may be."""
