@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import json
 import os
 import resource
@@ -129,7 +130,9 @@ def read(loader: sv.Loader, epoch: int, place: int, kept: Path, stop: Path) -> N
 
 
 def left() -> list[str]:
-    """What a closed loader should not leave in its process."""
+    """What a closed loader should not leave in its process; what only garbage holds (frames of an
+    error that was caught, say) Python has not collected yet."""
+    gc.collect()
     threads = [t.name for t in threading.enumerate() if t.name.startswith("silva-")]
     maps = Path("/proc/self/maps").read_text().splitlines()
     return threads + [line for line in maps if "memfd:silva" in line]
