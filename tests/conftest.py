@@ -19,7 +19,7 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
-GRACE = 5.0
+GRACE = 20.0
 """Seconds that a closed process or thread may take to be gone."""
 
 settings.register_profile(
