@@ -10,8 +10,9 @@ import pytest
 import silva as sv
 from silva.io.incoming import fetched_here
 from silva.io.paths import local_files
-from silva.profile import disk
+from silva.profile import bandwidth, disk
 from silva.profile.disk import Disk
+from silva.profile.machine import Machine
 
 COUNT, SIZE = 64, 100_000
 
@@ -70,6 +71,38 @@ def test_a_disk_is_measured_once_by_whoever_asks_first(tmp_path, monkeypatch):
         thread.join()
     assert len(measured) == 1
     assert {one.seconds for one in disks} == {1e-9}
+
+
+@pytest.fixture
+def few_threads(monkeypatch):
+    """Only so many more can be started, as where the system has no more to give."""
+    left, start = [0], threading.Thread.start
+
+    def limited(thread):
+        left[0] -= 1
+        if left[0] < 0:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    return left
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_where_no_threads_can_be_had_nothing_is_measured_and_nobody_waits(
+    tmp_path, monkeypatch, few_threads, more
+):
+    monkeypatch.setattr(disk, "_known", {})
+    monkeypatch.setattr(disk, "_asked", {})
+    monkeypatch.setattr(Machine, "here", staticmethod(lambda: Machine(2, 1 << 30)))
+    (tmp_path / "a").write_bytes(bytes(1 << 20))
+    files = local_files(str(tmp_path / "a"))
+    few_threads[0] = more
+    assert bandwidth._seconds.__wrapped__(20) == 0.0
+    few_threads[0] = more
+    assert 0 <= Disk(files).measured() < 1
+    few_threads[0] = 0
+    assert Disk(files).seconds == 0.0
 
 
 @pytest.mark.parametrize("sizes", [(), (0,), (1,), (0, 4096, 0), (5_000_000, 3)])

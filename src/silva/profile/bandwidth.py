@@ -8,6 +8,7 @@ matter at all.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import threading
@@ -21,6 +22,8 @@ _SMALLEST, _LARGEST = 20, 24
 """Sizes that are told apart, as powers of two: less is in a cache, more is not."""
 _MOST_CORES = 16
 """So many are enough to ask for all that there is."""
+_MOST_BYTES = 64 << 20
+"""That all of them together work on: more than a cache holds."""
 _ROUNDS = 3
 _NEGLIGIBLE = 1e-9
 """Seconds a byte: no machine that runs this is slower, so what is asked for less than that often
@@ -43,26 +46,34 @@ def memory_seconds(nbytes: float, block: float, within: float) -> float:
 
 @functools.cache
 def _seconds(power: int) -> float:
-    """For each byte that is read or written, in pieces of 2^power bytes."""
+    """For each byte that is read or written, in pieces of 2^power bytes; 0 where the system has no
+    threads or memory to give for that."""
     cores = min(Machine.here().cpus, _MOST_CORES)
-    size = 1 << power
-    pairs = [(np.ones(size // 2, np.uint8), np.ones(size // 2, np.uint8)) for _ in range(cores)]
+    half = min(1 << power, _MOST_BYTES // cores) // 2
     together = threading.Barrier(cores)
     took = [0.0] * cores
 
-    def copy(number: int) -> None:
-        source, target = pairs[number]
+    def copy(number: int, source: np.ndarray, target: np.ndarray) -> None:
         best = float("inf")
-        for _ in range(_ROUNDS):
-            together.wait()
-            began = time.perf_counter()
-            np.copyto(target, source)
-            best = min(best, time.perf_counter() - began)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            for _ in range(_ROUNDS):
+                together.wait()
+                began = time.perf_counter()
+                np.copyto(target, source)
+                best = min(best, time.perf_counter() - began)
         took[number] = best
 
-    threads = [threading.Thread(target=copy, args=(number,)) for number in range(cores)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return max(took) / (cores * size)
+    threads: list[threading.Thread] = []
+    try:
+        for number in range(cores):
+            pair = np.ones(half, np.uint8), np.ones(half, np.uint8)
+            thread = threading.Thread(target=copy, args=(number, *pair), daemon=True)
+            thread.start()
+            threads.append(thread)
+    except (RuntimeError, MemoryError):
+        together.abort()  # those that were started wait for the others
+        return 0.0
+    finally:
+        for thread in threads:
+            thread.join()
+    return max(took) / (cores * 2 * half)

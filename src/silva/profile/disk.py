@@ -51,7 +51,8 @@ class Disk:
         """That a byte takes; 0 while that is not known. Who asks first has it measured."""
         me = object()
         if _asked.setdefault(self._device, me) is me:
-            threading.Thread(target=self._measure, name="silva-disk", daemon=True).start()
+            with contextlib.suppress(RuntimeError):  # no thread to be had: it stays unknown
+                threading.Thread(target=self._measure, name="silva-disk", daemon=True).start()
         return _known.get(self._device, 0.0)
 
     @functools.cached_property
@@ -81,9 +82,12 @@ class Disk:
                     done[number] += _read(path, start, room[:length])
 
         threads = [threading.Thread(target=read, args=(n,), daemon=True) for n in range(_READERS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
+        started = []
+        with contextlib.suppress(RuntimeError):  # as many as can be had
+            for thread in threads:
+                thread.start()
+                started.append(thread)
+        for thread in started:
             thread.join()
         return (time.perf_counter() - began) / sum(done) if sum(done) else 0.0
 
