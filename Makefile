@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow chaos lint format bench bench-store bench-peers clean
+.PHONY: help setup demo test test-rest attack fuzz chaos lint format bench bench-store bench-peers clean
 
 help:            ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -26,15 +26,25 @@ demo: $(READY)   ## train on a few photos, and see what silva did
 	$(BIN)/silva demo
 
 # ARGS goes to pytest: make test ARGS="-k resume"
-test: $(READY)   ## quick tests and doctests
+test: $(READY)   ## the quick tests and doctests, in five minutes
 	@$(BIN)/python -m compileall -q src  # workers of tests would each do it where Python may not write
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
-test-slow: $(READY)  ## the tests marked slow, one at a time
-	$(BIN)/python -m pytest -m slow --timeout 900 $(ARGS)
+# A file stays on one process: its tests share a cluster or a server.
+test-rest: $(READY)  ## all other tests: Ray, servers, kills, examples, many random cases
+	@$(BIN)/python -m compileall -q src
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m rest --timeout 900 $(ARGS)
 
-# make chaos SEED=7 FAULTS=300 ONLY="ray: a node": make hands these on as environment
-chaos: $(READY)  ## a hundred faults at random moments, and what came of each
+attack: $(READY) ## hostile files, states, caches, tables, servers and clients
+	$(BIN)/python -m pytest -m "attacks" --timeout 900 tests/attack $(ARGS)
+
+# make fuzz SECONDS=3600 SEED=7: make hands these on as environment
+fuzz: $(READY)   ## random pipelines, each run in many ways, for some minutes
+	$(BIN)/python tests/fuzz/fuzz_run.py
+
+# make chaos SEED=7 FAULTS=100 ONLY="ray: a node": make hands these on as environment
+chaos: $(READY)  ## hundreds of faults at random moments, and what came of each
+	@$(BIN)/python -m compileall -q src  # what is killed is started again, hundreds of times
 	$(BIN)/python tests/chaos/chaos_run.py
 
 lint: $(READY)   ## ruff and mypy; changes nothing

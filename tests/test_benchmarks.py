@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import colorsys
 import io
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -18,7 +19,7 @@ from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks import audio, data, environments, overhead, recsys, ssd
+from benchmarks import audio, chart, data, environments, overhead, readme, recsys, ssd
 from benchmarks import hand_images as hand
 from benchmarks.harness import fits, run_once, run_workload
 from benchmarks.page import page
@@ -237,7 +238,7 @@ def test_recommendation_rows_by_hand(histories):
     np.testing.assert_allclose(found["price"], np.log1p(prices.clip(0, 100)), rtol=1e-6)
 
 
-@pytest.mark.slow  # librosa compiles for half a minute when it is first used
+@pytest.mark.rest  # librosa compiles for half a minute when it is first used
 def test_speech_by_hand_is_librosa_s(tmp_path):
     """Within 1e-5 of the loudest value, masks left out."""
     for number in range(3):
@@ -295,3 +296,32 @@ def test_a_sliding_history_moves_on_by_one_item():
     histories = log.table(log.Log(rows=64, slides=True)).column("hist").to_pylist()
     moved = [b[:-1] == a[1:] for a, b in pairwise(histories)]
     assert [i + 1 for i, goes_on in enumerate(moved) if not goes_on] == [16, 32, 48]
+
+
+# What pages show.
+
+
+def test_pages_show_the_last_results():
+    results = json.loads(readme.RESULTS.read_text())
+    assert readme.table(results) in (readme.ROOT / "docs" / "benchmarks.md").read_text()
+    assert readme.CHART.read_text() == chart.draw(results)
+    for name, shown_on in readme.CLAIMS.items():
+        findings = json.loads(readme.RESULTS.with_name(f"{name}.json").read_text())
+        assert readme.claims(findings) in (readme.ROOT / "docs" / shown_on).read_text()
+
+
+def test_the_chart_shows_the_fastest_form_of_each_peer_and_always_dataloader():
+    def contestant(name, *rates, limit=False):
+        return {"name": name, "limit": limit, "runs": [{"rate": rate} for rate in rates]}
+
+    contestants = [
+        contestant("two threads by hand", 5.0, 9.0, 6.0, limit=True),
+        contestant("silva auto", 8.0),
+        contestant("DataLoader, 2 workers", 1.0),
+        contestant("DataLoader, 0 workers", 2.0),
+        *(contestant(f"peer {n}, threads", 3.0 + n) for n in range(6)),
+        contestant("broken"),
+    ]
+    names = ["peer 5", "peer 4", "peer 3", "DataLoader"]
+    drawn = [("silva", 8.0), ("by hand", 6.0), *zip(names, (8.0, 7.0, 6.0, 2.0), strict=True)]
+    assert chart.rates({"contestants": contestants}) == drawn

@@ -49,6 +49,13 @@ def test_version(capsys) -> None:
     assert capsys.readouterr().out.strip() == silva.__version__
 
 
+def test_the_module_is_the_command() -> None:
+    command = [sys.executable, "-m", "silva", "version"]
+    assert (
+        subprocess.run(command, capture_output=True, text=True).stdout.strip() == silva.__version__
+    )
+
+
 def test_run_reads_an_epoch_and_says_how_fast(train, capsys) -> None:
     assert run("run", f"{train}:good", "--workers", "0") == 0
     out = capsys.readouterr().out
@@ -94,9 +101,9 @@ def test_explain(train, capsys) -> None:
     ("target", "expected"),
     [
         ("nothing.py:x", "there is no file"),
-        ("{train}:nobody", "has no 'nobody'; pipelines there: good, bad"),
+        ("{train}:nobody", "has no 'nobody'; its pipelines are: good, bad"),
         ("{train}:number", "'number' in"),
-        ("{train}", "say which pipeline"),
+        ("{train}", "name the pipeline"),
     ],
 )
 def test_a_mistake_is_one_line_and_code_two(train, capsys, target: str, expected: str) -> None:

@@ -48,6 +48,7 @@ def test_too_few_photos_are_refused() -> None:
         run_demo(photos=5)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_examples_run_as_they_are(example: Path, tmp_path: Path) -> None:
     found = subprocess.run(

@@ -124,6 +124,32 @@ def test_tests_that_the_promises_name_exist() -> None:
     assert not named - defined
 
 
+@pytest.mark.parametrize("page", ["architecture", "design-notes"])
+def test_files_that_the_architecture_names_exist(page: str) -> None:
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:\w+/)*\w+\.py|(?:\w+/)+)`", text)
+    assert len(named) > 20, "the page names its files"
+    roots = (ROOT, ROOT / "src" / "silva")
+    assert not [name for name in named if not any((root / name).exists() for root in roots)]
+
+
+def test_rooms_that_the_architecture_lists_are_all_there_are() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = text[text.index("| room |") : text.index("## One batch")]
+    listed = set(re.findall(r"`(\w+/|\w+\.py)`", table))
+    source = ROOT / "src" / "silva"
+    rooms = {f"{path.parent.name}/" for path in source.glob("*/__init__.py")}
+    rooms |= {path.name for path in source.glob("*.py")} - {"__init__.py"}
+    assert listed == rooms
+
+
+def test_the_glossary_defines_each_word_once() -> None:
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    words = re.findall(r"^\| \*\*([\w ]+)\*\* \|", text, re.MULTILINE)
+    assert len(words) > 40
+    assert len(set(words)) == len(words)
+
+
 def test_pages_name_no_machine_and_leave_nothing_to_be_filled_in() -> None:
     for page in PAGES:
         text = page.read_text(encoding="utf-8")

@@ -7,6 +7,7 @@ a lazy import by name is no way around the rule.
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,26 +18,30 @@ import pytest
 ROOT = Path(__file__).parents[1] / "src" / "silva"
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors",),
+    ("errors", "lifetime"),
+    ("folders",),
     ("columns",),
     ("plan",),
     ("order",),
     ("operators",),
     ("io",),
-    ("profile",),
-    ("optimize",),
+    ("cost",),
+    ("rewrite",),
     ("physical",),
+    ("cache",),
     ("run",),
-    ("planning",),
+    ("planner",),
+    ("facts",),
     ("feed",),
     ("insight",),
+    ("options",),
     ("loader",),
     ("rerun", "service"),
     ("joins",),
     ("sinks",),
-    ("given", "looking", "writing"),
+    ("arguments", "inspect", "writing"),
     ("pipeline",),
-    ("several", "sources"),
+    ("combine", "sources"),
     ("store",),
     ("testing",),
     ("__init__", "__main__", "cli", "demo"),
@@ -153,6 +158,69 @@ def test_imports_point_downward() -> None:
             + f"\nThe order is {order}.\nMove what is shared down, or pass it in from above.",
             pytrace=False,
         )
+
+
+ROOMS: dict[str, tuple[str, ...]] = {
+    "columns": ("serial",),
+    "io": ("objects", "arrays", "text", "lake", "datasets"),
+    "operators": ("items", "text", "join", "image", "audio"),
+    "physical": ("stage",),
+    "plan": ("fingerprint",),
+    "rewrite": ("rules",),
+    "run": ("shared", "pools", "ray", "placement", "flows"),
+    "store": ("versions", "files", "append", "derived"),
+}
+"""Rooms within a room, from the bottom to the top. Files beside them may stand anywhere between."""
+
+
+def unit_of(module: str) -> str:
+    """The room within a room, or the file beside such rooms, that holds a module."""
+    return ".".join(module.split(".")[1:3])
+
+
+def test_every_room_within_a_room_has_its_place() -> None:
+    found: dict[str, set[str]] = {}
+    for path in ROOT.glob("*/*/__init__.py"):
+        if not path.parent.name.startswith("_"):
+            found.setdefault(path.parents[1].name, set()).add(path.parent.name)
+    assert found == {room: set(within) for room, within in ROOMS.items()}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_rooms_within_a_room_do_not_import_each_other_in_a_circle(room: str) -> None:
+    needs: dict[str, set[str]] = {}
+    for module, path in files():
+        if part_of(module) != room or module == f"silva.{room}":
+            continue
+        source = path.read_text(encoding="utf-8")
+        package = path.stem == "__init__"
+        for node in ast.walk(ast.parse(source)):
+            for target in _modules(node, module, package):
+                if part_of(target) == room and unit_of(target) != unit_of(module):
+                    needs.setdefault(unit_of(module), set()).add(unit_of(target))
+    for below, above in itertools.pairwise(ROOMS[room]):
+        needs.setdefault(f"{room}.{above}", set()).add(f"{room}.{below}")
+    for within in ROOMS[room]:
+        own = f"{room}.{within}"
+        reached, left = set(), sorted(needs.get(own, ()))
+        while left:
+            unit = left.pop()
+            if unit not in reached:
+                reached.add(unit)
+                left += sorted(needs.get(unit, ()))
+        circle = sorted(unit for unit in reached if own in needs.get(unit, ()))
+        assert not circle, f"{own} needs {circle}, which import it"
+
+
+def _modules(node: ast.AST, module: str, package: bool) -> list[str]:
+    """The modules that an import names: `from silva.run import window` names `silva.run.window`."""
+    found = _imported(node, module, package)
+    if isinstance(node, ast.ImportFrom) and not node.level and node.module in ROOM_NAMES:
+        return [f"{node.module}.{alias.name}" for alias in node.names]
+    return [name for name in found if name.count(".") > 1]
+
+
+ROOM_NAMES = {f"silva.{room}" for room in ROOMS}
 
 
 def test_every_exception_is_still_needed() -> None:

@@ -1,6 +1,6 @@
-"""silva: write what the data pipeline is; silva plans how it runs.
+"""silva is a data loader for machine learning: you write what happens to rows, silva plans how.
 
-A pipeline is rows with named columns and the functions that derive them:
+A pipeline is rows with named columns, and the functions that derive them:
 
 >>> import silva as sv
 >>> train = (
@@ -13,8 +13,8 @@ A pipeline is rows with named columns and the functions that derive them:
 >>> sum(len(batch["y"]) for batch in train.loader(workers=0))
 50
 
-Public names are imported when they are first used: a worker process, which needs few of them,
-starts in half the time.
+Public names are imported on first use, so that worker processes, which need few of them, start in
+half the time.
 """
 
 from collections.abc import Iterable
@@ -24,10 +24,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from silva.columns.grouped_batch import Grouped
     from silva.columns.ragged import Ragged
+    from silva.combine import concat, mix, zip
     from silva.errors import (
         ColumnError,
         DeadlineError,
         FailureBudgetExceeded,
+        FolderError,
         LoaderError,
         PicklingError,
         PlanError,
@@ -36,35 +38,39 @@ if TYPE_CHECKING:
         SilvaError,
         SourceError,
         StateError,
+        StepError,
         TableError,
         WorkerError,
     )
     from silva.feed.per_group import per_group
+    from silva.io.source import register_source
     from silva.joins.latest import Latest
     from silva.loader import Loader
-    from silva.operators.audio_expr import audio
+    from silva.operators.audio import audio
     from silva.operators.batch_mixing import cutmix, mixup
-    from silva.operators.image_expr import image
-    from silva.operators.list_expr import list
-    from silva.operators.num_expr import num
-    from silva.operators.text_expr import text
-    from silva.optimize.rewrite import Rewrite
-    from silva.optimize.runner import Rule, register_rule
-    from silva.order.state import merge_states, reshard
+    from silva.operators.image import image
+    from silva.operators.list import list
+    from silva.operators.num import num
+    from silva.operators.text import text
+    from silva.options import LoaderOptions, ServiceOptions
+    from silva.order.reshard import reshard
+    from silva.order.state import merge_states
     from silva.pipeline import Pipeline
     from silva.plan.expr import Expr, col
     from silva.plan.function import batched, impure, owns, stateful
     from silva.plan.law import Law, laws, register_law
     from silva.plan.operator import Operator, register_operator
+    from silva.rewrite.rule import Rewrite, Rule
+    from silva.rewrite.runner import register_rule
     from silva.run.failures import Skip, Substitute
     from silva.service.client import Served, connect
     from silva.service.server import Service
-    from silva.several import concat, mix, zip
     from silva.sources import (
         from_arrow,
         from_columns,
         from_huggingface,
         from_items,
+        from_source,
         from_torch,
         read_arrow,
         read_csv,
@@ -78,8 +84,7 @@ if TYPE_CHECKING:
         read_parquet,
         read_tar,
     )
-    from silva.store.read import read_table
-    from silva.store.table import Table
+    from silva.store.table import Table, read_table
 
 __version__ = "0.1.0"
 
@@ -90,6 +95,7 @@ _HOMES = {
         "ColumnError",
         "DeadlineError",
         "FailureBudgetExceeded",
+        "FolderError",
         "LoaderError",
         "PicklingError",
         "PlanError",
@@ -98,21 +104,25 @@ _HOMES = {
         "SilvaError",
         "SourceError",
         "StateError",
+        "StepError",
         "TableError",
         "WorkerError",
     ),
     "silva.feed.per_group": ("per_group",),
+    "silva.io.source": ("register_source",),
     "silva.joins.latest": ("Latest",),
     "silva.loader": ("Loader",),
-    "silva.operators.audio_expr": ("audio",),
+    "silva.operators.audio": ("audio",),
     "silva.operators.batch_mixing": ("cutmix", "mixup"),
-    "silva.operators.image_expr": ("image",),
-    "silva.operators.list_expr": ("list",),
-    "silva.operators.num_expr": ("num",),
-    "silva.operators.text_expr": ("text",),
-    "silva.optimize.rewrite": ("Rewrite",),
-    "silva.optimize.runner": ("Rule", "register_rule"),
-    "silva.order.state": ("merge_states", "reshard"),
+    "silva.operators.image": ("image",),
+    "silva.operators.list": ("list",),
+    "silva.operators.num": ("num",),
+    "silva.operators.text": ("text",),
+    "silva.rewrite.rule": ("Rewrite", "Rule"),
+    "silva.rewrite.runner": ("register_rule",),
+    "silva.options": ("LoaderOptions", "ServiceOptions"),
+    "silva.order.reshard": ("reshard",),
+    "silva.order.state": ("merge_states",),
     "silva.pipeline": ("Pipeline",),
     "silva.plan.expr": ("Expr", "col"),
     "silva.plan.function": ("batched", "impure", "owns", "stateful"),
@@ -121,12 +131,13 @@ _HOMES = {
     "silva.run.failures": ("Skip", "Substitute"),
     "silva.service.client": ("Served", "connect"),
     "silva.service.server": ("Service",),
-    "silva.several": ("concat", "mix", "zip"),
+    "silva.combine": ("concat", "mix", "zip"),
     "silva.sources": (
         "from_arrow",
         "from_columns",
         "from_huggingface",
         "from_items",
+        "from_source",
         "from_torch",
         "read_arrow",
         "read_csv",
@@ -140,8 +151,7 @@ _HOMES = {
         "read_parquet",
         "read_tar",
     ),
-    "silva.store.read": ("read_table",),
-    "silva.store.table": ("Table",),
+    "silva.store.table": ("Table", "read_table"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -150,11 +160,13 @@ __all__ = [
     "DeadlineError",
     "Expr",
     "FailureBudgetExceeded",
+    "FolderError",
     "Grouped",
     "Latest",
     "Law",
     "Loader",
     "LoaderError",
+    "LoaderOptions",
     "Operator",
     "PicklingError",
     "Pipeline",
@@ -166,10 +178,12 @@ __all__ = [
     "Served",
     "Service",
     "ServiceError",
+    "ServiceOptions",
     "SilvaError",
     "Skip",
     "SourceError",
     "StateError",
+    "StepError",
     "Substitute",
     "Table",
     "TableError",
@@ -184,6 +198,7 @@ __all__ = [
     "from_columns",
     "from_huggingface",
     "from_items",
+    "from_source",
     "from_torch",
     "image",
     "impure",
@@ -210,6 +225,7 @@ __all__ = [
     "register_law",
     "register_operator",
     "register_rule",
+    "register_source",
     "reshard",
     "stateful",
     "text",

@@ -1,31 +1,59 @@
-"""Every error that silva raises on purpose, written for the person who wrote the pipeline."""
+"""The errors that silva raises. Each message says what happened, where, and what to do."""
 
 from __future__ import annotations
 
 
+def printable(text: str) -> str:
+    r"""Returns text that every terminal and file accepts.
+
+    Bytes of a file name that are not UTF-8, which Python holds as lone surrogates, are escaped.
+
+    >>> printable("caf\udce9.jpg")
+    'caf\\udce9.jpg'
+    """
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def no_unicode(name: str) -> str:
+    """Returns the message for text that cannot be encoded as UTF-8."""
+    return (
+        f"column {name!r} holds text that is not valid Unicode, such as a file name of bytes that "
+        "are not UTF-8, and cannot be written: drop the column, or derive bytes from it with "
+        "os.fsencode"
+    )
+
+
 class SilvaError(Exception):
-    """The base of all errors that silva raises on purpose."""
+    """The base class of all errors that silva raises."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class PlanError(SilvaError, ValueError):
-    """The pipeline as written cannot be built: a wrong column, function or argument."""
+    """A pipeline cannot be built as written: a column, function or argument is wrong."""
 
 
 class SourceError(SilvaError, OSError):
-    """A source cannot be listed or read: nothing matches, a file is truncated or has changed."""
+    """A source cannot be listed or read: no file matches, a file is truncated or has changed."""
 
 
 class ColumnError(SilvaError, ValueError):
-    """Rows cannot be put into one column or batch, e.g. images of different sizes."""
+    """Rows do not fit into one column or batch, such as images of different sizes."""
 
 
 class RowError(SilvaError):
-    """A step failed on a row; carries the row's key, and the user's exception as its cause."""
+    """A step failed on a row. `key` names the row, and `__cause__` is the user's exception."""
 
     def __init__(self, message: str, *, key: str = "", step: str = "") -> None:
         super().__init__(message)
         self.key = key
         self.step = step
+
+
+class StepError(SilvaError, RuntimeError):
+    """A step failed, but not on a particular row: a `@stateful` class cannot be built, or a
+    `@batched` function fails on a block but on none of its rows."""
 
 
 class FailureBudgetExceeded(SilvaError):
@@ -37,25 +65,29 @@ class StateError(SilvaError, ValueError):
 
 
 class WorkerError(SilvaError, RuntimeError):
-    """A worker process could not be started, or died again and again on the same rows."""
+    """A worker process cannot be started, or workers died repeatedly on the same rows."""
 
 
 class DeadlineError(SilvaError, TimeoutError):
-    """A step did not finish within the deadline; the message holds every stack."""
+    """A step did not finish within the deadline; the message shows every stack."""
 
 
 class PicklingError(SilvaError, TypeError):
-    """A function cannot travel to a worker process; the message names the variable."""
+    """A function cannot be sent to a worker process; the message names the variable."""
+
+
+class FolderError(SilvaError, OSError):
+    """A folder cannot be written: its disk is full, or it contains a link that leads elsewhere."""
 
 
 class LoaderError(SilvaError, RuntimeError):
-    """A loader is used in a way that it does not support, e.g. two live iterators."""
+    """A loader is used in a way that it does not support, such as two loops at once."""
 
 
 class ServiceError(SilvaError, ConnectionError):
-    """A service cannot be reached, or does not let this reader in, or failed itself."""
+    """A service cannot be reached, refuses this reader, or has failed."""
 
 
 class TableError(SilvaError, ValueError):
-    """A table cannot be read or changed as asked: another schema, a duplicate key, a version that
-    was collected."""
+    """A table cannot be read or changed as requested: another schema, a duplicate key, a version
+    that was collected."""

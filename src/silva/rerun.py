@@ -1,13 +1,14 @@
-"""One row, run alone: what `pipeline.row(key)` does with the key that an error message shows.
+"""Runs one row alone: `pipeline.row(key)`, with the key that an error message shows.
 
-A key is `source:row` (of a chunked source `source:unit/row`), with `:place` for a part of an
-exploded row. The row goes through the steps between its source and whatever regroups rows:
-`batch`, `bucket`, `pack`, or a `zip` with other rows. Of `mix` and `concat` only the branch of its
-source is run.
+A key is `source:row`, or `source:unit/row` for a chunked source, followed by `:place` for an item
+of an exploded row. The row passes through the steps between its source and the first node that
+regroups rows: `batch`, `bucket`, `pack`, or a `zip` with other rows. Of `mix` and `concat`, only
+the branch of the row's source runs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import replace
 from typing import Any
@@ -17,12 +18,13 @@ import numpy as np
 from silva.columns import Block, Column
 from silva.errors import PlanError, SilvaError
 from silva.loader import Loader
+from silva.options import LoaderOptions
 from silva.physical import plan as physical
-from silva.physical.call import Worker
-from silva.physical.context import UNIT_SHIFT, Context
-from silva.physical.places import Places
-from silva.physical.rows import Rows
-from silva.physical.units import ReadUnits
+from silva.physical.stage.call import Worker
+from silva.physical.stage.context import UNIT_SHIFT, Context
+from silva.physical.stage.places import Places
+from silva.physical.stage.rows import Rows
+from silva.physical.stage.units import ReadUnits
 from silva.plan.node import Node, option
 
 Row = dict[str, Any]
@@ -32,9 +34,9 @@ _REGROUPS = (physical.Batch, physical.Bucket, physical.Pack, physical.Zip, physi
 
 
 def rerun(plan: Node, key: str, *, epoch: int = 0) -> Row | list[Row]:
-    """The columns of one row; its parts as a list, where it was exploded and the key names no part.
+    """Returns the columns of one row; a list of them if it is exploded and the key names no item.
 
-    Raises the user's own error if a step fails on the row. Random steps draw as they do in `epoch`.
+    Raises the user's own exception if a step fails on the row. Random steps draw as in `epoch`.
 
     >>> import silva as sv
     >>> rows = sv.from_columns({"x": range(9)}).derive(y=lambda x: 10 / (x - 5))
@@ -47,8 +49,8 @@ def rerun(plan: Node, key: str, *, epoch: int = 0) -> Row | list[Row]:
     row 0:5, in `y = lambda(x)...`
     """
     tag, number, place = _parse(key)
-    with Loader(plan, backend="inline") as loader:
-        path = _path(loader._lowered(), tag)
+    with Loader(plan, LoaderOptions(backend="inline")) as loader:
+        path = _path(loader.facts().plan, tag)
     if path is None:
         raise PlanError(f"row {key!r}: this pipeline has no source number {tag}")
     context = Context(int(option(plan, "seed", 0)), epoch, "skip")
@@ -66,18 +68,18 @@ def _parse(key: str) -> tuple[int, int, int | None]:
     found = _KEY.fullmatch(key) if isinstance(key, str) else None
     if found is None:
         raise PlanError(
-            f"a row's key is `source:row`, `source:unit/row` or one of these and `:place`, e.g. "
-            f"'0:17', not {key!r}"
+            "a row's key is `source:row` or `source:unit/row`, with `:place` for an item of an "
+            f"exploded row, e.g. '0:17', not {key!r}"
         )
     number = (int(found["unit"] or 0) << UNIT_SHIFT) | int(found["row"])
     return int(found["source"]), number, int(found["place"]) if found["place"] else None
 
 
-def _path(node: Any, tag: int) -> list[Any] | None:
-    """The physical nodes from the feed of source `tag` up to `node`."""
+def _path(node: physical.PhysicalNode, tag: int) -> list[Any] | None:
+    """Returns the physical nodes from the feed of source `tag` up to `node`."""
     if isinstance(node, physical.IndexedFeed | physical.ChunkedFeed):
         return [node] if node.read.tag == tag else None
-    for child in physical.inputs(node):
+    for child in node.inputs:
         found = _path(child, tag)
         if found is not None:
             return [*found, node]
@@ -90,7 +92,7 @@ def _read(feed: Any, number: int, context: Context, key: str) -> Rows:
         size = feed.size if read.identity_by_place else read.source.length()
         if number >= size:
             raise PlanError(f"there is no row {key!r}: the source has {size} rows")
-        # Draws with replacement are known by their place in the order, others by their own row.
+        # Rows drawn with replacement are identified by their place in the order, others by row.
         order = read.maps if read.identity_by_place else ()
         return replace(read, maps=order, conditions=()).rows(
             Places(number, number + 1), context, Worker(shares_generators=False)
@@ -104,7 +106,7 @@ def _chunked_row(read: ReadUnits, unit: int, row: int, key: str) -> dict[str, Co
     if unit < read.source.units():
         for run in read.source.open(unit, row, read.columns):
             return {name: column.slice(0, 1) for name, column in run.items() if name}
-    raise PlanError(f"there is no row {key!r}: chunk {unit} does not exist or is shorter")
+    raise PlanError(f"there is no row {key!r}: unit {unit} does not exist or has fewer rows")
 
 
 def _run(node: physical.Segment, rows: Rows, key: str, place: int | None) -> Rows:
@@ -114,17 +116,18 @@ def _run(node: physical.Segment, rows: Rows, key: str, place: int | None) -> Row
         step.apply(rows, worker)
         _check(rows, key, place)
         if not len(rows):
-            raise SilvaError(f"row {key} does not come out: `{step.label}` leaves it out")
+            raise SilvaError(f"row {key} is not in the result: `{step.label}` drops it")
     return rows
 
 
 def _check(rows: Rows, key: str, place: int | None) -> None:
-    """Raises the user's error if a step failed on the row, or on the part that is asked for."""
+    """Raises the user's exception if a step failed on the row, or on the item that `key` names."""
     for failure in rows.failures:
         whole = failure.key.count(":") == 1  # it failed before it was exploded
         if place is None or whole or failure.key == key:
             error = failure.cause or SilvaError(failure.error)
-            error.add_note(f"row {failure.key}, in `{failure.step}`")
+            with contextlib.suppress(Exception):  # a user's exception class may refuse notes
+                error.add_note(f"row {failure.key}, in `{failure.step}`")
             raise error
 
 
@@ -132,10 +135,10 @@ def _found(rows: Rows, key: str, place: int | None) -> Row | list[Row]:
     block = rows.block()
     if place is not None:
         if block.places is None:
-            raise PlanError(f"row {key!r} names a part, but nothing explodes this row")
+            raise PlanError(f"key {key!r} names an item, but no step explodes this row")
         picked = np.flatnonzero(block.places == np.uint64(place))
         if not len(picked):
-            raise SilvaError(f"row {key} does not come out: a filter or failure leaves it out")
+            raise SilvaError(f"row {key} is not in the result: a filter or a failure drops it")
         return _dicts(block.take(picked[:1]))[0]
     found = _dicts(block)
     return found[0] if block.places is None else found

@@ -1,4 +1,4 @@
-"""`sv.read_…`, `sv.from_…`: pipelines that begin with a source; formats are imported when used."""
+"""`sv.read_…` and `sv.from_…`: pipelines that begin with a source. Formats are imported on use."""
 
 from __future__ import annotations
 
@@ -6,45 +6,65 @@ from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal
 
+from silva.io.source import kind_of
 from silva.pipeline import Pipeline
+from silva.plan.hints import explains
 from silva.plan.node import Source
 
 Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
 """A path, a glob (`**` for any depth), a folder, or a list of these."""
 
 
+def from_source(source: object) -> Pipeline:
+    """Reads a source of your own: an object whose class is declared with `sv.register_source`.
+
+    `sv.from_source(Squares(100)).shuffle(seed=0).batch(4)`
+    """
+    kind_of(source)
+    return Pipeline(Source(source))
+
+
 def read_files(paths: Paths) -> Pipeline:
-    """One row a file: `path` and `bytes`; the bytes are read only if something uses them.
+    """Reads whole files: one row per file, with the columns `path` and `bytes`.
+
+    The bytes are read only if a step uses them.
 
     `sv.read_files("photos/**/*.jpg")`
     """
     from silva.io.files import read_files as source
 
-    return Pipeline(Source(source(paths)))
+    return from_source(source(paths))
 
 
 def read_lines(
     paths: Paths, *, column: str = "text", errors: Literal["strict", "replace"] = "strict"
 ) -> Pipeline:
-    """One row a line, in the column `text`; compressed files work too.
+    """Reads lines of text files: one row per line, in the column `text`.
+
+    Files ending in `.gz`, `.bz2` or `.xz` are decompressed. `errors="replace"` reads bytes that are
+    not UTF-8.
 
     `sv.read_lines("wiki/*.txt")`
     """
-    from silva.io.lines import read_lines as source
+    from silva.io.text.lines import read_lines as source
 
-    return Pipeline(Source(source(paths, column=column, errors=errors)))
+    return from_source(source(paths, column=column, errors=errors))
 
 
+@explains
 def read_json(paths: Paths, *, columns: Sequence[str] | None = None) -> Pipeline:
-    """One row a line of JSON; nested objects become dotted columns.
+    """Reads JSON Lines files: one row per line; nested objects become columns with dotted names.
+
+    The first 1,000 lines decide which columns there are, unless you pass `columns`.
 
     `sv.read_json("events/*.jsonl")`
     """
-    from silva.io.json import read_json as source
+    from silva.io.text.json import read_json as source
 
-    return Pipeline(Source(source(paths, columns=columns)))
+    return from_source(source(paths, columns=columns))
 
 
+@explains
 def read_csv(
     paths: Paths,
     *,
@@ -54,153 +74,156 @@ def read_csv(
     header: bool = True,
     quoted_newlines: bool = True,
 ) -> Pipeline:
-    """Rows of CSV files; types are inferred once, from the first file, or given.
+    """Reads CSV files. Types are inferred from the first file, unless you pass `types`.
+
+    With `quoted_newlines=False` you assert that no field contains a newline; files are then read in
+    parallel byte ranges.
 
     `sv.read_csv("table.csv", types={"zip": "str"})`
     """
-    from silva.io.csv import read_csv as source
+    from silva.io.text.csv import read_csv as source
 
-    return Pipeline(
-        Source(
-            source(
-                paths,
-                columns=columns,
-                types=types,
-                delimiter=delimiter,
-                header=header,
-                quoted_newlines=quoted_newlines,
-            )
+    return from_source(
+        source(
+            paths,
+            columns=columns,
+            types=types,
+            delimiter=delimiter,
+            header=header,
+            quoted_newlines=quoted_newlines,
         )
     )
 
 
 def read_arrow(paths: Paths) -> Pipeline:
-    """Rows of Arrow IPC files, memory-mapped.
+    """Reads Arrow IPC files, memory-mapped.
 
     `sv.read_arrow("part-*.arrow")`
     """
-    from silva.io.arrow import read_arrow as source
+    from silva.io.arrays.arrow import read_arrow as source
 
-    return Pipeline(Source(source(paths)))
+    return from_source(source(paths))
 
 
 def read_npy(paths: Paths, *, column: str = "array") -> Pipeline:
-    """Rows along the first axis of .npy files, or of the arrays in .npz files.
+    """Reads .npy files along their first axis, or the arrays of .npz files as columns.
 
     `sv.read_npy("features.npy")`
     """
-    from silva.io.npy import read_npy as source
+    from silva.io.arrays.npy import read_npy as source
 
-    return Pipeline(Source(source(paths, column=column)))
+    return from_source(source(paths, column=column))
 
 
+@explains
 def read_parquet(paths: Paths, *, columns: Sequence[str] | None = None) -> Pipeline:
-    """Rows of Parquet files; only the columns that are used are read.
+    """Reads Parquet files. Only columns that are used, and row groups that filters need, are read.
 
     `sv.read_parquet("clicks/*.parquet")`
     """
-    from silva.io.parquet import read_parquet as source
+    from silva.io.lake.parquet import read_parquet as source
 
-    return Pipeline(Source(source(paths, columns=columns)))
+    return from_source(source(paths, columns=columns))
 
 
 def read_tar(paths: Paths, *, columns: Sequence[str] | None = None) -> Pipeline:
-    """Rows of tar files in WebDataset's layout: `key`, and one column of bytes an extension.
+    """Reads tar files in the layout of WebDataset: `key`, and a column of bytes per extension.
 
     `sv.read_tar("shards/*.tar")`
     """
     from silva.io.tar import read_tar as source
 
-    return Pipeline(Source(source(paths, columns=columns)))
+    return from_source(source(paths, columns=columns))
 
 
 def read_delta(
     path: str | PathLike[str], version: Any = None, *, columns: Sequence[str] | None = None
 ) -> Pipeline:
-    """Rows of a Delta Lake table, as of a version (a number or a time), by default the newest.
+    """Reads a Delta Lake table at a version (a number or a time), by default the newest.
 
     `sv.read_delta("events", version=12)`
     """
-    from silva.io.delta import read_delta as source
+    from silva.io.lake.delta import read_delta as source
 
-    return Pipeline(Source(source(path, version, columns)))
+    return from_source(source(path, version, columns))
 
 
 def read_iceberg(
     table: Any, snapshot: int | None = None, *, columns: Sequence[str] | None = None
 ) -> Pipeline:
-    """Rows of an Iceberg table, as of a snapshot, by default the current one. The table is given as
-    the path of its metadata file, as (catalog, name), or as pyiceberg's own.
+    """Reads an Iceberg table at a snapshot, by default the current one.
+
+    `table` is the path of its metadata file, (catalog, name), or a table of pyiceberg.
 
     `sv.read_iceberg(("local", "shop.events"))`
     """
-    from silva.io.iceberg import read_iceberg as source
+    from silva.io.lake.iceberg import read_iceberg as source
 
-    return Pipeline(Source(source(table, snapshot, columns)))
+    return from_source(source(table, snapshot, columns))
 
 
 def read_lance(
     path: str | PathLike[str], version: int | None = None, *, columns: Sequence[str] | None = None
 ) -> Pipeline:
-    """Rows of a Lance dataset, as of a version, by default the newest; any row at the same cost.
+    """Reads a Lance dataset at a version, by default the newest. Any row can be read alone.
 
     `sv.read_lance("photos.lance")`
     """
-    from silva.io.lance import read_lance as source
+    from silva.io.lake.lance import read_lance as source
 
-    return Pipeline(Source(source(path, version, columns)))
+    return from_source(source(path, version, columns))
 
 
 def from_items(items: Sequence[Mapping[str, Any]]) -> Pipeline:
-    """Rows given as dicts.
+    """Reads rows from a list of dicts.
 
     >>> from_items([{"x": 1}, {"x": 2}]).head(1)
     [{'x': 1}]
     """
-    from silva.io.memory import from_items as source
+    from silva.io.arrays.memory import from_items as source
 
-    return Pipeline(Source(source(items)))
+    return from_source(source(items))
 
 
 def from_columns(columns: Mapping[str, Any]) -> Pipeline:
-    """Rows given as columns: arrays, lists, ranges, tensors.
+    """Reads rows from columns of equal length: arrays, lists, ranges or tensors.
 
     >>> from_columns({"x": range(3)}).count()
     3
     """
-    from silva.io.memory import from_columns as source
+    from silva.io.arrays.memory import from_columns as source
 
-    return Pipeline(Source(source(columns)))
+    return from_source(source(columns))
 
 
 def from_arrow(data: Any) -> Pipeline:
-    """Rows of anything that speaks Arrow: a pyarrow, polars or duckdb table.
+    """Reads an Arrow table, or any object with the Arrow protocol: pyarrow, polars, DuckDB.
 
     >>> import pyarrow as pa
     >>> from_arrow(pa.table({"x": [1, 2]})).head(1)
     [{'x': 1}]
     """
-    from silva.io.arrow_table import from_arrow as source
+    from silva.io.arrays.arrow_table import from_arrow as source
 
-    return Pipeline(Source(source(data)))
+    return from_source(source(data))
 
 
 def from_torch(dataset: Any, *, columns: Sequence[str] | None = None) -> Pipeline:
-    """Rows of a torch dataset, map-style or iterable.
+    """Reads a torch dataset, map-style or iterable. `columns` names the parts of a sample.
 
     >>> from_torch([(1, 2), (3, 4)], columns=("x", "y")).head(1)
     [{'x': 1, 'y': 2}]
     """
-    from silva.io.torch import from_torch as source
+    from silva.io.datasets.torch import from_torch as source
 
-    return Pipeline(Source(source(dataset, columns=columns)))
+    return from_source(source(dataset, columns=columns))
 
 
 def from_huggingface(dataset: Any) -> Pipeline:
-    """Rows of a Hugging Face `Dataset` or `IterableDataset`.
+    """Reads a Hugging Face `Dataset` or `IterableDataset`. Images and sounds stay encoded bytes.
 
     `sv.from_huggingface(load_dataset("imdb", split="train"))`
     """
-    from silva.io.huggingface import from_huggingface as source
+    from silva.io.datasets.huggingface import from_huggingface as source
 
-    return Pipeline(Source(source(dataset)))
+    return from_source(source(dataset))

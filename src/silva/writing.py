@@ -1,26 +1,29 @@
-"""The verbs of a pipeline that write it to storage."""
+"""Verbs that write a pipeline to Parquet files, tar files or a table."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
+from silva.cost.machine import parse_bytes
 from silva.errors import PlanError
-from silva.io.addresses import local_folder
+from silva.folders import OwnFolder
+from silva.io.objects.addresses import local_folder
+from silva.plan.arguments import name_of
 from silva.plan.node import Node
 from silva.plan.schema import columns
 from silva.plan.verify import verify
-from silva.profile.machine import parse_bytes
 
 if TYPE_CHECKING:
+    from silva.options import WriteArguments
     from silva.sinks.write import Limits, Written
-    from silva.sinks.writer import Writer
+    from silva.sinks.writer import ShardWriter
     from silva.store.table import Table
 
 
-class Writing:
-    """A part of `Pipeline`."""
+class WriteVerbs:
+    """The verbs of `Pipeline` that write it to storage."""
 
     __slots__ = ()
 
@@ -34,12 +37,14 @@ class Writing:
         shard_bytes: int | str = "256MiB",
         schema: Any = None,
         compression: str = "zstd",
-        **arguments: Any,
+        **arguments: Unpack[WriteArguments],
     ) -> Written:
-        """Writes one epoch as Parquet files of at most `shard_rows` rows, or about `shard_bytes` of
-        decoded data. Killed and run again, it goes on where it was; a finished folder is left as it
-        is. `arguments` are those of the loader; `schema` is Arrow's, where the first rows do not
-        tell.
+        """Writes one epoch to a folder of Parquet files.
+
+        A file has at most `shard_rows` rows, or about `shard_bytes` of decoded data. If the program
+        is killed, run it again: it continues after the last complete file. A finished folder is
+        left unchanged. Pass an Arrow `schema` if the first rows do not determine the types.
+        `arguments` are those of `loader`.
 
         >>> import silva as sv, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -49,7 +54,7 @@ class Writing:
         """
         from silva.sinks.parquet import ParquetWriter
 
-        place = local_folder(folder, "files that are written")
+        place = OwnFolder(local_folder(folder, "files that are written"))
         writer = ParquetWriter(place, schema, compression)
         return _write(self.plan, place, writer, shard_rows, shard_bytes, arguments)
 
@@ -60,11 +65,13 @@ class Writing:
         key: str | None = None,
         shard_rows: int | None = None,
         shard_bytes: int | str = "256MiB",
-        **arguments: Any,
+        **arguments: Unpack[WriteArguments],
     ) -> Written:
-        """Writes one epoch as tar files in WebDataset's layout, each row as members `key.column` of
-        bytes or text. `key` is the column with the rows' names: the one called `key`, or their
-        numbers. For the rest, see `to_parquet`.
+        """Writes one epoch to a folder of tar files in the layout of WebDataset.
+
+        Each row becomes members named `key.column`, of bytes or text. `key` is the column that
+        holds the keys: by default the column `key`, or else rows are numbered. The other arguments
+        are those of `to_parquet`.
 
         >>> import silva as sv, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -75,12 +82,12 @@ class Writing:
         from silva.sinks.tar import TarWriter
 
         there = columns(self.plan)
-        if key is not None and key not in there:
-            raise PlanError(f"to_tar: there is no column {key!r}")
+        if key is not None and name_of("to_tar(key=…)", key) not in there:
+            raise PlanError(f"to_tar(key=…): there is no column {key!r}")
         key = "key" if key is None and "key" in there else key
         if not set(there) - {key}:
-            raise PlanError("to_tar: there is nothing but keys to write")
-        place = local_folder(folder, "files that are written")
+            raise PlanError("to_tar needs a column besides the keys to write")
+        place = OwnFolder(local_folder(folder, "files that are written"))
         writer = TarWriter(place, key)
         return _write(self.plan, place, writer, shard_rows, shard_bytes, arguments)
 
@@ -95,12 +102,14 @@ class Writing:
         store: Mapping[str, Literal["plain", "grouped", "slices"]] | None = None,
         shard_rows: int | None = None,
         shard_bytes: int | str = "256MiB",
-        **arguments: Any,
+        **arguments: Unpack[WriteArguments],
     ) -> Table:
-        """Appends one epoch to a table, which is made if it is not there, or to another `branch` of
-        it; `key`, `group`, `time` and `store` are those of `Table.create`. Each shard is one
-        append, sorted by itself. Killed and run again, it goes on where it was; a pipeline that is
-        in the table is not appended again. For the rest, see `to_parquet`.
+        """Appends one epoch to a table, or to a `branch` of it; creates the table if needed.
+
+        `key`, `group`, `time` and `store` are those of `Table.create`. Each `shard_rows` rows, or
+        about `shard_bytes`, are one append, sorted on its own. If the program is killed, run it
+        again: it continues after the last append. A pipeline that is already in the table is not
+        appended again. The other arguments are those of `to_parquet`.
 
         >>> import silva as sv, tempfile
         >>> numbers = sv.from_columns({"x": range(5)})
@@ -119,23 +128,25 @@ class Writing:
 
 def _write(
     plan: Node,
-    folder: Path,
-    writer: Writer,
+    folder: OwnFolder,
+    writer: ShardWriter,
     rows: int | None,
     nbytes: int | str,
-    arguments: dict[str, Any],
+    arguments: WriteArguments,
 ) -> Written:
     from silva.sinks.write import write
 
     return write(plan, folder, writer, _limits(plan, rows, nbytes, arguments), arguments)
 
 
-def _limits(plan: Node, rows: int | None, nbytes: int | str, arguments: dict[str, Any]) -> Limits:
+def _limits(plan: Node, rows: int | None, nbytes: int | str, arguments: WriteArguments) -> Limits:
     from silva.sinks.write import Limits
 
     if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
-        raise PlanError(f"shard_rows is a whole number from 1 up, not {rows!r}")
+        raise PlanError(f"shard_rows is a whole number of at least 1, not {rows!r}")
     if unfit := sorted({"rank", "world", "epochs", "steps", "eval", "group"} & set(arguments)):
-        raise PlanError(f"one process writes one epoch: leave out {unfit[0]}=")
+        raise PlanError(
+            f"one process writes one epoch, so {unfit[0]}= does not apply: leave it out"
+        )
     verify(plan)
     return Limits(rows, parse_bytes(nbytes))

@@ -1,8 +1,9 @@
-"""`make chaos`: streams that are disturbed at random moments, and a table of what came of it.
+"""`make chaos`: trainers, tables, sinks, services and clusters are disturbed at random moments,
+and a table says what came of it.
 
 `SEED=` draws the same faults in the same order; moments depend on the machine too. `FAULTS=` is how
-many (100), `ONLY=` a part of "site: fault". Stops at the first promise that does not
-hold, with the log of the trainer.
+many (300), `ONLY=` a part of "site: fault" (`*` for anything between). Stops at the first promise
+that does not hold, with the logs of the processes and their stacks.
 """
 
 from __future__ import annotations
@@ -14,23 +15,51 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
+from fnmatch import fnmatchcase
 from pathlib import Path
 from random import Random
 
-from chaos_faults import KINDS, Kind
-from chaos_sites import ByClient, Local, OnRay, Site
-from chaos_trainer import Broken, Undisturbed
+import chaos_ray_faults
+import chaos_service
+import chaos_sinks
+import chaos_stream_faults
+import chaos_tables
+from chaos_child import Broken
+from chaos_faults import Kind
+from chaos_ray import ByClient, OnRay
+from chaos_service import Serving
+from chaos_sinks import Writing
+from chaos_site import Site, mounted
+from chaos_streams import Inline, InProcesses, OnThreads
+from chaos_tables import Tables
+from chaos_trainer import Undisturbed
 
-SHARES = ((Local, 0.4), (ByClient, 0.08), (OnRay, 0.52))
-STREAM = 8
-"""Faults in one stream."""
+SHARES: tuple[tuple[type[Site], float], ...] = (
+    (Inline, 0.06),
+    (OnThreads, 0.08),
+    (InProcesses, 0.18),
+    (Tables, 0.2),
+    (Writing, 0.12),
+    (Serving, 0.16),
+    (ByClient, 0.03),
+    (OnRay, 0.17),
+)
+KINDS: tuple[Kind, ...] = (
+    *chaos_stream_faults.KINDS,
+    *chaos_tables.KINDS,
+    *chaos_sinks.KINDS,
+    *chaos_service.KINDS,
+    *chaos_ray_faults.KINDS,
+)
+FAULTS = 300
 LOG = 6000
-"""Characters of a trainer's log that are shown."""
+"""Characters of a process's log that are shown."""
 
 
 def kinds_at(site: type[Site], only: str) -> list[Kind]:
     """What can be done to a site, where its name or the kind's is asked for."""
-    return [k for k in KINDS if site in k.sites and only in f"{site.name}: {k.name}"]
+    wanted = f"*{only}*"
+    return [k for k in KINDS if site in k.sites and fnmatchcase(f"{site.name}: {k.name}", wanted)]
 
 
 def drawn(kinds: list[Kind], count: int, chance: Random) -> list[Kind]:
@@ -42,40 +71,39 @@ def drawn(kinds: list[Kind], count: int, chance: Random) -> list[Kind]:
 
 
 def disturb(site: Site, kind: Kind, chance: Random) -> str:
-    """One fault, and what came of it; the stream goes on before and after."""
-    trainer = site.trainer
-    assert trainer is not None
-    trainer.goes_on(chance.randrange(1, 12), 60)
+    """One fault, and what came of it; all goes on before and after."""
+    site.go_on(chance.randrange(1, 1 + site.steps // 2 + 1))
     time.sleep(chance.uniform(0, 0.3))  # a moment, not a wait: it may fall anywhere
-    errors, starts = len(trainer.errors), trainer.starts
+    errors, starts = len(site.errors), site.starts
     kind.do(site, chance)
     site.settle()
-    if trainer.starts > starts:
+    if site.starts > starts:
         return "process ended, resumed"
-    if len(trainer.errors) > errors:
+    if len(site.errors) > errors:
         return "clear error, resumed"
-    return "same stream"
+    return "nothing noticed"
 
 
-def streams(site: Site, kinds: list[Kind], chance: Random, table: dict[str, Counter[str]]) -> None:
-    """Disturbs streams of a site, so many faults in each."""
-    for first in range(0, len(kinds), STREAM):
-        trainer = site.begin()
-        for kind in kinds[first : first + STREAM]:
-            began, seen = time.monotonic(), len(trainer.errors)
+def rounds(site: Site, kinds: list[Kind], chance: Random, table: dict[str, Counter[str]]) -> None:
+    """Disturbs what a site runs, so many faults in each round."""
+    for first in range(0, len(kinds), site.faults):
+        site.begin()
+        for kind in kinds[first : first + site.faults]:
+            began, seen = time.monotonic(), len(site.errors)
+            what = f"{site.name}: {kind.name}"
+            print(f"  {what}: ", end="", flush=True)
             outcome = disturb(site, kind, chance)
-            table[f"{site.name}: {kind.name}"][outcome] += 1
-            spent = time.monotonic() - began
-            print(f"  {site.name}: {kind.name}: {outcome} ({spent:.1f} s)", flush=True)
-            for error in trainer.errors[seen:]:
+            table[what][outcome] += 1
+            print(f"{outcome} ({time.monotonic() - began:.1f} s)", flush=True)
+            for error in sorted(set(site.errors[seen:])):
                 print(f"    {error}", flush=True)
         site.end()
 
 
-def run(sites: list[type[Site]], faults: int, seed: int, only: str = "") -> dict[str, Counter[str]]:
+def run(faults: int, seed: int, only: str = "") -> dict[str, Counter[str]]:
     """So many faults, shared by the sites; every outcome by kind."""
     chance, table = Random(seed), defaultdict[str, Counter[str]](Counter)
-    shares = [(site, share) for site, share in SHARES if site in sites and kinds_at(site, only)]
+    shares = [(site, share) for site, share in SHARES if kinds_at(site, only)]
     whole = sum(share for _, share in shares)
     left, before = faults, set(os.listdir("/dev/shm"))
     expected = Undisturbed()
@@ -106,11 +134,12 @@ def disturbed(
         if not site.has_disk:
             print("  no small disk can be mounted here: none is filled")
             kinds = [kind for kind in kinds if not kind.needs_disk]
-        streams(site, kinds, chance, table)
+        rounds(site, kinds, chance, table)
     except BaseException:
-        if site.trainer is not None:
-            time.sleep(0.5)  # for the stacks that it may be writing
-            print(site.trainer.errors, site.trainer.log.read_text()[-LOG:], sep="\n")
+        time.sleep(0.5)  # for the stacks that somebody may be writing
+        print(*site.errors[-20:], sep="\n")
+        for child in site.all_children:
+            print(f"--- {child.name} ({child.starts} starts)", child.log()[-LOG:], sep="\n")
         raise
     finally:
         site.close()
@@ -136,12 +165,14 @@ def within_own_mounts() -> None:
 
 def main() -> None:
     within_own_mounts()
+    if "CHAOS_MOUNTS" in os.environ:
+        mounted(Path("/dev/shm"), "1g")  # what others leave there is not ours
     seed = int(os.environ.get("SEED") or time.time())
-    faults, only = int(os.environ.get("FAULTS") or 100), os.environ.get("ONLY", "")
+    faults, only = int(os.environ.get("FAULTS") or FAULTS), os.environ.get("ONLY", "")
     began = time.monotonic()
     print(f"seed {seed}: {faults} faults", flush=True)
     try:
-        table = run([Local, ByClient, OnRay], faults, seed, only)
+        table = run(faults, seed, only)
     except Broken as error:
         sys.exit(f"seed {seed}: {error}")
     show(table)

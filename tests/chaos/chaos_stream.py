@@ -9,23 +9,20 @@ exhaust memory.
 from __future__ import annotations
 
 import contextlib
-import faulthandler
-import gc
 import json
 import os
 import resource
 import signal
-import sys
-import threading
 import time
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from chaos_script import run_through, say, start
 
 import silva as sv
-from silva.testing import cut_blocks, digest
+from silva.run.seams import SlowTask
+from silva.testing import digest
 
 ROWS = 1600
 BATCH = 8
@@ -84,38 +81,32 @@ def killed() -> None:
     del held
 
 
-def say(kind: str, *words: Any) -> None:
-    """One line, at once or not at all; Ray prints what it likes to where everybody prints."""
-    with os.fdopen(os.dup(_LINE), "wb") as line:
-        line.write(json.dumps([kind, *words]).encode() + b"\n")
-
-
-def loader_of(told: dict[str, Any]) -> sv.Loader:
+def loader_of(told: dict[str, Any]) -> Any:
+    if "service" in told:
+        where, deadline = told["service"], told["deadline"]
+        return sv.connect(where, "it", token=told["token"], memory="1MiB", deadline=deadline)
     loader = pipeline(told["cache"]).loader(deadline=told["deadline"], **told["loader"])
-    loader._executor.slow_seconds = 1.0
-    return cut_blocks(loader, [4])
+    return loader.with_seams(block_sizes=[4], slow=SlowTask(seconds=1.0))
 
 
 def train(told: dict[str, Any]) -> None:
     """Reads until a file says stop."""
     kept, stop = Path(told["state"]), Path(told["stop"])
     while not stop.exists():
-        loader = loader_of(told)
-        epoch, place = 0, 0
-        if kept.exists():
-            found = json.loads(kept.read_text())
-            epoch, place = found["place"]
-            loader.load_state_dict(found["state"])
-        say("begin", epoch, place)
         try:
-            with loader:
+            with loader_of(told) as loader:
+                epoch, place = 0, 0
+                if kept.exists():
+                    found = json.loads(kept.read_text())
+                    epoch, place = found["place"]
+                    loader.load_state_dict(found["state"])
+                say("begin", epoch, place)
                 read(loader, epoch, place, kept, stop)
         except sv.SilvaError as error:
             say("error", type(error).__name__, str(error).splitlines()[0])
-    say("end", left())
 
 
-def read(loader: sv.Loader, epoch: int, place: int, kept: Path, stop: Path) -> None:
+def read(loader: Any, epoch: int, place: int, kept: Path, stop: Path) -> None:
     while not stop.exists():
         for batch in loader:
             say("batch", epoch, place, digest(batch))
@@ -129,15 +120,6 @@ def read(loader: sv.Loader, epoch: int, place: int, kept: Path, stop: Path) -> N
         epoch, place = epoch + 1, 0
 
 
-def left() -> list[str]:
-    """What a closed loader should not leave in its process; what only garbage holds (frames of an
-    error that was caught, say) Python has not collected yet."""
-    gc.collect()
-    threads = [t.name for t in threading.enumerate() if t.name.startswith("silva-")]
-    maps = Path("/proc/self/maps").read_text().splitlines()
-    return threads + [line for line in maps if "memfd:silva" in line]
-
-
 def print_digests() -> None:
     """Epoch after epoch, as fast as somebody reads them."""
     loader = pipeline(None).loader(backend="inline")
@@ -146,11 +128,8 @@ def print_digests() -> None:
 
 
 if __name__ == "__main__":
-    _LINE = os.dup(1)
-    os.dup2(2, 1)
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
-    warnings.simplefilter("ignore")  # of a full disk: that the stream goes on is what counts
-    if len(sys.argv) > 1:
-        train(json.loads(sys.argv[1]))
+    told = start()
+    if told:
+        run_through(lambda: train(told), sockets=told["loader"]["backend"] != "ray")
     else:
         print_digests()

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chaos_faults import drain
+from chaos_ray_faults import drain
 from cluster_tools import actors_of, kill, on_ray, rest, until
 from failure_tools import inline, start_script
 
 import silva as sv
 from silva.testing import cut_blocks, digest
 
-pytestmark = pytest.mark.usefixtures("cluster")
+pytestmark = [pytest.mark.rest, pytest.mark.usefixtures("cluster")]
 THREADS: dict[str, Any] = {"backend": "threads", "workers": 2}
 ON_RAY: dict[str, Any] = {"backend": "ray", "cluster": "auto", "workers": 1}
 STEPS = 4
@@ -58,7 +58,7 @@ both_ways = pytest.mark.parametrize(
     "ways",
     [
         pytest.param((THREADS, ON_RAY), id="to the cluster"),
-        pytest.param((ON_RAY, THREADS), id="from the cluster", marks=pytest.mark.slow),
+        pytest.param((ON_RAY, THREADS), id="from the cluster"),
     ],
 )
 
@@ -221,11 +221,10 @@ def test_actors_leave_a_drained_node_and_no_row_is_made_twice(
     assert sorted(map(int, calls.read_text().split())) == list(range(600))
 
 
-@pytest.mark.slow
 def test_an_actor_works_on_until_its_node_ends_where_there_is_no_other_place(
     cluster: Any, node: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("silva.run.ray.ATTEMPTS", 1)  # the block that it is at is not to blame
+    monkeypatch.setattr("silva.run.ray.pool.ATTEMPTS", 1)  # the block that it is at is not to blame
     calls = tmp_path / "calls"
     pipeline = counted(calls, 0.01)
     expected = inline(pipeline)

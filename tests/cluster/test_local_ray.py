@@ -17,6 +17,8 @@ from silva.errors import PlanError
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'silva[ray]'")
 
+pytestmark = pytest.mark.rest
+
 READING = """
 import os, sys, tempfile
 tempfile.tempdir = sys.argv[1]
@@ -62,9 +64,7 @@ def test_leaving_the_loop_stops_the_ray_that_it_started(tmp_path: Path, short: s
     assert out.splitlines() == ["[1, 2, 3, 4]", "[5, 6, 7, 8]"]
 
 
-@pytest.mark.parametrize(
-    "ending", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
 def test_nothing_is_left_of_a_trainer_that_is_ended(tmp_path: Path, short: str, ending: int):
     trainer = start_script(tmp_path, READING + FOR_EVER, short)
     try:

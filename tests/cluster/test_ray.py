@@ -12,16 +12,21 @@ from typing import Any
 import numpy as np
 import pytest
 from cluster_tools import actors_of, gone, kill, on_ray, rest, until
-from drawn_pipelines import pipelines
 from failure_tools import inline, taken
+from fuzz_check import check
+from fuzz_draw import draw
+from fuzz_strategy import pipelines
+from fuzz_ways import Different, Effort
 from hypothesis import HealthCheck, given, settings
+from steps_tools import pipeline_of
 
 import silva as sv
+from silva.cost.machine import Machine
 from silva.errors import RowError, WorkerError
-from silva.profile.machine import Machine
+from silva.run.seams import SlowTask
 from silva.testing import assert_same_stream, cut_blocks, digest
 
-pytestmark = pytest.mark.usefixtures("cluster")
+pytestmark = [pytest.mark.rest, pytest.mark.usefixtures("cluster")]
 
 
 def busy(x, rng):
@@ -47,12 +52,41 @@ def test_any_pipeline_gives_one_stream_on_actors(pipeline):
     )
 
 
+def test_random_pipelines_give_one_stream_on_actors_too():
+    effort = Effort(processes=0.0, ray=True)
+    seed = time.time_ns() % 10**9
+    for number in range(seed, seed + 20):
+        case = draw(number)
+        try:
+            check(case, effort)
+        except Different as error:
+            pytest.fail(f"seed {number}: {error}\n\n{case.text}")
+
+
 def test_rows_that_are_sent_to_actors_come_back_the_same(tmp_path):
     path = tmp_path / "lines.txt"
     path.write_text("".join(f"line {i}\n" for i in range(90)))
     pipeline = sv.read_lines(str(path)).derive(size=lambda text: len(text)).batch(7)
     with on_ray(pipeline) as loader:
         assert rest(loader) == inline(pipeline)
+
+
+def interrupts(x):
+    if x == 20:
+        raise KeyboardInterrupt
+    return x
+
+
+def test_whatever_a_step_raises_in_an_actor_is_its_rows_failure():
+    for step in ("derive", "batched", "after batch"):
+        pipeline, policy = pipeline_of(step), sv.Skip()
+        with pipeline.loader(backend="inline", on_error=policy) as loader:
+            expected = rest(loader), [(f.key, f.step, f.error) for f in loader.failures]
+        with on_ray(pipeline, on_error=policy) as loader:
+            assert (rest(loader), [(f.key, f.step, f.error) for f in loader.failures]) == expected
+    loader = on_ray(sv.from_columns({"x": range(60)}).derive(y=interrupts).batch(4))
+    with loader, pytest.raises(KeyboardInterrupt):
+        list(loader)
 
 
 def test_batches_lie_where_actors_wrote_them_may_be_written_and_be_kept():
@@ -120,7 +154,7 @@ def test_a_node_that_is_lost_costs_time_and_no_rows(cluster):
 
 
 def test_actors_that_are_not_needed_are_given_back_and_come_again(monkeypatch):
-    monkeypatch.setattr("silva.run.roster._IDLE_SECONDS", 0.0)
+    monkeypatch.setattr("silva.run.ray.roster._IDLE_SECONDS", 0.0)
     pipeline = numbers()
     with on_ray(pipeline) as loader:
         reader = pipeline.loader(backend="inline")
@@ -141,8 +175,8 @@ def test_actors_that_are_not_needed_are_given_back_and_come_again(monkeypatch):
 
 def test_a_stopped_actor_is_outrun_by_one_that_was_not_needed():
     pipeline, found = numbers(), []
-    with cut_blocks(on_ray(pipeline), [4]) as loader:
-        loader._executor.slow_seconds = 0.5
+    seams = {"block_sizes": [4], "slow": SlowTask(seconds=0.5)}
+    with on_ray(pipeline).with_seams(**seams) as loader:
         for i, batch in enumerate(loader):
             found.append(digest(batch))
             if i == 2:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from silva.columns import Array, Column, Grouped, Lists, Values, from_arrow
-from silva.columns import runs as runs_module
+from silva.columns import Array, Column, Dictionary, Lists, Values, from_arrow
+from silva.columns import number_runs as runs_module
 from silva.columns.codes import codes, together
-from silva.columns.runs import appearance
+from silva.columns.number_runs import appearance
 from silva.errors import ColumnError
 
 small = st.integers(0, 2)
@@ -62,7 +62,7 @@ def test_what_is_grouped_already_gives_the_same_groups(column: Column, data: st.
         return
     picked = np.array(data.draw(st.lists(st.integers(0, len(column) - 1), min_size=1)))
     other = np.array(data.draw(st.lists(small, min_size=len(picked), max_size=len(picked))))
-    grouped, plain = Grouped(column, picked).compact(), column.take(picked)
+    grouped, plain = Dictionary(column, picked).compact(), column.take(picked)
     for a, b in (([grouped], [plain]), ([grouped, Array(other)], [plain, Array(other)])):
         ours, theirs = together(a), together(b)
         assert ours[0].tolist() == theirs[0].tolist()
@@ -105,8 +105,8 @@ def test_values_known_to_be_distinct_are_told_apart_as_if_they_were_compared(
     picked = np.array(data.draw(st.lists(st.integers(0, len(rows) - 1))), np.int64)
     begin = data.draw(st.integers(0, len(rows)))
     for column in (unique, repeats):
-        known, plain = Grouped(unique, ours, distinct=True), Grouped(unique, ours)
-        other = Grouped(column, theirs)
+        known, plain = Dictionary(unique, ours, distinct=True), Dictionary(unique, ours)
+        other = Dictionary(column, theirs)
         pairs = [(known, plain), (known.take(picked), plain.take(picked))]
         pairs.append((known.slice(begin, len(rows)), plain.slice(begin, len(rows))))
         for a, b in pairs:

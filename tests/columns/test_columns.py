@@ -10,7 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from silva.columns import Array, Column, Grouped, Lists, Ragged, Strings, Values, concat, from_arrow
+from silva.columns import (
+    Array,
+    Column,
+    Dictionary,
+    Lists,
+    Ragged,
+    Strings,
+    Values,
+    concat,
+    from_arrow,
+)
 from silva.columns import to_arrow as column_to_arrow
 from silva.errors import ColumnError
 from silva.testing import digest
@@ -30,7 +40,7 @@ COLUMNS: dict[str, Column] = {
     "values": Values([1, 2.5, None, [1], "x", np.zeros(2), (3,), {"k": 1}, 9]),
     "mixed": Values([1, 2.5, 3, 4, True, 6, 7, 8, 9]),
     "dates": Array(np.arange(9).astype("datetime64[s]")),
-    "grouped": Grouped(Array(np.array([7, 8, 9])), np.array([0, 1, 0, 2, 2, 1, 0, 0, 1])),
+    "grouped": Dictionary(Array(np.array([7, 8, 9])), np.array([0, 1, 0, 2, 2, 1, 0, 0, 1])),
 }
 
 every_kind = pytest.mark.parametrize("name", COLUMNS)

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from silva.columns import Array, Column, Grouped, Lists, Strings, Values
+from silva.columns import Array, Column, Dictionary, Lists, Strings, Values
 from silva.columns.owned import lent, owned
-from silva.columns.serial import decode_columns, encode_columns
+from silva.columns.serial.column_codec import decode_columns, encode_columns
 from silva.errors import ColumnError
 
 DTYPES = st.one_of(
@@ -82,7 +82,7 @@ def same_column(a: Column, b: Column) -> bool:
             return bool(a.data.type == b.data.type and a.data.equals(b.data))
         case Lists(), Lists():
             return same_column(Values(a.rows()), Values(b.rows())) and same(a.valid, b.valid)
-        case Grouped(), Grouped():
+        case Dictionary(), Dictionary():
             return same_column(a.unique, b.unique) and same(a.inverse, b.inverse)
     assert isinstance(a, Values)
     assert isinstance(b, Values)
@@ -117,7 +117,7 @@ def columns(draw: st.DrawFn, depth: int = 2) -> Column:
         inner = draw(columns(depth=depth - 1))
         if kind == "grouped" and len(inner):
             picked = draw(st.lists(st.integers(0, len(inner) - 1), max_size=6))
-            column = Grouped(inner, np.array(picked, dtype=np.int64))
+            column = Dictionary(inner, np.array(picked, dtype=np.int64))
         else:
             cuts = draw(st.lists(st.integers(0, len(inner)), min_size=1, max_size=6))
             offsets = np.array(sorted(cuts), dtype=np.int64)
@@ -175,3 +175,22 @@ class Number(int):
 def test_what_would_not_come_back_as_it_was_is_refused(item: Any) -> None:
     with pytest.raises(ColumnError, match=r"column 'x' holds .*drop the column"):
         encode_columns({"x": Values([1, item])})
+
+
+def test_what_has_rows_and_no_bytes_comes_back() -> None:
+    given_columns: dict[str, Column] = {
+        "a": Array(np.zeros((1000, 0))),
+        "b": Array(np.zeros((0, 4096, 4096))),
+        "c": Strings(pa.array([], pa.string())),
+        "d": Lists(Array(np.zeros(0)), np.zeros(5, np.int64)),
+    }
+    found = decode_columns(encode_columns(given_columns))
+    assert [len(found[name]) for name in "abcd"] == [1000, 0, 0, 4]
+    with pytest.raises(ColumnError, match="column 'x' holds an array of shape"):
+        encode_columns({"x": Array(np.zeros((1 << 21, 0)))})
+
+
+def test_flags_of_odd_bytes_come_back_as_flags() -> None:
+    odd = np.array([2, 0, 255], np.uint8).view(bool)
+    found = decode_columns(encode_columns({"x": Array(odd), "y": Values([odd, 1, 2])}))
+    assert [found["x"].rows(), found["y"].rows()[0].tolist()] == [[True, False, True]] * 2

@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 from silva.columns.grouped_batch import Grouped
 from silva.columns.ragged import Ragged
-from silva.columns.serial_batch import decode_batch, encode_batch
+from silva.columns.serial.batch_codec import decode_batch, encode_batch
 from silva.errors import ColumnError
 from silva.testing import digest
 
@@ -58,3 +58,14 @@ def test_columns_that_share_an_index_share_it_again():
 def test_what_cannot_be_sent_is_named(value):
     with pytest.raises(ColumnError, match="column 'x'"):
         encode_batch({"x": value})
+
+
+def test_masks_and_lists_of_any_depth_come_back():
+    hidden = np.ma.MaskedArray([1, 2, 3], mask=[0, 1, 0])
+    inner = Ragged(np.arange(4), np.array([0, 1, 1, 4]))
+    middle = Ragged(inner, np.array([0, 2, 3]))
+    batch = {"x": hidden, "deep": Ragged(middle, np.array([0, 1, 2]))}
+    again = decode_batch(bytearray(encode_batch(batch)))
+    assert again["x"].tolist() == [1, None, 3]
+    lists = [[[row.tolist() for row in rows] for rows in deep] for deep in again["deep"]]
+    assert lists == [[[[0], []]], [[[1, 2, 3]]]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -22,7 +23,7 @@ every_way = pytest.mark.parametrize(
 )
 
 
-def until(holds: Callable[[], Any], seconds: float = 20.0) -> Any:
+def until(holds: Callable[[], Any], seconds: float = 60.0) -> Any:
     """Waits for something to become true; fails the test if it does not."""
     deadline = time.monotonic() + seconds
     while not (found := holds()):
@@ -35,10 +36,14 @@ def inline(pipeline: sv.Pipeline, **options: Any) -> list[str]:
     return [digest(batch) for batch in pipeline.loader(backend="inline", **options)]
 
 
-def workers_of(loader: Any) -> list[int]:
-    """The live worker processes of a loader that are really this process's children."""
-    mine = {p.pid for p in psutil.Process().children()}
-    return [pid for pid in loader._executor.processes() if pid in mine]
+def worker_pids() -> list[int]:
+    """The live worker processes of this process."""
+    found = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+            if any(word.endswith("silva/run/pools/worker.py") for word in child.cmdline()):
+                found.append(child.pid)
+    return found
 
 
 def taken(batches: Iterator[Any] | Any) -> tuple[list[str], BaseException | None]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 
 import pytest
-from failure_tools import taken, workers_of
+from failure_tools import taken, worker_pids
 
 import silva as sv
+from silva.testing import cut_blocks
 
 RELEASE = threading.Event()
 """Lets hung threads go when a test is over: they cannot be killed, and others check for them."""
@@ -26,11 +27,10 @@ def hang_forever(x):
     return x
 
 
-@pytest.mark.parametrize("backend", ["threads", "processes"])
+@pytest.mark.parametrize("backend", [pytest.param("threads", marks=pytest.mark.rest), "processes"])
 def test_a_step_that_hangs_is_named_with_every_stack(backend):
     pipeline = sv.from_columns({"x": range(40)}).derive(y=hang_forever).batch(4)
-    loader = pipeline.loader(backend=backend, workers=2, deadline=4)
-    loader._executor.sizes = iter([2] * 1000)
+    loader = cut_blocks(pipeline.loader(backend=backend, workers=2, deadline=4), [2])
     found, error = taken(loader)
     assert isinstance(error, sv.DeadlineError)
     assert len(found) == 2, "what came before is handed out"
@@ -39,7 +39,7 @@ def test_a_step_that_hangs_is_named_with_every_stack(backend):
     assert "hang_forever" in message.partition("\n")[0], "the step"
     assert "test_deadlines.py" in message.partition("\n")[2], "the stack"
     assert "rows 8 to 9" in message
-    assert not workers_of(loader)
+    assert not worker_pids()
     loader.close()
 
 
@@ -52,6 +52,7 @@ class StuckStream:
         RELEASE.wait()
 
 
+@pytest.mark.rest
 def test_a_source_that_hangs_is_named_with_its_stack():
     pipeline = sv.from_torch(StuckStream(), columns=["x"]).derive(y=lambda x: x + 1).batch(64)
     loader = pipeline.loader(backend="threads", workers=2, deadline=4)
@@ -65,12 +66,11 @@ def test_a_source_that_hangs_is_named_with_its_stack():
 
 def test_closing_does_not_wait_for_a_thread_that_hangs():
     pipeline = sv.from_columns({"x": range(40)}).derive(y=hang_forever).batch(4)
-    loader = pipeline.loader(backend="threads", workers=2, deadline=60)
-    loader._executor.sizes = iter([2] * 1000)
+    loader = cut_blocks(pipeline.loader(backend="threads", workers=2, deadline=600), [2])
     batches = iter(loader)
     next(batches)
     next(batches)
     closing = threading.Thread(target=batches.close)
     closing.start()
-    closing.join(timeout=10)
+    closing.join(timeout=60)
     assert not closing.is_alive()

@@ -12,9 +12,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from failure_tools import run_script
+from failure_tools import run_script, worker_pids
 
 import silva as sv
+from silva.testing import cut_blocks
 
 
 def numbers(n: int = 40) -> sv.Pipeline:
@@ -249,13 +250,12 @@ class Counted:
 
 def test_a_stateful_class_is_built_once_per_worker(tmp_path: Path):
     pipeline = sv.from_columns({"x": range(400)}).derive(y=sv.stateful(Counted)(str(tmp_path)))
-    with pipeline.batch(4).loader(backend="processes", workers=2) as loader:
-        loader._executor.sizes = iter([4] * 1000)
+    with cut_blocks(pipeline.batch(4).loader(backend="processes", workers=2), [4]) as loader:
         for _ in range(2):
             list(loader)
         built = [name.partition("-")[0] for name in os.listdir(tmp_path)]
         assert len(built) == len(set(built)), "built twice in one worker"
-        assert set(map(int, built)) <= set(loader._executor.processes())
+        assert set(map(int, built)) <= set(worker_pids())
 
 
 HYGIENE = """

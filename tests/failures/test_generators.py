@@ -120,7 +120,12 @@ def same(a, b) -> bool:
     )
 
 
-@pytest.mark.parametrize("name", PIPELINES)
+QUICK = {"all", "only sometimes", "filter", "batched in chunks", "collate", "torch dataset"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.rest) for n in PIPELINES]
+)
 def test_one_stream_on_every_backend_and_the_callers_states_untouched(name):
     pipeline = PIPELINES[name]()
     assert pipeline.schema  # may look at a first row
@@ -137,8 +142,9 @@ def test_one_stream_on_every_backend_and_the_callers_states_untouched(name):
         cut = cut_blocks(pipeline.loader(backend="inline", **options), sizes)
         assert [digest(b) for b in cut] == expected[0], f"blocks of {sizes}"
     for backend, workers in (("processes", 2), ("threads", 2), ("threads", 5)):
-        with pipeline.loader(backend=backend, workers=workers, **options) as loader:
-            cut_blocks(loader, [3])
+        with cut_blocks(
+            pipeline.loader(backend=backend, workers=workers, **options), [3]
+        ) as loader:
             assert [[digest(b) for b in loader] for _ in range(2)] == expected, (backend, workers)
         # a thread that is caught drawing has moved them by then: threads must have been asked for
         assert backend == "threads" or same(before, states())
@@ -161,8 +167,7 @@ def test_random_weights_of_a_stateful_class_are_the_same_in_every_worker():
     before = states()
     streams = set()
     for backend, workers in WAYS:
-        with pipeline.loader(backend=backend, workers=workers) as loader:
-            cut_blocks(loader, [4])
+        with cut_blocks(pipeline.loader(backend=backend, workers=workers), [4]) as loader:
             streams.add(tuple(digest(b) for b in loader))
     assert len(streams) == 1
     assert same(before, states())

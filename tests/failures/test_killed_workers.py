@@ -9,9 +9,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from failure_tools import inline, taken, until, workers_of
+from failure_tools import inline, taken, until, worker_pids
 
 import silva as sv
+from silva.run.seams import SlowTask
 from silva.testing import cut_blocks, digest
 
 KILLS = 50
@@ -28,9 +29,8 @@ class Killer(threading.Thread):
     """Kills a random worker when it is told to, at a random moment after that. It is told as the
     stream goes on, so there is always one kill at most between two batches."""
 
-    def __init__(self, loader: sv.Loader, seed: int) -> None:
+    def __init__(self, seed: int) -> None:
         super().__init__(daemon=True)
-        self._loader = loader
         self._random = random.Random(seed)
         self._told = threading.Event()
         self._over = threading.Event()
@@ -45,7 +45,7 @@ class Killer(threading.Thread):
             self._told.clear()
             if self._over.wait(self._random.random() * 0.02):
                 return
-            pids = workers_of(self._loader)
+            pids = worker_pids()
             if pids:
                 os.kill(self._random.choice(pids), signal.SIGKILL)
                 self.kills += 1
@@ -56,15 +56,16 @@ class Killer(threading.Thread):
         self.join()
 
 
+@pytest.mark.rest
 def test_fifty_killed_workers_do_not_change_the_stream(monkeypatch: pytest.MonkeyPatch):
     # chance may kill three workers on one block, which is an error otherwise (see below)
-    monkeypatch.setattr("silva.run.processes.ATTEMPTS", KILLS)
+    monkeypatch.setattr("silva.run.pools.processes.ATTEMPTS", KILLS)
     seed = 20240607
     print(f"seed {seed}")
     pipeline = sv.from_columns({"x": range(600)}).shuffle(seed=1).derive(y=busy).batch(8)
     reader = pipeline.loader(backend="inline")
     loader = cut_blocks(pipeline.loader(backend="processes", workers=3), [4])
-    killer = Killer(loader, seed)
+    killer = Killer(seed)
     killer.start()
     try:
         epochs = 0
@@ -88,25 +89,24 @@ def test_a_worker_killed_while_idle_between_epochs_is_replaced():
     reader = pipeline.loader(backend="inline")
     with pipeline.loader(backend="processes", workers=2) as loader:
         assert [digest(b) for b in loader] == [digest(b) for b in reader]
-        for pid in workers_of(loader):
+        for pid in worker_pids():
             os.kill(pid, signal.SIGKILL)
         assert [digest(b) for b in loader] == [digest(b) for b in reader]
 
 
 def test_stopped_workers_are_found_killed_and_replaced():
     pipeline = sv.from_columns({"x": range(200)}).derive(y=busy).batch(8)
-    with pipeline.loader(backend="processes", workers=2) as loader:
-        cut_blocks(loader, [4])
+    with cut_blocks(pipeline.loader(backend="processes", workers=2), [4]) as loader:
         found, stopped = [], []
         for i, batch in enumerate(loader):
             found.append(digest(batch))
             if i == 3:
-                stopped = workers_of(loader)
+                stopped = worker_pids()
                 for pid in stopped:
                     os.kill(pid, signal.SIGSTOP)
         assert stopped
         assert found == inline(pipeline)
-        assert not set(stopped) & set(workers_of(loader))
+        assert not set(stopped) & set(worker_pids())
 
 
 def test_a_worker_stopped_while_it_starts_is_replaced():
@@ -115,7 +115,7 @@ def test_a_worker_stopped_while_it_starts_is_replaced():
         stopped: list[int] = []
 
         def stop_the_first() -> None:
-            pid = until(lambda: workers_of(loader))[0]
+            pid = until(lambda: worker_pids())[0]
             os.kill(pid, signal.SIGSTOP)
             stopped.append(pid)
 
@@ -123,7 +123,7 @@ def test_a_worker_stopped_while_it_starts_is_replaced():
         stopper.start()
         assert [digest(b) for b in loader] == inline(pipeline)
         stopper.join()
-        assert stopped not in (workers_of(loader), [])
+        assert stopped not in (worker_pids(), [])
 
 
 def hangs_once(x, mark):
@@ -141,17 +141,15 @@ def test_a_task_that_hangs_in_one_worker_is_done_by_another(tmp_path: Path):
     pipeline = (
         sv.from_columns({"x": range(60)}).derive(mark=lambda x: mark).derive(y=hangs_once).batch(4)
     )
-    with pipeline.loader(backend="processes", workers=2) as loader:
-        cut_blocks(loader, [2])
-        loader._executor.slow_seconds = 0.3
-        loader._executor.slow_times = 0.0
+    made = pipeline.loader(backend="processes", workers=2)
+    with made.with_seams(block_sizes=[2], slow=SlowTask(0.3, times=0.0)) as loader:
         found, seen = [], set()
         for batch in loader:
             found.append(digest(batch))
-            seen |= set(workers_of(loader))
+            seen |= set(worker_pids())
         assert found == inline(pipeline)
         for _ in loader:  # by the next epoch at the latest
-            seen |= set(workers_of(loader))
+            seen |= set(worker_pids())
         assert len(seen) > 2, "the worker that hung was not replaced"
 
 
@@ -159,12 +157,12 @@ def test_an_impure_step_is_never_raced(tmp_path: Path):
     mark = str(tmp_path / "mark")
     step = sv.impure(lambda x, mark: hangs_once(x, mark))
     pipeline = sv.from_columns({"x": range(60)}).derive(mark=lambda x: mark).derive(y=step).batch(4)
-    with pipeline.loader(backend="processes", workers=2, deadline=1.5) as loader:
-        cut_blocks(loader, [2])
-        loader._executor.slow_seconds = 0.1
-        loader._executor.slow_times = 0.0
-        with pytest.raises(sv.DeadlineError):
-            list(loader)
+    made = pipeline.loader(backend="processes", workers=2, deadline=1.5)
+    with (
+        made.with_seams(block_sizes=[2], slow=SlowTask(0.1, times=0.0)) as loader,
+        pytest.raises(sv.DeadlineError),
+    ):
+        list(loader)
 
 
 def kills_itself(x):
@@ -182,8 +180,7 @@ def leaves(x):
 @pytest.mark.parametrize(("step", "says"), [(kills_itself, "SIGKILL"), (leaves, "exit status 3")])
 def test_rows_on_which_three_workers_died_are_an_error_that_names_them(step, says):
     pipeline = sv.from_columns({"x": range(40)}).derive(y=step).batch(4)
-    with pipeline.loader(backend="processes", workers=2) as loader:
-        cut_blocks(loader, [4])
+    with cut_blocks(pipeline.loader(backend="processes", workers=2), [4]) as loader:
         found, error = taken(loader)
         assert isinstance(error, sv.WorkerError)
         assert len(found) == 3
@@ -195,7 +192,7 @@ def test_rows_on_which_three_workers_died_are_an_error_that_names_them(step, say
 
 
 def test_a_worker_that_cannot_start_is_an_error_within_seconds(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("silva.run.processes._ENTRY", "/nowhere/worker.py")
+    monkeypatch.setattr("silva.run.pools.processes._ENTRY", "/nowhere/worker.py")
     loader = (
         sv.from_columns({"x": range(40)})
         .derive(y=busy)

@@ -73,8 +73,7 @@ def wide(x):
 
 def test_keeping_every_batch_works_and_does_not_hold_more_shared_memory_than_the_ring():
     pipeline = sv.from_columns({"x": range(240)}).derive(y=wide).batch(4)
-    with pipeline.loader(backend="processes", workers=2) as loader:
-        cut_blocks(loader, [4])
+    with cut_blocks(pipeline.loader(backend="processes", workers=2), [4]) as loader:
         batches = list(loader)
         keepers = loader._executor._pools["processes"]._keepers
         leased = [len(k._channel.mapped.leased) for k in keepers]

@@ -53,10 +53,12 @@ def closes_everything(x):
 
 def test_a_function_that_closes_silvas_socket_is_an_error_that_names_the_rows():
     pipeline = sv.from_columns({"x": range(12)}).derive(y=closes_everything).batch(4)
-    with pipeline.loader(backend="processes", workers=1) as loader:
-        cut_blocks(loader, [4])
-        with pytest.raises(sv.WorkerError, match="rows 4 to 7"):
-            list(loader)
+    made = pipeline.loader(backend="processes", workers=1)
+    with (
+        cut_blocks(made, [4]) as loader,
+        pytest.raises(sv.WorkerError, match="rows 4 to 7"),
+    ):
+        list(loader)
 
 
 def changes_its_input(y):

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import silva as sv
-from silva.feed.agreement import all_have_one
+from silva.feed.ranks import all_have_one
+from silva.testing import replanned
 
 RANK = """
 import json, sys
@@ -58,6 +59,7 @@ def run_ranks(meeting: Path, stop: int = -1, states: list | None = None) -> list
     return found
 
 
+@pytest.mark.rest
 def test_ranks_with_unlike_rows_take_the_same_steps_and_resume_exactly(tmp_path: Path) -> None:
     whole = run_ranks(tmp_path / "whole")
     # 34 rows survive on rank 1, 4 a step: 8 full steps and one of 2; rank 0 could do 25.
@@ -82,3 +84,25 @@ def test_a_refused_agreement_leaves_the_loader_usable() -> None:
         with pytest.raises(sv.LoaderError, match="init_process_group"):
             next(iter(loader))
     assert loader.state_dict()["step"] == 0
+
+
+def test_a_state_counts_steps_right_after_the_plan_has_changed(monkeypatch) -> None:
+    """Ranks read one batch ahead; a change of plan in between must count no batch twice."""
+    monkeypatch.setattr("silva.feed.ranks.all_have_one", lambda have, group: have)
+    rows = sv.from_columns({"x": range(200)}).derive(y=lambda x: x).filter(lambda x: x % 2 == 0)
+    rows = rows.filter(lambda y: y % 3 == 0).batch(4)
+    loader = replanned(rows.loader(rank=0, world=2, group="auto", backend="inline"), seed=1)
+    changes = []
+    monkeypatch.setattr(
+        loader._planner,
+        "look",
+        lambda epoch, look=loader._planner.look: _noted(changes, look(epoch)),
+    )
+    for step, _ in enumerate(loader, start=1):
+        assert loader.state_dict()["step"] == step
+    assert any(changes)
+
+
+def _noted(changes: list[bool], changed: bool) -> bool:
+    changes.append(changed)
+    return changed

@@ -73,5 +73,5 @@ def test_a_loader_speaks_the_arrow_stream_protocol() -> None:
 
 def test_columns_of_unlike_length_are_refused() -> None:
     rows = sv.from_columns({"x": range(4)}).batch(4).derive(top=lambda x: x[:2])
-    with pytest.raises(sv.ColumnError, match="one value a row"):
+    with pytest.raises(sv.ColumnError, match="one value per row"):
         reader(rows)

@@ -53,7 +53,7 @@ def test_tensors_of_a_batch_by_hand() -> None:
     hist = log().head(1)[0]["hist"].to_torch()
     assert torch.equal(hist.values, torch.tensor([1, 2, 3, 1, 2, 3]))
     words = sv.from_columns({"w": ["a", "a"]}).batch(2, grouped="w").head(1)[0]["w"]
-    with pytest.raises(sv.ColumnError, match="no tensors"):
+    with pytest.raises(sv.ColumnError, match="cannot be tensors"):
         words.to_torch()
 
 

@@ -144,12 +144,12 @@ def test_a_result_that_is_not_one_a_row_is_refused() -> None:
         def forward(self, x: Any) -> Any:
             return x.mean()
 
-    with pytest.raises(sv.ColumnError, match="one result a row"):
+    with pytest.raises(sv.ColumnError, match="one result per row"):
         sv.per_group(Mean())(pair())
 
 
 def test_modules_that_look_across_rows_are_refused() -> None:
-    with pytest.raises(sv.PlanError, match="BatchNorm1d '1' looks across the rows"):
+    with pytest.raises(sv.PlanError, match="BatchNorm1d '1' computes across the rows"):
         sv.per_group(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
     with pytest.raises(sv.PlanError, match="torch module"):
         sv.per_group(len)

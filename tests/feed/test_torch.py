@@ -58,7 +58,7 @@ def test_every_number_keeps_its_type(dtype: str) -> None:
 
 
 def test_big_endian_and_reversed_arrays_are_copied() -> None:
-    from silva.feed.tensors import tensors
+    from silva.feed.torch import tensors
 
     found = tensors({"a": np.arange(3, dtype=">i4"), "b": np.arange(3)[::-1]}, lambda t: t)
     assert found["a"].tolist() == [0, 1, 2]
@@ -66,7 +66,7 @@ def test_big_endian_and_reversed_arrays_are_copied() -> None:
 
 
 def test_a_read_only_array_is_never_shared() -> None:
-    from silva.feed.tensors import tensors
+    from silva.feed.torch import tensors
 
     data = np.arange(3)
     data.flags.writeable = False

@@ -9,9 +9,8 @@ import pytest
 from rich.console import Console
 
 import silva as sv
-from silva.insight.memory import Memory
-from silva.insight.progress import PlainLine, Progress, progress
-from silva.insight.watch import Watch
+from silva.facts.loop import LoopClock
+from silva.insight.progress import EpochProgress, PlainLine, ResidentMemory, show_progress
 
 
 def loader(**arguments):
@@ -32,8 +31,8 @@ def test_the_batches_are_the_same_with_and_without(capfd) -> None:
 def test_on_a_terminal_one_line_is_redrawn() -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100)
-    watched = loader()
-    list(progress(iter(watched), watched, console))
+    found = EpochProgress(epoch=0, done=0, total=10, workers=list)
+    list(show_progress(iter(loader()), found, LoopClock(), batched=True, console=console))
     assert "\x1b[2K" in screen.getvalue()
     assert "10/10 batches" in screen.getvalue()
     assert screen.getvalue().endswith("\x1b[?25h")  # the cursor is back
@@ -66,7 +65,7 @@ def test_plain_lines_come_every_few_seconds() -> None:
     out = io.StringIO()
     ticks = itertools.count(0, 1.0)
     line = PlainLine(Console(file=out), clock=lambda: next(ticks))
-    found = Progress(loader())
+    found = EpochProgress(epoch=0, done=0, total=10, workers=list)
     for _ in range(20):
         line.show(found)
     assert 2 <= out.getvalue().count("\n") <= 5
@@ -74,32 +73,32 @@ def test_plain_lines_come_every_few_seconds() -> None:
 
 def test_the_trainer_waits_only_inside_next() -> None:
     times = iter([0, 1, 3, 4, 9])  # asks at 0, has it at 1, trains until 3, waits until 4, until 9
-    watch = Watch(clock=lambda: next(times))
+    watch = LoopClock(clock=lambda: next(times))
     watch.ask()
-    watch.got(4)
+    watch.receive(4)
     watch.ask()
-    watch.got(4)
+    watch.receive(4)
     watch.ask()
     assert (watch.batches, watch.rows, watch.waited, watch.seconds) == (2, 8, 2, 9)
-    assert watch.wait_share == pytest.approx(2 / 9)
+    assert watch.facts().wait_share == pytest.approx(2 / 9)
 
 
 def test_time_between_epochs_is_nobodys() -> None:
     times = iter([0, 1, 100, 101])
-    watch = Watch(clock=lambda: next(times))
+    watch = LoopClock(clock=lambda: next(times))
     for _ in range(2):
         watch.ask()
-        watch.got(1)
+        watch.receive(1)
         watch.end()
     assert watch.seconds == watch.waited == 2
 
 
 def test_samples_are_bounded_and_add_up() -> None:
     ticks = itertools.count(0, 0.2)
-    watch = Watch(clock=lambda: next(ticks))
+    watch = LoopClock(clock=lambda: next(ticks))
     for _ in range(5000):
         watch.ask()
-        watch.got(3)
+        watch.receive(3)
     assert len(watch.samples) < 250
     assert sum(s.rows for s in watch.samples) == pytest.approx(watch.rows, rel=0.02)
     for before, after in itertools.pairwise(watch.samples):
@@ -109,11 +108,11 @@ def test_samples_are_bounded_and_add_up() -> None:
 def test_memory_is_asked_for_at_most_once_a_second() -> None:
     asked = []
     ticks = itertools.count(0, 0.25)
-    memory = Memory(lambda: asked.append(1) or [], clock=lambda: next(ticks))
+    memory = ResidentMemory(lambda: asked.append(1) or [], clock=lambda: next(ticks))
     for _ in range(8):
         assert memory.now() > 0
     assert 1 <= len(asked) <= 4
 
 
 def test_a_worker_that_is_gone_holds_nothing() -> None:
-    assert Memory(lambda: [2**22 + 1]).now() > 0
+    assert ResidentMemory(lambda: [2**22 + 1]).now() > 0

@@ -6,6 +6,8 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pytest
+
 import silva as sv
 
 
@@ -43,6 +45,15 @@ def report(loader, folder: Path) -> str:
     path = loader.report(folder / "report.html")
     assert path == folder / "report.html"
     return path.read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device here")
+def test_a_report_for_which_there_is_no_room_says_so() -> None:
+    with (
+        sv.from_columns({"x": range(3)}).loader(workers=0) as loader,
+        pytest.raises(sv.FolderError, match=r"disk is full.*report"),
+    ):
+        loader.report("/dev/full")
 
 
 def test_a_report_is_one_sound_file_that_loads_nothing(tmp_path, capfd) -> None:
@@ -85,12 +96,12 @@ def test_a_report_in_the_middle_of_an_epoch_shows_where_it_stands(tmp_path) -> N
 
 
 def test_speed_over_time_is_drawn_once_there_are_samples(tmp_path) -> None:
-    from silva.insight.watch import Sample
+    from silva.facts.loop import Interval
 
     loader = sv.from_columns({"x": range(8)}).batch(2).loader(workers=0)
     list(loader)
-    loader._watch.samples += [Sample(i, 1.0, 100 * i, 0.1) for i in range(5)]
-    loader._watch.seconds = 5.0
+    loader._clock.samples += [Interval(i, 1.0, 100 * i, 0.1) for i in range(5)]
+    loader._clock.seconds = 5.0
     html = report(loader, tmp_path)
     assert html.count("<svg") == 2
     assert "<polyline" in html

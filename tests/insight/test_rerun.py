@@ -73,7 +73,7 @@ def test_parts_of_an_exploded_row() -> None:
         items.row(failed.value.key)
     first = items.take(1).loader(workers=0, on_error=sv.Skip())
     assert list(first) == [items.row("0:0:1")]
-    with pytest.raises(sv.SilvaError, match="does not come out"):
+    with pytest.raises(sv.SilvaError, match="is not in the result"):
         items.row("0:0:77")
 
 
@@ -84,7 +84,7 @@ def test_draws_with_replacement_are_known_by_their_place() -> None:
 
 def test_a_row_that_a_filter_leaves_out_is_said_to_be() -> None:
     rows = sv.from_columns({"x": range(6)}).filter(sv.col("x") > 2).batch(2)
-    with pytest.raises(sv.SilvaError, match=r"row 0:1 does not come out: `filter x > 2`"):
+    with pytest.raises(sv.SilvaError, match=r"row 0:1 is not in the result: `filter x > 2`"):
         rows.row("0:1")
 
 

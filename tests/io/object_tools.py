@@ -145,12 +145,12 @@ def running(proxy: Proxy) -> Iterator[Proxy]:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(60)
     try:
         yield proxy
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(60)
 
 
 def put(proxy: Proxy, objects: dict[str, bytes]) -> None:

@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 from source_laws import check_chunked, everything, unit
 
 from silva.errors import PlanError, SourceError
-from silva.io.csv import read_csv
+from silva.io.text.csv import read_csv
 
-quick = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 cell = st.text(st.sampled_from('ab,"\n é'), max_size=6)
 
 

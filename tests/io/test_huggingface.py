@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import datasets
 import numpy as np
+import pyarrow as pa
 import pytest
 from source_laws import check_chunked, check_indexed, everything
 
 from silva.columns import Array, Lists
 from silva.errors import PlanError
-from silva.io.huggingface import from_huggingface
+from silva.io.datasets.huggingface import from_huggingface
 
 ROWS = [{"n": i, "s": f"é{i}", "l": list(range(i % 3))} for i in range(20)]
 
@@ -63,3 +64,59 @@ def test_what_is_no_dataset_is_refused(dataset):
         from_huggingface([1])
     with pytest.raises(PlanError, match="has a transform"):
         from_huggingface(dataset.with_transform(lambda batch: batch))
+
+
+@pytest.fixture
+def by_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.jpg").write_bytes(name.encode())
+    return tmp_path
+
+
+def _pictures(rows, feature=None):
+    features = datasets.Features({"image": feature or datasets.Image()})
+    table = pa.table({"image": rows}, features.arrow_schema)  # from_list would need torchcodec
+    return datasets.Dataset(table, datasets.DatasetInfo(features=features))
+
+
+@pytest.mark.parametrize("feature", [datasets.Image(), datasets.Audio()], ids=["image", "audio"])
+def test_what_is_stored_by_path_is_read(by_path, monkeypatch, feature):
+    rows = [
+        {"bytes": None, "path": str(by_path / "a.jpg")},
+        {"bytes": None, "path": "b.jpg"},
+        {"bytes": b"own", "path": "there-is-no-such-file.jpg"},
+        None,
+    ]
+    data = _pictures(rows, feature)
+    indexed, stream = from_huggingface(data), from_huggingface(data.to_iterable_dataset())
+    monkeypatch.chdir("/")
+    for source in (indexed, stream):
+        assert [row["image.bytes"] for row in everything(source)] == [b"a", b"b", b"own", None]
+    (run,) = stream.open(0, 1, ("image.bytes",))
+    assert run["image.bytes"].rows() == [b"b", b"own", None]
+    assert indexed.read(np.array([1]), ("image.bytes",))["image.bytes"].rows() == [b"b"]
+
+
+def test_lists_and_structs_of_images_are_read(by_path):
+    features = datasets.Features(
+        {"all": datasets.List(datasets.Image()), "of": {"cover": datasets.Image()}}
+    )
+    stored = {"bytes": None, "path": "a.jpg"}
+    rows = [{"all": [stored, stored], "of": {"cover": stored}}]
+    source = from_huggingface(datasets.Dataset.from_list(rows, features=features))
+    (row,) = everything(source)
+    assert row["of.cover.bytes"] == b"a"
+    assert [item["bytes"] for item in row["all"]] == [b"a", b"a"]
+
+
+def test_a_missing_file_is_the_error_of_its_row(by_path):
+    import silva as sv
+
+    data = _pictures([{"bytes": None, "path": p} for p in ("a.jpg", "gone.jpg", "b.jpg")])
+    rows = sv.from_huggingface(data)
+    assert sv.from_huggingface(data).select("image.path").count() == 3
+    with pytest.raises(sv.RowError, match=r"gone\.jpg.*cannot be read"):
+        list(rows)
+    loader = rows.loader(on_error=sv.Skip(at_most=1), backend="inline", workers=0)
+    assert [row["image.bytes"] for row in loader] == [b"a", b"b"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from object_tools import BUCKET, put
 
 from silva.io.files import read_files
-from silva.io.incoming import LEDGER, NO_ANSWERS, Answers, Ledger, fetched_here
+from silva.io.incoming import LEDGER, NO_RESPONSES, ByteLedger, Responses, fetched_here
 
 SIZE = 4 << 20
 
@@ -49,7 +49,7 @@ def test_what_a_thread_fetches_is_its_own(cold):
 
 
 def test_what_others_fetch_is_claimed_once(cold):
-    ledger = Ledger()
+    ledger = ByteLedger()
     thread = threading.Thread(target=cold.read_bytes)
     thread.start()
     thread.join()
@@ -58,7 +58,7 @@ def test_what_others_fetch_is_claimed_once(cold):
 
 
 def test_what_a_thread_has_claimed_is_not_claimed_again(cold):
-    ledger, before = Ledger(), fetched_here()
+    ledger, before = ByteLedger(), fetched_here()
     cold.read_bytes()
     ledger.note(fetched_here() - before)
     assert ledger.rest().disk == 0
@@ -98,16 +98,16 @@ def test_objects_are_counted(s3):
 )
 def test_a_line_is_known_by_how_long_answers_wait_for_each_other(latency, rate, at_once, length):
     alone = latency + length / rate
-    first = Answers(1, length, alone, (alone, length))
+    first = Responses(1, length, alone, (alone, length))
     usual = latency + at_once * length / rate
-    later = first.plus(Answers(1000, 1000 * length, 1000 * usual, (usual, length)))
+    later = first.plus(Responses(1000, 1000 * length, 1000 * usual, (usual, length)))
     pace = later.line(first, elapsed=1000 * usual / at_once)
     assert 1 / pace == pytest.approx(rate, rel=0.01)
 
 
 def test_a_line_that_nobody_fills_is_no_limit():
-    first = Answers(1, 1000, 0.02, (0.02, 1000))
-    later = first.plus(Answers(1000, 1_000_000, 20.0, (0.02, 1000)))
+    first = Responses(1, 1000, 0.02, (0.02, 1000))
+    later = first.plus(Responses(1000, 1_000_000, 20.0, (0.02, 1000)))
     assert later.line(first, elapsed=20.0 / 64) == 0
     assert later.line(first, elapsed=20.0) == 0  # one at a time
-    assert first.line(NO_ANSWERS, elapsed=1.0) == 0  # too little was seen
+    assert first.line(NO_RESPONSES, elapsed=1.0) == 0  # too little was seen

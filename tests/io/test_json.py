@@ -10,11 +10,9 @@ from source_laws import check_chunked, everything, unit
 
 from silva.columns import Array, Values
 from silva.errors import PlanError, SourceError
-from silva.io.json import read_json
+from silva.io.text.json import read_json
 
-quick = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 values = (
     st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=5) | st.lists(st.integers())
 )

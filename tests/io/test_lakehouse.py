@@ -51,7 +51,7 @@ class TestDelta:
         source = sv.read_delta(tmp_path).plan.source
         two = sv.read_delta(tmp_path).filter(sv.col("n") == 2)
         assert {row["x"] % 3 for row in rows(two)} == {2}
-        from silva.plan.conditions import Condition
+        from silva.io.conditions import Condition
 
         held = [source.may_hold(u, (Condition("n", "equal", 2),)) for u in range(source.units())]
         assert sum(held) == 1

@@ -9,11 +9,9 @@ from source_laws import check_chunked, unit
 
 from silva.columns import Strings
 from silva.errors import PlanError, SourceError
-from silva.io.lines import read_lines
+from silva.io.text.lines import read_lines
 
-quick = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 text = st.text(st.characters(exclude_characters="\n\r", exclude_categories=("Cs",)), max_size=12)
 
 

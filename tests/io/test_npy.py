@@ -8,12 +8,10 @@ from source_laws import check_indexed
 
 from silva.columns import Array
 from silva.errors import SourceError
-from silva.io import npy
-from silva.io.npy import read_npy
+from silva.io.arrays import npy
+from silva.io.arrays.npy import read_npy
 
-quick = settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @quick

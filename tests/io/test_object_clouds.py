@@ -27,6 +27,8 @@ from silva.errors import SilvaError, SourceError
 
 obstore = pytest.importorskip("obstore")
 
+pytestmark = pytest.mark.rest
+
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 """Of every Azurite: they are no secret."""

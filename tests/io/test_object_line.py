@@ -10,6 +10,8 @@ import silva as sv
 pytest.importorskip("obstore")
 pytest.importorskip("moto.server")
 
+pytestmark = pytest.mark.rest
+
 COUNT, SIZE, LINE = 100, 400_000, 20e6
 
 

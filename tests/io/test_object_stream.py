@@ -6,10 +6,10 @@ import io
 from concurrent.futures import Future
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from silva.io.object_stream import AHEAD, HOLE, Blocks, ObjectStream, Pieces
+from silva.io.objects.stream import AHEAD, HOLE, BlockCache, ObjectStream, Pieces
 
 DATA = np.random.default_rng(0).bytes(3_000_000)
 
@@ -34,7 +34,7 @@ def stream_of(store, planned=(), blocks=False):
     def small(start, stop):
         return kept.read(0, len(DATA), store, start, stop)
 
-    kept = Blocks()
+    kept = BlockCache()
     pieces = Pieces(len(DATA), store, planned, small if blocks else None)
     return ObjectStream(len(DATA), pieces)
 
@@ -44,7 +44,6 @@ lengths = st.one_of(st.integers(0, 5_000), st.integers(0, 1_500_000))
 ranges = st.lists(st.tuples(places, places).map(sorted).map(tuple), max_size=4)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     moves=st.lists(st.tuples(st.none() | places, lengths), max_size=12),
     planned=ranges,

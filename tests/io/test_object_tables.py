@@ -12,11 +12,13 @@ from source_laws import check_chunked, check_indexed
 
 import silva as sv
 from silva.errors import PlanError, SourceError
-from silva.io.delta import read_delta
-from silva.io.iceberg import read_iceberg
-from silva.io.lance import read_lance
+from silva.io.lake.delta import read_delta
+from silva.io.lake.iceberg import read_iceberg
+from silva.io.lake.lance import read_lance
 
 pytest.importorskip("obstore")
+
+pytestmark = pytest.mark.rest
 
 TABLE = pa.table({"x": list(range(60)), "k": ["a", "b"] * 30})
 

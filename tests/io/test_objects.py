@@ -23,29 +23,28 @@ from source_laws import check_chunked, check_indexed, everything, unit
 
 import silva as sv
 from silva.errors import PlanError, SourceError
-from silva.io.arrow import read_arrow
-from silva.io.csv import read_csv
-from silva.io.fetching import Patience
+from silva.io.arrays.arrow import read_arrow
+from silva.io.arrays.npy import read_npy
 from silva.io.files import read_files
-from silva.io.json import read_json
-from silva.io.lines import read_lines
-from silva.io.npy import read_npy
-from silva.io.parquet import read_parquet
+from silva.io.lake.parquet import read_parquet
+from silva.io.objects.fetching import Patience
 from silva.io.tar import read_tar
+from silva.io.text.csv import read_csv
+from silva.io.text.json import read_json
+from silva.io.text.lines import read_lines
 from silva.testing import assert_same_stream
 
 obstore = pytest.importorskip("obstore")
 moto_server = pytest.importorskip("moto.server")
+
+pytestmark = pytest.mark.rest
 
 QUICK = Patience(answer=0.7, deadline=60.0, pause=0.01)
 
 
 def quick(source):
     """The same source, less patient."""
-    holder = source.ranges if hasattr(source, "ranges") else source
-    files = dataclasses.replace(holder.files, patience=QUICK)
-    holder = dataclasses.replace(holder, files=files)
-    return dataclasses.replace(source, ranges=holder) if hasattr(source, "ranges") else holder
+    return dataclasses.replace(source, files=dataclasses.replace(source.files, patience=QUICK))
 
 
 PHOTOS = {
@@ -55,7 +54,7 @@ PHOTOS = {
 
 
 def paths_of(*addresses, suffixes=()):
-    from silva.io.storage import files_at
+    from silva.io.file_source import files_at
 
     return [p.removeprefix(f"s3://{BUCKET}/") for p in files_at(addresses, suffixes).listing.paths]
 
@@ -227,7 +226,6 @@ def numbers(s3):
     return rows.shuffle(seed=3).batch(16)
 
 
-@pytest.mark.slow
 def test_workers_and_a_state_give_the_stream_of_one_process(s3):
     pipeline = numbers(s3)
     assert_same_stream(
@@ -243,7 +241,6 @@ def test_workers_and_a_state_give_the_stream_of_one_process(s3):
         assert [batch["n"].tolist() for batch in loader] == rest
 
 
-@pytest.mark.slow
 def test_the_stream_is_one_on_every_backend_and_from_every_batch(s3):
     assert_same_stream(numbers(s3))
 
@@ -420,7 +417,7 @@ def test_credentials_in_an_address_are_used_and_never_shown(web, signed, caplog)
     address = f"http://{web}/a%20b.txt?signature=5f3a" if signed else f"http://u:5f3a@{web}/a.txt"
     source = read_lines(address, unit_bytes=10_000)
     assert len(everything(source)) == 2_000
-    assert source.ranges.files.listing.paths == (
+    assert source.files.listing.paths == (
         f"http://{web}/a%20b.txt" if signed else f"http://{web}/a.txt",
     )
     shown = shown_by(sv.read_lines(address).batch(10))

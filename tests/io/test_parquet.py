@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 from source_laws import check_chunked, everything, unit
 
 from silva.errors import SourceError
-from silva.io.parquet import read_parquet
+from silva.io.lake.parquet import read_parquet
 
-quick = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 ROWS = [
     {
         "n": i,

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import silva as sv
-from silva.plan.conditions import Condition, conditions
+from silva.io.conditions import Condition, conditions
 from silva.testing import assert_same_stream
 
 
@@ -58,7 +58,7 @@ def test_explain_says_how_many_are_skipped(table: str):
 
 
 def test_skipped_row_groups_are_not_opened(table: str, monkeypatch: pytest.MonkeyPatch):
-    from silva.io.parquet import Parquet
+    from silva.io.lake.parquet import Parquet
 
     opened: list[int] = []
     original = Parquet.open
@@ -114,8 +114,8 @@ def test_the_rows_are_those_of_reading_everything(parts: Any, together: bool):
 
 def test_resume_and_ranks(table: str):
     rows = sv.read_parquet(table).filter((sv.col("x") > 25) & (sv.col("x") < 77))
-    assert_same_stream(rows.batch(4))
-    assert_same_stream(rows.options(shards=3).batch(6))
+    assert_same_stream(rows.batch(4), workers=(2,))
+    assert_same_stream(rows.options(shards=3).batch(6), workers=(2,), backends=("threads",))
 
 
 def test_conditions_of_what_cannot_be_told():

@@ -12,9 +12,7 @@ from source_laws import check_chunked, everything, unit
 from silva.errors import SourceError
 from silva.io.tar import read_tar
 
-quick = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def pack(members, form=tarfile.PAX_FORMAT, mtime=0.0):
@@ -143,8 +141,8 @@ def test_folders_links_and_hidden_members_are_no_rows(tmp_path):
 @pytest.mark.parametrize(
     ("members", "message"),
     [
-        ([("README", b"")], "not called key.extension"),
-        ([("a.jpg", b""), ("a.jpg", b"")], "comes twice"),
+        ([("README", b"")], "members are called key.extension"),
+        ([("a.jpg", b""), ("a.jpg", b"")], "has the member 'a.jpg' twice"),
         ([(f"{i}.jpg", b"") for i in range(100)] + [("x.png", b"")], "has a member .png"),
     ],
 )

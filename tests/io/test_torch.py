@@ -7,9 +7,10 @@ import pytest
 import torch
 from source_laws import check_chunked, check_indexed, everything
 
+import silva as sv
 from silva.columns import Array, Values
 from silva.errors import PlanError, SourceError
-from silva.io.torch import from_torch
+from silva.io.datasets.torch import from_torch
 
 Point = collections.namedtuple("Point", "x y")
 
@@ -113,3 +114,94 @@ def test_what_is_no_dataset_is_refused():
     for wrong in (3, iter([1])):
         with pytest.raises(PlanError, match="from_torch takes"):
             from_torch(wrong)
+
+
+DATA = torch.utils.data.TensorDataset(torch.arange(12))
+
+
+class Backwards(torch.utils.data.Sampler):
+    def __iter__(self):
+        return iter(range(11, -1, -1))
+
+    def __len__(self):
+        return 12
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"shuffle": True}, r"RandomSampler.*sv\.from_torch\(dataset\)\.shuffle\(\)\.batch\(4\)"),
+        ({"sampler": torch.utils.data.SubsetRandomSampler([1, 2])}, "SubsetRandomSampler"),
+        ({"sampler": torch.utils.data.WeightedRandomSampler([1.0] * 12, 12)}, r"\.sample\("),
+        ({"sampler": Backwards()}, r"Subset\(dataset, list\(sampler\)\)"),
+        ({"sampler": torch.utils.data.DistributedSampler(DATA, 2, 0)}, "one rank"),
+        ({"shuffle": True, "generator": torch.Generator().manual_seed(0)}, "RandomSampler"),
+    ],
+    ids=["shuffle", "subset", "weighted", "custom", "distributed", "seeded"],
+)
+def test_a_data_loader_with_an_order_of_its_own_is_refused(arguments, told):
+    with pytest.raises(PlanError, match=told):
+        from_torch(torch.utils.data.DataLoader(DATA, 4, **arguments))
+
+
+def test_a_batch_sampler_of_the_users_is_refused():
+    batches = torch.utils.data.BatchSampler(torch.utils.data.RandomSampler(DATA), 4, False)
+    with pytest.raises(PlanError, match="RandomSampler"):
+        from_torch(torch.utils.data.DataLoader(DATA, batch_sampler=batches))
+    with pytest.raises(PlanError, match="Backwards"):
+        from_torch(torch.utils.data.DataLoader(DATA, batch_sampler=Backwards()))
+
+
+@pytest.mark.parametrize("arguments", [{}, {"sampler": [3, 1, 2, 0]}, {"batch_size": None}])
+def test_a_data_loader_in_order_replays(arguments):
+    loader = torch.utils.data.DataLoader(DATA, **{"batch_size": 4, **arguments})
+    check_chunked(from_torch(loader))
+
+
+class Shuffled(torch.utils.data.IterableDataset):
+    """Another order at each pass."""
+
+    passes = 0
+
+    def __iter__(self):
+        self.passes += 1
+        return iter([{"x": (i + self.passes) % 9} for i in range(9)])
+
+
+def test_a_stream_that_shuffles_itself_warns_and_refuses_to_resume():
+    import silva as sv
+
+    batches = sv.from_torch(Shuffled()).batch(2)
+    loader = batches.loader(backend="inline", workers=0)
+    with pytest.warns(UserWarning, match="other samples each time"):
+        next(iter(loader))
+    again = batches.loader(backend="inline", workers=0)
+    again.load_state_dict(loader.state_dict())
+    with pytest.raises(SourceError, match="cannot be resumed at sample 2"):
+        list(again)
+
+
+class Once:
+    def __init__(self):
+        self.rows = iter([{"x": 1}, {"x": 2}])
+
+    def __iter__(self):
+        return self.rows
+
+
+def test_what_can_be_read_only_once_is_refused():
+    with pytest.raises(PlanError, match="only once"):
+        from_torch(Once()).columns()
+    with pytest.raises(PlanError, match="only once"):
+        from_torch(iter([1]))
+
+
+@pytest.mark.parametrize("kind", [Squares, Stream])
+def test_rows_of_a_dataset_are_not_kept_for_another_that_looks_the_same(kind, tmp_path):
+    """Of a dataset only its type and length are known."""
+    for factor in (2, 3):
+        rows = sv.from_torch(kind(6, lambda i, factor=factor: {"a": factor * i}))
+        with pytest.warns(UserWarning, match="keeps rows in memory"):
+            found = [row["a"] for row in rows.cache(tmp_path).batch(6).head(1)]
+        assert found[0].tolist() == [factor * i for i in range(6)]
+    assert not list(tmp_path.rglob("*.rows"))

@@ -148,7 +148,7 @@ def test_as_of_joins_are_chained():
         ({"by": "user", "on": ["ts", "user"]}, "names one column"),
         ({"by": "user", "on": "ts", "ttl": datetime.timedelta(1)}, "ttl is a number from 0 up"),
         ({"by": "user", "on": "ts", "lag": -1}, "lag is a number from 0 up"),
-        ({"by": "user", "on": "ts", "columns": ["ts"]}, "a column 'ts' already"),
+        ({"by": "user", "on": "ts", "columns": ["ts"]}, "already a column 'ts'"),
     ],
 )
 def test_mistakes_are_told_when_the_join_is_written(arguments, message):

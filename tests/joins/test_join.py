@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import silva as sv
-from silva.run.pickling import pickle_stage
+from silva.run.pools.pickling import pickle_stage
 from silva.testing import assert_same_stream
 
 ORDERS = {"item": [3, 1, 9, 3], "n": [1, 2, 3, 4]}
@@ -138,7 +138,7 @@ def test_unread_columns_of_the_other_side_are_not_read(tmp_path):
 
 def test_a_join_that_nobody_reads_is_dropped():
     explained = str(orders().join(ITEMS, on="item").select("n").explain())
-    assert "nobody reads" in explained
+    assert "drop_unread" in explained
     assert ".match(" not in explained.partition("Plan as run")[2]
 
 
@@ -164,10 +164,10 @@ def test_the_schema_knows_the_types_of_joined_columns():
     [
         ({"on": "nope"}, "this side has no column 'nope'"),
         ({"on": {"item": "nope"}}, "the other side has no column 'nope'"),
-        ({"on": {}}, "names different columns"),
+        ({"on": {}}, "is a list of different columns"),
         ({"on": "item", "how": "outer"}, "'left' or 'inner'"),
         ({"on": "item", "columns": ["nope"]}, "no column 'nope'"),
-        ({"on": {"n": "item"}, "columns": ["item"]}, "a column 'item' already"),
+        ({"on": {"n": "item"}, "columns": ["item"]}, "already a column 'item'"),
     ],
 )
 def test_mistakes_are_told_when_the_join_is_written(arguments, message):
@@ -240,7 +240,6 @@ keys = st.one_of(st.integers(-3, 3), st.none())
     right=st.lists(st.tuples(keys, st.sampled_from("ab")), max_size=9, unique=True),
     how=st.sampled_from(["left", "inner"]),
 )
-@settings(max_examples=60)
 def test_a_join_is_what_a_dict_would_give(left, right, how):
     ours = sv.from_items([{"a": a, "b": b, "n": i} for i, (a, b) in enumerate(left)])
     theirs = sv.from_items([{"a": a, "b": b, "v": i} for i, (a, b) in enumerate(right)])

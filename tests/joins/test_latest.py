@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import silva as sv
@@ -43,7 +43,6 @@ def test_several_keys_come_as_columns():
     ),
     late=st.booleans(),
 )
-@settings(max_examples=50)
 def test_online_and_offline_agree_at_the_end_of_time(features, late):
     users, times, known = (list(part) for part in zip(*features, strict=True))
     table = {"user": users, "ts": times, "known": known, "v": list(range(len(users)))}

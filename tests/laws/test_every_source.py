@@ -7,15 +7,21 @@ import io
 import json
 import tarfile
 from collections import Counter
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from own_sources import Countdown, Squares
 
 import silva as sv
+from silva.io.source import BUILT_IN, kind_of, registered_sources
+from silva.plan.node import Source, walk
 from silva.testing import assert_same_stream
 
 ROWS = 37
@@ -94,7 +100,7 @@ def arrow(folder: Path) -> sv.Pipeline:
     return sv.from_arrow(_table())
 
 
-class Squares:
+class SquareDataset:
     def __len__(self) -> int:
         return ROWS
 
@@ -108,7 +114,7 @@ class Stream:
 
 
 def torch_map(folder: Path) -> sv.Pipeline:
-    return sv.from_torch(Squares(), columns=("square", "row"))
+    return sv.from_torch(SquareDataset(), columns=("square", "row"))
 
 
 def torch_stream(folder: Path) -> sv.Pipeline:
@@ -135,6 +141,54 @@ def delta(folder: Path) -> sv.Pipeline:
     return sv.read_delta(folder / "a")
 
 
+def huggingface_stream(folder: Path) -> sv.Pipeline:
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.Dataset.from_dict({"x": list(range(ROWS)), "s": [f"s{i}" for i in range(ROWS)]})
+    return sv.from_huggingface(rows.to_iterable_dataset())
+
+
+def huggingface_samples(folder: Path) -> sv.Pipeline:
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.IterableDataset.from_generator(_samples)
+    assert rows.features is None
+    return sv.from_huggingface(rows)
+
+
+def _samples() -> Iterator[dict[str, Any]]:
+    yield from ({"x": i, "s": f"s{i}"} for i in range(ROWS))
+
+
+def iceberg(folder: Path) -> sv.Pipeline:
+    from pyiceberg.catalog.sql import SqlCatalog
+    from pyiceberg.utils.concurrent import ExecutorFactory
+
+    catalog = SqlCatalog("laws", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
+    catalog.create_namespace("db")
+    made = catalog.create_table("db.rows", schema=_table().schema)
+    made.append(_table().slice(0, 20))
+    made.append(_table().slice(20))
+    metadata = made.metadata_location.removeprefix("file://")
+    catalog.close()
+    rows = sv.read_iceberg(metadata)
+    if ExecutorFactory._instance is not None:  # threads that pyiceberg keeps for later
+        ExecutorFactory._instance.shutdown()
+        ExecutorFactory._instance = None
+    return rows
+
+
+def table(folder: Path) -> sv.Pipeline:
+    sv.from_arrow(_table()).to_table(folder / "a")
+    return sv.read_table(folder / "a")
+
+
+def own_indexed(folder: Path) -> sv.Pipeline:
+    return sv.from_source(Squares(ROWS))
+
+
+def own_chunked(folder: Path) -> sv.Pipeline:
+    return sv.from_source(Countdown(5, 8))
+
+
 def _table() -> pa.Table:
     return pa.table(
         {
@@ -150,19 +204,46 @@ def _table() -> pa.Table:
 
 SOURCES = [
     files, lines, zipped_lines, json_lines, csv, arrow_file, npy, parquet, tar, items, columns,
-    arrow, torch_map, torch_stream, huggingface, lance, delta,
+    arrow, torch_map, torch_stream, huggingface, huggingface_stream, huggingface_samples, lance,
+    delta, iceberg, table, own_indexed, own_chunked,
 ]  # fmt: skip
 
+OF_EACH_KIND = (columns, lines, parquet, torch_stream)
+"""Rows at places, byte ranges, row groups and a stream."""
+
 every_source = pytest.mark.parametrize("source", SOURCES, ids=lambda f: f.__name__)
+
+
+def test_every_source_of_silva_is_among_these(tmp_path):
+    """Every class that silva declares as a source, and every public verb that reads one."""
+    kinds, verbs = set(), set()
+    for make in SOURCES:
+        folder = tmp_path / make.__name__
+        folder.mkdir()
+        plan = make(folder).plan
+        kinds |= {kind_of(node.source).name for node in walk(plan) if isinstance(node, Source)}
+        verbs |= set(make.__code__.co_names)
+    for module in BUILT_IN.values():
+        import_module(module)
+    own = {kind.name for kind in registered_sources() if kind.cls.__module__ in BUILT_IN.values()}
+    assert own == BUILT_IN.keys()
+    assert own <= kinds
+    assert {name for name in sv.__all__ if name.startswith(("read_", "from_"))} <= verbs
 
 
 @every_source
 def test_a_source_gives_one_stream(source, tmp_path):
     rows = source(tmp_path)
-    assert_same_stream(rows.batch(5), workers=(2,), backends=("inline", "threads"))
+    assert_same_stream(
+        rows.batch(5), workers=(2,), backends=("inline", "threads"), fresh_process=False
+    )
 
 
-@every_source
+@pytest.mark.parametrize(
+    "source",
+    [pytest.param(f, marks=() if f in OF_EACH_KIND else pytest.mark.rest) for f in SOURCES],
+    ids=lambda f: f.__name__,
+)
 def test_a_shuffled_source_gives_one_stream(source, tmp_path):
     rows = source(tmp_path).shuffle(seed=1, window=8).derive(u=lambda rng: rng.random())
     assert_same_stream(rows.batch(4), workers=(2,), backends=("inline", "processes"))

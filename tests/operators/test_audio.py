@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 import soundfile
 import soxr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import silva as sv
 from silva.columns import Array, Column, Lists, Values
 from silva.errors import PlanError
-from silva.operators._audio.masks import random_runs
-from silva.operators._audio.mel import filter_bank
 from silva.operators.audio import AudioExpr, audio
+from silva.operators.audio.masks import random_runs
+from silva.operators.audio.mel import filter_bank
 from silva.plan.expr import Call, Expr, walk
 from silva.plan.operator import operator
 from silva.testing import assert_same_stream
@@ -210,7 +210,7 @@ def test_what_is_no_clip_is_refused(value: Any, message: str) -> None:
 
 def test_writing_an_expression_loads_no_native_library() -> None:
     code = (
-        "import sys, silva.operators.audio_expr as e; e.audio('x').decode().spectrogram();"
+        "import sys, silva.operators.audio as e; e.audio('x').decode().spectrogram();"
         "assert not {'cv2', 'soundfile', 'soxr', 'scipy'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
@@ -234,7 +234,8 @@ def test_a_missing_library_is_named_together_with_the_extra(library: str) -> Non
 # Clips.
 
 
-@settings(max_examples=25)
+@pytest.mark.operators("audio.resample")
+@pytest.mark.rest
 @given(clips, st.sampled_from([(8000, 22050), (22050, 8000), (16000, 8000), (44100, 48000)]))
 def test_resample_is_librosas(clip: np.ndarray, rates: tuple[int, int]) -> None:
     source, target = rates
@@ -276,12 +277,14 @@ def test_nan_stays_where_numbers_reach() -> None:
     assert np.isnan(one(X.time_stretch(0.9, 64), clip)).any()
 
 
+@pytest.mark.operators("audio.mono")
 @given(st.builds(noise, seeds, st.integers(1, 5), st.integers(0, 50)))
 def test_mono_is_the_mean(clip: np.ndarray) -> None:
     close(one(X.mono(), clip), clip.astype(np.float64).mean(axis=0), 1e-6)
     same(one(X.mono().mono(), clip), one(X.mono(), clip))
 
 
+@pytest.mark.operators("audio.pad")
 @given(st.builds(noise, seeds, st.integers(1, 3), st.integers(0, 30)), st.integers(1, 40))
 def test_pad(row: np.ndarray, length: int) -> None:
     found = one(X.pad(length, value=-1, truncate=True), row)
@@ -339,6 +342,7 @@ def test_spectrogram(
     close(found ** np.float32(1 / power), wanted, 2e-3 if power < 1 else 1e-4)
 
 
+@pytest.mark.operators("audio.spectrogram")
 @pytest.mark.parametrize("n_fft", [400, 512, 1023, 2048])
 @pytest.mark.parametrize("mode", ["zeros", "reflect"])
 def test_spectrogram_is_librosas(n_fft: int, mode: Any) -> None:
@@ -351,6 +355,7 @@ def test_spectrogram_is_librosas(n_fft: int, mode: Any) -> None:
 # Mel. Tolerance: 1e-6 of the largest value.
 
 
+@pytest.mark.operators("audio.mel")
 @pytest.mark.parametrize("scale", ["slaney", "htk"])
 @pytest.mark.parametrize("norm", ["slaney", None])
 @pytest.mark.parametrize(
@@ -397,11 +402,13 @@ def test_a_frames_mels_do_not_depend_on_the_other_frames() -> None:
 # Logarithms.
 
 
+@pytest.mark.operators("audio.log")
 @given(spectrograms, st.sampled_from([1e-10, 1e-3, 0.5]))
 def test_log(powers: np.ndarray, floor: float) -> None:
     close(one(X.log(floor), powers), np.log(np.maximum(powers.astype(np.float64), floor)), 1e-6)
 
 
+@pytest.mark.operators("audio.decibels")
 @given(spectrograms, st.sampled_from([1.0, 0.1, "max"]), st.sampled_from([None, 80.0, 3.0]))
 def test_decibels_are_librosas(powers: np.ndarray, reference: Any, span: float | None) -> None:
     wanted = librosa.power_to_db(
@@ -414,8 +421,9 @@ def test_decibels_are_librosas(powers: np.ndarray, reference: Any, span: float |
 # Tolerance: 1e-4 of the largest value for noise, 3e-5 for speech, 1e-5 for power spectrograms.
 
 
+@pytest.mark.operators("audio.time_stretch")
+@pytest.mark.rest
 @given(st.builds(noise, seeds, st.integers(1, 3), st.integers(1, 300)), st.floats(0.3, 3))
-@settings(max_examples=30)
 @pytest.mark.filterwarnings("ignore:n_fft=")
 def test_time_stretch_is_librosas(signals: np.ndarray, rate: float) -> None:
     if round(signals.shape[1] / rate) == 0:
@@ -453,6 +461,7 @@ def test_silence_is_stretched_to_silence() -> None:
     assert not one(X.time_stretch(0.7, 256), np.zeros(1000, np.float32)).any()
 
 
+@pytest.mark.operators("audio.random_time_stretch")
 def test_the_rate_of_a_random_stretch_is_drawn_for_each_clip() -> None:
     rows = [speech(1000)] * 40
     found = run(X.random_time_stretch(0.5, 2, 64), Values(rows), draws(40)).rows()
@@ -470,6 +479,7 @@ def slow_run(size: int, most: float, max_width: int, u: float, v: float) -> tupl
     return start, start + width
 
 
+@pytest.mark.operators("audio.mask_time", "audio.mask_frequency")
 @given(spectrograms, st.integers(1, 80), st.floats(0, 1), seeds)
 def test_masks(powers: np.ndarray, max_width: int, share: float, seed: int) -> None:
     u, v = draws(1, seed).table[0, :2]

@@ -3,12 +3,14 @@ decoding at a smaller scale stays within its bound."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 import simplejpeg
+from examples import apply, examples_that
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.datasets import load_sample_image
@@ -18,9 +20,9 @@ from silva.columns import Array, Values
 from silva.operators import rows
 from silva.operators.image import image
 from silva.order.draws import Draw, stream_key
-from silva.physical.evaluate import evaluate
+from silva.physical.stage.evaluate import evaluate
 from silva.plan import expr
-from silva.plan.operator import operator
+from silva.plan.operator import has_fact, operator
 
 PHOTOS = [load_sample_image(name) for name in ("china.jpg", "flower.jpg")]
 X = image("x")
@@ -49,6 +51,11 @@ def both(chain: Any, values: list[Any]) -> None:
             assert np.array_equal(a, b)
 
 
+def fits(call: expr.Call) -> bool:
+    """Not those that need boxes, or an image of some size."""
+    return call.op != "image.random_iou_crop" and not has_fact(call.op, "crops")
+
+
 steps = st.sampled_from(
     [
         lambda x: x.random_resized_crop(17),
@@ -61,6 +68,7 @@ steps = st.sampled_from(
         lambda x: x.rotate((-5, 5)),
         lambda x: x.resize(20, 21),
         lambda x: x.flip("vertical"),
+        *(partial(apply, call) for call in examples_that("keeps_bytes", "image") if fits(call)),
     ]
 )
 ends = st.sampled_from(

@@ -20,8 +20,7 @@ from sklearn.datasets import load_sample_image
 
 from silva.columns import Values
 from silva.errors import PlanError
-from silva.operators._image import colour, filters
-from silva.operators.image import image
+from silva.operators.image import colour, filters, image
 from silva.plan.operator import operator
 
 v2 = torchvision_here.load()
@@ -106,6 +105,7 @@ def test_gray_images_have_no_saturation_and_no_hue() -> None:
     assert colour.brightness(x, 1.0).tolist() == x.tolist()
 
 
+@pytest.mark.operators("image.color_jitter")
 def test_jitter_applies_the_drawn_factors_in_the_drawn_order() -> None:
     jitter = X.color_jitter(0.8, 0.8, 0.8, 0.2)
     lines = np.random.default_rng(0).random((24, 8))
@@ -128,7 +128,7 @@ def test_jitter_without_amounts_changes_nothing() -> None:
 
 def test_the_counter_example_of_the_law_that_is_missing() -> None:
     """Saturation before grayscale is void only where nothing is clamped."""
-    from silva.operators._image.pixels import grayscale
+    from silva.operators.image.pixels import grayscale
 
     gray = grayscale({"channels": 1}, Table([0]))
     soft = np.full((2, 2, 3), (120, 110, 100), np.uint8)
@@ -166,6 +166,7 @@ def test_blur(size: int, channels: int, dtype: Any) -> None:
         assert abs(made - slow_blur(x, size, sigma)).max() <= (0.51 if dtype == np.uint8 else 1e-5)
 
 
+@pytest.mark.operators("image.gaussian_blur")
 def test_blur_is_torchvisions() -> None:
     for x in PHOTOS:
         (made,) = run(X.gaussian_blur(11, 1.3), [x], Table([0]))
@@ -173,6 +174,7 @@ def test_blur_is_torchvisions() -> None:
         assert difference(made, theirs).max() <= 1
 
 
+@pytest.mark.operators("image.random_gaussian_blur")
 def test_a_random_sigma_is_drawn_for_each_row() -> None:
     x = PHOTOS[0]
     made = run(X.gaussian_blur(5, (0.5, 2.5)), [x, x], Table([[0.0], [0.5]]))
@@ -192,6 +194,7 @@ def test_blur_of_uint8_commutes_with_flip(tall: int, wide: int, channels: int, s
 # Erasing.
 
 
+@pytest.mark.operators("image.random_erasing")
 def test_erasing_is_its_recipe() -> None:
     x = noise(0, 40, 50, 3)
     lines = np.random.default_rng(1).random((60, 23))

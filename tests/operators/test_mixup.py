@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import silva as sv
@@ -95,7 +95,6 @@ def test_cutmix_is_torchvisions(
     assert np.allclose(targets, expected[1], rtol=0, atol=1e-6)
 
 
-@settings(max_examples=30)
 @given(st.integers(0, 999))
 def test_mixup_of_bytes_is_rounded_to_the_nearest(seed: int) -> None:
     """Within half a level, and a little for float32."""

@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import silva as sv
-from silva.columns import Array, Column, Grouped, Lists, Strings, Values, concat
+from silva.columns import Array, Column, Dictionary, Lists, Strings, Values, concat
 from silva.errors import PlanError
-from silva.operators._features.hashing import hash_items
+from silva.operators.items.hashing import hash_items
 from silva.operators.num import num
 from silva.plan.expr import Call, Expr, walk
 from silva.plan.operator import operator
@@ -122,8 +122,8 @@ floats = st.floats(-1e6, 1e6) | st.sampled_from([0.0, -0.0, NAN, 1.5, 10.0])
 numbers = st.lists(ints | floats | st.none() | st.booleans(), max_size=12)
 
 
+@pytest.mark.operators("num.hash", "num.clip", "num.bucketize", "num.standardize", "num.fill_null")
 @pytest.mark.parametrize("name", CASES)
-@settings(max_examples=30)
 @given(items=numbers)
 def test_python_values_of_any_mix(name: str, items: list[Any]) -> None:
     expr, reference = CASES[name]
@@ -134,7 +134,6 @@ def test_python_values_of_any_mix(name: str, items: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-@settings(max_examples=30)
 @given(items=st.lists(ints, max_size=12) | st.lists(floats, max_size=12), mask=st.integers(0))
 def test_arrays_with_nulls(name: str, items: list[Any], mask: int) -> None:
     expr, reference = CASES[name]
@@ -148,8 +147,8 @@ def test_arrays_with_nulls(name: str, items: list[Any], mask: int) -> None:
         assert all(map(same, out.rows(), expected)), (out.rows(), expected)
 
 
+@pytest.mark.operators("num.modulo")
 @pytest.mark.parametrize("name", WHOLE)
-@settings(max_examples=30)
 @given(items=st.lists(ints | st.none(), max_size=12))
 def test_modulo(name: str, items: list[Any]) -> None:
     expr, reference = WHOLE[name]
@@ -159,6 +158,7 @@ def test_modulo(name: str, items: list[Any]) -> None:
     assert run(expr, Array(data)).rows() == [reference(x or 0) for x in items]
 
 
+@pytest.mark.operators("num.log1p")
 @given(st.lists(st.integers(0, (1 << 62)) | st.floats(-0.999, 1e30) | st.just(NAN), max_size=9))
 def test_log1p(items: list[Any]) -> None:
     """Within 2e-7 of the float64 result, relatively: float32 has 6e-8."""
@@ -182,12 +182,14 @@ def test_log1p_next_to_minus_one_is_finite() -> None:
     assert one(X.log1p(), x) == f32(math.log1p(x))
 
 
+@pytest.mark.operators("num.standardize")
 def test_standardize_subtracts_before_it_rounds() -> None:
     clock = np.array([1_700_000_001, 1_700_000_003])
     out = run(X.standardize(1_700_000_000, 2), Array(clock))
     assert out.rows() == [0.5, 1.5]
 
 
+@pytest.mark.operators("num.bucketize")
 def test_bucketize_is_torchs() -> None:
     data = np.random.default_rng(0).integers(-50, 50, 500) / 4
     for edges in ([0.25, 3.0, 7.5], list(np.arange(-9, 9, 0.5))):
@@ -197,6 +199,7 @@ def test_bucketize_is_torchs() -> None:
             assert out.rows() == expected.tolist()
 
 
+@pytest.mark.operators("num.one_hot")
 def test_one_hot() -> None:
     out = run(X.one_hot(3), Values([2, None, 0]))
     assert isinstance(out, Array)
@@ -210,6 +213,7 @@ def test_one_hot() -> None:
             one(X.one_hot(3), wrong)
 
 
+@pytest.mark.operators("num.fill_null")
 @pytest.mark.parametrize("forms", ["values", "array"])
 def test_fill_null(forms: str) -> None:
     def filled(items: list[Any], value: Any, nan: bool = False) -> Any:
@@ -333,7 +337,6 @@ def test_buckets_fill_evenly_and_seeds_are_independent() -> None:
 
 
 @pytest.mark.parametrize("name", [*CASES, *WHOLE])
-@settings(max_examples=30)
 @given(data=st.data())
 def test_block_borders_cannot_be_seen(name: str, data: st.DataObject) -> None:
     """Values, and the type of every batch, however the rows were cut into blocks."""
@@ -395,7 +398,7 @@ def test_long_columns_are_done_in_pieces_without_seams() -> None:
 
 
 def test_a_dictionary_and_a_masked_array_are_expanded() -> None:
-    grouped = Grouped(Values([5, None]), np.array([0, 1, 0]))
+    grouped = Dictionary(Values([5, None]), np.array([0, 1, 0]))
     assert run(X.modulo(3), grouped).rows() == [2, None, 2]
     masked = np.ma.MaskedArray(np.array([5, 6]), mask=[False, True])
     assert run(X.modulo(3), Array(masked)).rows() == [2, None]

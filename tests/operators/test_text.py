@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 import silva as sv
 from silva.columns import Array, Column, Lists, Strings, Values
 from silva.errors import PlanError
-from silva.operators._text.letters import WHITE
 from silva.operators.text import text
+from silva.operators.text.letters import WHITE
 from silva.plan.expr import Call, Expr, walk
 from silva.plan.operator import operator
 from silva.testing import assert_same_stream
@@ -82,6 +82,15 @@ EVERY: dict[str, tuple[Expr, Callable[[str], Any]]] = {
 }
 
 
+@pytest.mark.operators(
+    "text.lower",
+    "text.upper",
+    "text.strip",
+    "text.normalize",
+    "text.replace",
+    "text.split",
+    "text.length",
+)
 @pytest.mark.parametrize("name", EVERY)
 @given(rows=texts)
 @example(rows=ODD)
@@ -188,6 +197,7 @@ def test_where_re2_differs_from_re() -> None:
 # Bytes.
 
 
+@pytest.mark.operators("text.decode")
 @given(rows=st.lists(st.none() | st.binary(max_size=12), max_size=6))
 @example(rows=[b"ok", b"\xff", None, b"a\xed\xa0\x80b", b"\xf0\x9f\x98", "é".encode()])
 def test_bytes_decode_as_in_python(rows: list[Any]) -> None:
@@ -293,7 +303,7 @@ def test_a_bad_row_is_named() -> None:
 
 def test_expressions_load_no_library_of_tokenizers() -> None:
     code = (
-        "import sys, silva.operators.text_expr as t; t.text('x').lower().tokenize(str.split)\n"
+        "import sys, silva.operators.text as t; t.text('x').lower().tokenize(str.split)\n"
         "print([m for m in ('tokenizers', 'tiktoken', 'torch', 'pyarrow') if m in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -116,6 +116,7 @@ TOKENIZERS: dict[str, tuple[TokensExpr, Callable[[str], Any]]] = {
 }
 
 
+@pytest.mark.operators("text.tokenize", "text.python.tokenize")
 @pytest.mark.parametrize("name", TOKENIZERS)
 @given(rows=rows_of_text)
 @example(rows=[])
@@ -338,6 +339,7 @@ def token_lists(rows: list[Any]) -> list[Column]:
 Y = TokensExpr("y")
 
 
+@pytest.mark.operators("text.add_tokens")
 @given(rows=ids, before=few, after=few)
 @example(rows=[[], None, [1]], before=(5,), after=())
 def test_tokens_are_added_to_every_row(rows: list[Any], before: Any, after: Any) -> None:
@@ -369,6 +371,7 @@ def test_laws(rows: list[Any], b: Any, c: Any, d: Any, a: Any, n: int) -> None:
         assert plain(run(Y.add_tokens(b).truncate(n), column)) == plain(cut)
 
 
+@pytest.mark.operators("text.to_ids")
 @given(
     rows=st.lists(st.none() | st.lists(st.sampled_from("abcd")), max_size=6), n=st.integers(0, 4)
 )

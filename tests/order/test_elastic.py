@@ -120,11 +120,11 @@ def test_a_rank_refuses_the_state_of_another_rank():
 def test_ranks_that_could_take_unequal_steps_are_refused():
     rows = sv.from_columns({"x": range(100)})
     with pytest.raises(sv.PlanError, match="steps="):
-        list(rows.filter(lambda x: x > 3).batch(10).loader(world=2))
+        list(rows.filter(lambda x: x > 3).batch(10).loader(rank=0, world=2))
     with pytest.raises(sv.PlanError, match="drop_last"):
-        list(rows.batch(16).loader(world=2))
-    list(rows.batch(16, drop_last=True).loader(world=2, backend="inline"))
-    list(rows.batch(20).loader(world=2, backend="inline"))
+        list(rows.batch(16).loader(rank=0, world=2))
+    list(rows.batch(16, drop_last=True).loader(rank=0, world=2, backend="inline"))
+    list(rows.batch(20).loader(rank=0, world=2, backend="inline"))
 
 
 def test_a_rank_that_runs_out_before_the_steps_asked_for_says_so():

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -143,3 +146,19 @@ def test_epochs_differ_and_set_epoch_returns_to_one():
     assert sorted(first) == sorted(second)
     loader.set_epoch(0)
     assert next(iter(loader))["x"].tolist() == first
+
+
+@pytest.mark.parametrize("weights", [[0, 1], {0: [0, 1]}, {0: [1, 1], 4: [0, 1]}])
+def test_a_mix_that_repeats_does_not_wait_for_a_pipeline_that_never_comes(weights):
+    long, short = sv.from_columns({"x": range(100, 150)}), sv.from_columns({"x": range(12)})
+    rows = sv.mix([long, short], weights, stop="repeat")
+    found = [row["x"] for row in itertools.islice(rows.loader(backend="inline"), 1000)]
+    assert len(found) < 20
+    assert set(found) >= set(range(12))
+
+
+def test_nothing_can_be_drawn_of_no_rows():
+    none = sv.from_columns({"x": range(3), "w": [1.0] * 3}).skip(3)
+    assert list(none.sample("w").loader(backend="inline")) == []
+    with pytest.raises(sv.PlanError, match="no rows of which 5"):
+        list(none.sample("w", size=5).loader(backend="inline"))

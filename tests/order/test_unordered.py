@@ -18,8 +18,9 @@ N = 60
 @pytest.mark.parametrize("backend", ["threads", "processes", "inline"])
 def test_rows_are_the_same_set_in_any_order(backend):
     rows = sv.from_columns({"x": range(N)}).derive(y=lambda x: x * 2).filter(lambda x: x % 3 > 0)
-    with rows.batch(4).loader(backend=backend, workers=2, ordered=False) as loader:
-        cut_blocks(loader, (3, 1, 5))
+    with cut_blocks(
+        rows.batch(4).loader(backend=backend, workers=2, ordered=False), (3, 1, 5)
+    ) as loader:
         seen = Counter(x for batch in loader for x in batch["x"].tolist())
     assert seen == Counter(x for x in range(N) if x % 3)
 
@@ -33,8 +34,7 @@ def test_fast_rows_pass_a_slow_one():
         return x
 
     rows = sv.from_columns({"x": range(N)}).derive(y=slow_first).batch(1)
-    with rows.loader(backend="threads", workers=2, ordered=False) as loader:
-        cut_blocks(loader, (1,))
+    with cut_blocks(rows.loader(backend="threads", workers=2, ordered=False), (1,)) as loader:
         batches = iter(loader)
         first = [int(next(batches)["x"][0]) for _ in range(5)]
         gate.set()
@@ -53,8 +53,8 @@ def test_a_state_taken_out_of_order_loses_and_repeats_nothing():
     rows = rows.filter(lambda x: x % 5 > 0).batch(3)
     for stop in (1, 4, 9):
         seen: Counter[int] = Counter()
-        loader = rows.loader(backend="threads", workers=3, ordered=False)
-        cut_blocks(loader, (2, 3, 1))
+        made = rows.loader(backend="threads", workers=3, ordered=False)
+        loader = cut_blocks(made, (2, 3, 1))
         for i, batch in enumerate(loader):
             seen.update(batch["x"].tolist())
             if i + 1 == stop:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+import re
 import subprocess
 import sys
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 import silva as sv
-from silva.plan.fingerprint import fingerprint, opaque_parts
+from silva.plan.fingerprint import digest, fingerprint, opaque_parts
 
 SCRIPT = """
 import numpy as np, silva as sv
@@ -76,7 +81,7 @@ def test_a_changed_pipeline_refuses_a_state_and_says_what_changed():
     next(iter(loader))
     state = loader.state_dict()
     pipeline(1).loader(backend="inline").load_state_dict(state)
-    with pytest.raises(sv.StateError, match=r"derive y.*other code, constants"):
+    with pytest.raises(sv.StateError, match=r"code, constants or data of step 1, .derive y"):
         pipeline(2).loader(backend="inline").load_state_dict(state)
     with pytest.raises(sv.StateError, match=r"batch 2.*batch 3"):
         pipeline(1, 3).loader(backend="inline").load_state_dict(state)
@@ -90,3 +95,57 @@ def test_a_state_loads_with_options_added_that_say_only_how():
     state = loader.state_dict()
     rows.options(optimize=False).batch(2).loader(backend="inline").load_state_dict(state)
     rows.batch(2).options(shards=4).loader(backend="inline").load_state_dict(state)
+
+
+def test_text_within_a_comprehension_is_part_of_a_function():
+    assert digest(lambda x: [v + "a" for v in x]) != digest(lambda x: [v + "b" for v in x])
+
+
+def test_methods_of_a_dataclass_are_part_of_its_objects():
+    def made(step):
+        @dataclass(frozen=True)
+        class Step:
+            size: int
+
+            def __call__(self, x):
+                return step(x, self.size)
+
+        return digest(Step(3))
+
+    def plus(x, size):
+        return x + size
+
+    def times(x, size):
+        return x * size
+
+    assert made(plus) == made(plus)
+    assert made(plus) != made(times)
+
+
+def test_what_a_class_holds_is_part_of_its_methods():
+    def made(value):
+        class Step:
+            HELD = value
+
+            def __call__(self, x):
+                return x + self.HELD
+
+            @functools.cached_property
+            def twice(self):
+                return self.HELD * 2
+
+        return digest(Step())
+
+    held = [[1], {"a": 1}, {1, 2}, np.arange(3), np.float32(1), re.compile("a"), Path("a")]
+    assert [made(value) for value in held] == [made(value) for value in copy.deepcopy(held)]
+    assert (
+        len({made(value) for value in [*held, [2], {"a": 2}, np.arange(4), re.compile("b")]}) == 11
+    )
+
+
+def test_a_cached_property_is_part_of_its_class():
+    def made(function):
+        return digest(type("Step", (), {"held": functools.cached_property(function)}))
+
+    assert made(lambda self: 1) == made(lambda self: 1)
+    assert made(lambda self: 1) != made(lambda self: 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 
 import numpy as np
 import pytest
@@ -158,6 +159,9 @@ def test_expressions_follow_numpy_and_carry_nulls():
     assert run(table.filter(sv.col("s") == "x"), "a") == [1, 3]
     assert run(table.filter(~sv.col("a").is_null()), "a") == [1, 3]
     assert run(table.filter(sv.col("s").is_in(["y"])), "s") == ["y"]
+    assert run(table.filter(~sv.col("a").is_in([1])), "a") == [3]
+    assert run(table.filter(sv.col("a").is_in([1, None])), "a") == [1, None]
+    assert run(table.filter(~sv.col("a").is_in([1, None])), "a") == [3]
     assert run(rows.derive(z=(2 - sv.col("x")) * sv.col("y") // 3), "z") == [3, 0, -10]
     assert run(rows.derive(z=abs(-sv.col("x")).cast("float32") / 2), "z") == [0.5, 1.0, 1.5]
     assert run(rows.filter((sv.col("x") > 1) & (sv.col("y") < 30) | (sv.col("x") == 1)), "x") == [
@@ -188,3 +192,22 @@ def test_a_batched_function_must_return_as_many_rows():
 
     with pytest.raises(sv.SilvaError, match="rows"):
         list(rows.derive(z=wrong).batch(3).loader(backend="inline"))
+
+
+def test_a_second_loop_over_a_random_pipeline_is_told_to_be_the_same_epoch():
+    rows = sv.from_columns({"x": range(9)})
+    random = [rows.shuffle(seed=1), rows.derive(y=lambda x, rng: rng.random()), rows.sample("x")]
+    for pipeline in random:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            first = list(pipeline.batch(3))
+            whole = pipeline.batch(3)
+            assert str(list(whole)) == str(first)
+        with pytest.warns(UserWarning, match=r"loader = pipeline\.loader\(\)"):
+            assert str(list(whole)) == str(first)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            list(whole)  # once
+            list(rows), list(rows)  # nothing here is random
+            loader = pipeline.batch(3).loader(backend="inline")
+            assert str(list(loader)) != str(list(loader))

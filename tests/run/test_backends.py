@@ -7,12 +7,15 @@ import pytest
 
 import silva as sv
 from silva.columns import Array
-from silva.run.lane import Lane
+from silva.run.placement.block_sizes import Blocks
+from silva.run.placement.lane import Lane
+from silva.run.placement.lane_stats import LaneStats
+from silva.run.seams import MemoryBudget
 from silva.testing import stream
 
 
 def lane(rows_left: int | None, *, workers: int = 2, share: float = 1.0) -> Lane:
-    made = Lane(_stage(), "stage", None, workers, 1 << 30)
+    made = Lane(_stage(), "stage", None, workers, MemoryBudget(1 << 30))
     made.rows_left = rows_left
     made.probe._waited, made.probe._watched, made.probe.seconds = share, 1.0, 1.0
     return made
@@ -108,17 +111,8 @@ def test_operators_of_ones_own_work_in_processes():
         assert next(iter(loader))["y"].tolist() == [0, -2, -4, -6, -8]
 
 
-def test_a_batched_function_that_looks_at_its_neighbours_is_found():
-    @sv.batched
-    def centred(x):
-        return x - x.mean()
-
-    with pytest.raises(sv.ColumnError, match=r"neighbours.*size=n"):
-        list(sv.from_columns({"x": np.arange(9)}).derive(y=centred).batch(3).loader(workers=0))
-
-
 def test_memory_bounds_what_waits_and_one_large_row_goes_alone():
-    made = Lane(_stage(), "stage", "threads", 2, budget=1000).blocks
+    made = Blocks(LaneStats(), 1000, calls_python=False, alone=False)
     made._bytes_per_row, made.rows = 400.0, 1
     assert made.admits(0, 0, 0, 0, width=2, ahead=2)
     assert made.admits(1, 1, 0, 1, width=2, ahead=2)

@@ -1,15 +1,16 @@
-"""Blocks find their size: tiny pieces are joined, and no window is filled with tiny blocks."""
+"""Blocks find their size, and nobody can tell where they end."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import silva as sv
-from silva.run.blocks import Blocks, RowCost
-from silva.run.lane_stats import LaneStats
-from silva.testing import assert_same_stream
+from silva.run.placement.block_sizes import Blocks, RowCost
+from silva.run.placement.lane_stats import LaneStats
+from silva.testing import assert_same_stream, cut_blocks, digest
 
 ROWS = 40_000
 
@@ -34,7 +35,9 @@ def test_small_pieces_of_a_source_are_joined(lines: str):
 def test_joined_pieces_resume_exactly(tmp_path: Path):
     path = tmp_path / "few.txt"
     path.write_text("".join(f"{i:010d}\n" for i in range(3000)))
-    assert_same_stream(sv.read_lines(str(path)).derive(n=lambda text: int(text)).batch(900))
+    assert_same_stream(
+        sv.read_lines(str(path)).derive(n=lambda text: int(text)).batch(900), workers=(2,)
+    )
 
 
 def test_rows_before_a_broken_piece_come_out_first(lines: str):
@@ -79,3 +82,42 @@ def test_what_is_left_of_an_epoch_is_shared_by_all_actors():
 
 def test_rows_that_are_waited_for_together_are_many():
     assert [rows_of_a_block(0, None, waits) for waits in (0.005, 0.0098, 0.01)] == [10, 128, 128]
+
+
+@pytest.mark.parametrize("verb", ["bucket", "tokens"])
+def test_a_row_without_a_length_is_an_error_when_its_turn_comes(verb):
+    rows = sv.from_columns({"x": range(12)}).derive(q=lambda x: None if x == 9 else [x] * (x % 3))
+    verbs = {
+        "bucket": lambda: rows.bucket("q", {0: 2, 2: 3}),
+        "tokens": lambda: rows.batch(tokens=4, by="q"),
+    }
+    pipeline = verbs[verb]()
+    given = set()
+    for size in (1, 2, 1000):
+        loader, found = cut_blocks(pipeline.loader(backend="inline"), (size,)), []
+        with pytest.raises(sv.ColumnError, match="not None"):
+            found.extend(digest(batch) for batch in loader)
+        given.add(tuple(found))
+    assert len(given) == 1
+    assert len(found) >= 3
+
+
+@pytest.mark.parametrize(
+    "other",
+    [np.arange(3), [0.5, 1.5], ["a", "b"], [None, 4], np.zeros((3, 2)), [[1], [2, 3]]],
+    ids=["int64", "floats", "text", "nulls", "arrays", "lists"],
+)
+def test_a_batched_function_sees_rows_of_one_type_at_a_time(other):
+    """So what it makes of a row does not depend on where blocks end."""
+    first = sv.from_columns({"x": np.arange(4, dtype=np.int32)})
+    rows = sv.concat([first, sv.from_columns({"x": other})])
+    seen = rows.derive(
+        t=sv.batched(lambda x: [f"{type(x).__name__} {getattr(x, 'dtype', '')}"] * len(x))
+    )
+    same = rows.derive(y=sv.batched(lambda x: x))
+    for pipeline in (seen.batch(3), same.batch(3), same):
+        whole = [digest(b) for b in cut_blocks(pipeline.loader(backend="inline"), (1000,))]
+        for sizes in ((1,), (2,), (3, 1)):
+            assert [
+                digest(b) for b in cut_blocks(pipeline.loader(backend="inline"), sizes)
+            ] == whole

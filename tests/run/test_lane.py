@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import silva as sv
-from silva.physical.twins import segments
-from silva.run.lane import Lane
+from silva.physical.written_form import segments
+from silva.run.placement.lane import Lane
+from silva.run.seams import MemoryBudget
 
 
 def stage(**steps: Any) -> Any:
@@ -18,7 +19,7 @@ def stage(**steps: Any) -> Any:
 
 
 def on_threads(first: Any) -> Lane:
-    lane = Lane(first, "stage 1", None, 2, 1 << 20)
+    lane = Lane(first, "stage 1", None, 2, MemoryBudget(1 << 20))
     lane.move("threads", "it is faster there")
     lane.decided = True
     return lane

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from silva.optimize.model import Load
-from silva.run.forecast import Counters
-from silva.run.offload import Offload
+from silva.cost.model import Load
+from silva.run.placement.forecast import Counters
+from silva.run.placement.offload import Offload
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'silva[ray]'")
 
@@ -18,7 +18,7 @@ LARGE = Load(seconds=0.02, cpu=0.02, lock_share=0.0, nbytes=40e6)
 
 def offload(address: str = "auto", cpus: int = 8) -> Offload:
     """What it knows of a cluster of so many CPUs is what was asked for: it is not joined."""
-    from silva.run.cluster import Cluster
+    from silva.run.ray.cluster import Cluster
 
     made = Offload(Cluster(address, cpus))
     if address != "local":
@@ -39,33 +39,33 @@ def wanted(made: Offload, now: Counters, load: Load = SLOW, **options: Any) -> b
 def test_a_stage_for_which_the_trainer_waits_goes_to_the_cluster():
     made = offload()
     assert wanted(made, at(2, 200, starved=1.9))
-    assert made.told == (
+    assert made.status == (
         "100 rows/s on this machine, the trainer waits 95% of its time: "
         "8 actors would do 400 rows/s"
     )
 
 
 def test_nothing_is_asked_of_the_cluster_while_local_cores_are_enough():
-    from silva.run.cluster import Cluster
+    from silva.run.ray.cluster import Cluster
 
     made = Offload(Cluster("auto"))  # which is not there: joining it would be an error
     assert not wanted(made, at(2, 200, starved=0.0))
     assert not wanted(made, at(4, 400, starved=1.9), full=False)
     assert made._asking is None
-    assert "local cores first" in made.told
+    assert "local cores first" in made.status
 
 
 def test_a_stage_whose_bytes_outweigh_its_seconds_stays():
     made = offload()
     assert not wanted(made, at(2, 200, starved=1.9), LARGE)
-    assert made.told.endswith("limited by the way back")
+    assert made.status.endswith("limited by the way back")
     assert not wanted(made, at(9, 210, starved=8.9)), "what was found out is not asked again"
 
 
 def test_a_cluster_of_no_other_cores_is_not_started_for_nothing():
     made = offload("local")
     assert not wanted(made, at(2, 200, starved=1.9))
-    assert "no cores but this machine's" in made.told
+    assert "no cores but this machine's" in made.status
 
 
 def test_a_stage_that_is_slower_there_comes_home():
@@ -75,7 +75,7 @@ def test_a_stage_that_is_slower_there_comes_home():
     assert not made.failed(at(3, 210, starved=2.8)), "the first blocks are left out"
     assert not made.failed(at(4, 230, starved=3.8))
     assert made.failed(at(6, 300, starved=5.8))
-    assert "tried and left" in made.told
+    assert "tried and left" in made.status
 
 
 def test_a_stage_that_is_faster_there_stays_and_says_what_was_measured():
@@ -84,4 +84,4 @@ def test_a_stage_that_is_faster_there_stays_and_says_what_was_measured():
     made.begin(at(2, 200, starved=1.9))
     assert not made.failed(at(3, 210, starved=2.8))
     assert not made.failed(at(5, 1010, starved=4.8))
-    assert made.told == "as measured: 400 rows/s on actors, 100 on this machine"
+    assert made.status == "as measured: 400 rows/s on actors, 100 on this machine"

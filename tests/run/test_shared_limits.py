@@ -8,11 +8,12 @@ import threading
 import pytest
 
 import silva as sv
+from silva.cost import disk
+from silva.cost import memory_bandwidth as bandwidth
+from silva.cost.disk import Disk
+from silva.cost.machine import Machine
 from silva.io.incoming import fetched_here
 from silva.io.paths import local_files
-from silva.profile import bandwidth, disk
-from silva.profile.disk import Disk
-from silva.profile.machine import Machine
 
 COUNT, SIZE = 64, 100_000
 
@@ -54,7 +55,7 @@ def test_what_is_remembered_is_not_fetched(cold):
     read_all(cold)
     lane, told = read_all(cold)
     assert lane.stats.came.disk < 0.1 * COUNT * SIZE
-    assert "from disks" not in told
+    assert ("from disks" in told) == bool(lane.stats.came.disk)  # others may read at this moment
 
 
 def test_a_disk_is_measured_once_by_whoever_asks_first(tmp_path, monkeypatch):

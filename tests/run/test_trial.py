@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from silva.run.forecast import Counters
-from silva.run.trial import SECONDS, Trial
+from silva.run.placement.forecast import Counters
+from silva.run.placement.trial import SECONDS, Trial
 
 START = Counters(rows=0, elapsed=0.0, starved=0.0, busy=0.0, cpu=0.0, blocks=0)
 
@@ -50,7 +50,7 @@ def test_what_another_place_promises_is_tried_and_the_best_is_kept() -> None:
     assert made.open
     assert made.judge("processes", after(130.0, since=bad)) == "processes"
     assert not made.open
-    assert made.told() == (
+    assert made.describe() == (
         "100 rows/s without workers, 90 rows/s on threads, 130 rows/s on processes"
     )
 

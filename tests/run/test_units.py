@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import silva as sv
-from silva.io.parquet import Parquet
+from silva.io.lake.parquet import Parquet
 from silva.testing import assert_same_stream, cut_blocks, digest
 
 GROUPS = (9, 1, 5, 13, 3, 2, 7)
@@ -205,8 +205,8 @@ def test_a_damaged_row_group_is_an_error_that_names_the_file(
     path.write_bytes(data)
     rows = sv.read_parquet(str(path)).derive(y=sv.num("x") + 1).batch(100)
     seen: list[int] = []
-    loader = rows.loader(backend=backend, workers=2, on_error=on_error)
-    with cut_blocks(loader, [700]):
+    made = rows.loader(backend=backend, workers=2, on_error=on_error)
+    with cut_blocks(made, [700]) as loader:
         found = (y for batch in loader for y in batch["y"].tolist())
         with pytest.raises(sv.SourceError, match=r"a\.parquet is"):
             seen.extend(found)

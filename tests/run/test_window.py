@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from silva.columns import Array, Block
-from silva.physical.stage import Result
-from silva.run.task import Task
-from silva.run.threads import InlinePool
+from silva.physical.stage.stage import Result
+from silva.run.pools.task import Task
+from silva.run.pools.threads import InlinePool
 from silva.run.window import Flight, Window
 
 
@@ -71,3 +71,15 @@ def test_what_comes_after_nobody_wants_it_is_not_kept() -> None:
     tasks[1].finish([result(1)])
     assert not window.landed
     assert all(task.cancelled for task in tasks)
+
+
+def test_a_task_holds_no_results_that_somebody_has_or_nobody_wants() -> None:
+    """A worker that was lost without a word may hold the task for ever."""
+    taken, early, late = (Task(None, None, None) for _ in range(3))  # type: ignore[arg-type]
+    for task in (taken, early):
+        task.finish([result(1)])
+    assert len(taken.take()) == 1
+    early.cancel()
+    late.cancel()
+    late.finish([result(1)])
+    assert [task.results for task in (taken, early, late)] == [None, None, None]

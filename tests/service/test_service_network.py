@@ -17,7 +17,7 @@ from service_tools import TOKEN, a_service, digests, process, self_signed
 import silva as sv
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.rest,
     pytest.mark.skipif(
         os.geteuid() != 0 or shutil.which("ip") is None, reason="needs root, and iproute2"
     ),

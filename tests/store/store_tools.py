@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 import silva as sv
-from silva.store.folder import Folder
-from silva.store.manifest import Version, files_of
+from silva.store.versions.manifest import Version, files_of
+from silva.store.versions.sealed import FORMAT, Sealed, name_of
+from silva.store.versions.table_folder import Folder
 
 
 def rows_of(table: sv.Table, columns: list[str] | None = None) -> list[dict[str, Any]]:
@@ -25,19 +27,20 @@ def _plain(value: Any) -> Any:
 def named_files(path: str | Path) -> set[Path]:
     """Every file that a table's versions name, the versions among them."""
     folder = Folder(path)
-    found: set[Path] = {folder.tags / f"{name}.json" for name in folder.all_tags()}
+    found: set[Path] = {folder.path / "tags" / f"{name}.json" for name in folder.all_tags()}
     for branch in folder.branches():
         for number in folder.numbers(branch):
-            found.add(folder.version_file(branch, number))
+            found.add(folder.path / "versions" / branch / f"{number:010d}.json")
             version = folder.entry(branch, number)
             if not isinstance(version, Version):
                 continue
-            found.add(folder.schemas / f"{version.schema}.json")
-            found |= {folder.definitions / f"{name}.json" for _, name in version.definitions}
+            found.add(folder.path / "schemas" / f"{version.schema}.json")
+            definitions = folder.path / "definitions"
+            found |= {definitions / f"{name}.json" for _, name in version.definitions}
             for ref in version.lists:
-                found.add(folder.lists / f"{ref.name}.json")
-                for fragment in folder.fragments(ref.name):
-                    found |= {folder.data / file.name for file in files_of(fragment)}
+                found.add(folder.path / "lists" / f"{ref.name}.json")
+                for fragment in folder.fragments(ref):
+                    found |= {folder.data.path / file.name for file in files_of(fragment)}
     return found
 
 
@@ -55,6 +58,13 @@ def assert_no_orphans(path: str | Path) -> None:
     named, there = named_files(path), all_files(path)
     others = {"audit", "writing"}
     assert named == {p for p in there if not others & set(p.relative_to(path).parts)}
+
+
+def resealed(path: Path, change: Callable[[bytes], bytes]) -> bytes:
+    """Changes a sealed file as somebody could who knows how it is sealed: what it says then."""
+    body = change(bytes(msgspec.json.decode(path.read_bytes(), type=Sealed).body))
+    path.write_bytes(msgspec.json.encode(Sealed(FORMAT, name_of(body), msgspec.Raw(body))))
+    return body
 
 
 def metadata_bytes(version: Version) -> int:

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import silva as sv
-from silva.store.audit import Read, note, observed, reads
-from silva.store.choose import BETTER, Candidate, Costs, choose
-from silva.store.folder import Folder
+from silva.store.derived.storage_choice import BETTER, Candidate, Costs, choose
+from silva.store.versions.audit import Read, count_reads, note, reads
+from silva.store.versions.table_folder import Folder
 
 AMOUNTS = st.floats(0.001, 1000)
 CANDIDATES = st.builds(
@@ -109,7 +109,7 @@ def test_the_explanation_names_bytes_reasons_and_lineage(table: sv.Table) -> Non
 
 
 def test_wishes_are_for_derived_columns_and_make_sense(table: sv.Table) -> None:
-    with pytest.raises(sv.PlanError, match="no derived column"):
+    with pytest.raises(sv.PlanError, match="not a derived column"):
         table.expect(x=3)
     with pytest.raises(sv.PlanError, match="a number of reads"):
         table.expect(slow=-1)
@@ -134,14 +134,14 @@ def test_each_epoch_is_noted_with_what_it_read(table: sv.Table) -> None:
     assert [read.epoch for read in found] == [0, 1]
     assert set(found[0].columns) == {"x", "y", "twice"}
     assert (found[0].branch, found[0].version) == ("main", table.version.number)
-    assert observed(folder, found[0].time)["twice"] >= 2
+    assert count_reads(folder, found[0].time)["twice"] >= 2
 
 
 def test_what_is_long_ago_counts_for_less(table: sv.Table) -> None:
     folder = Folder(table.path)
     for days in (0, 30, 60):
         note(folder, Read(days * 86400.0, "job", 1, "main", 1, 0, ("z",)))
-    assert observed(folder, 60 * 86400.0)["z"] == pytest.approx(1 + 0.5 + 0.25)
+    assert count_reads(folder, 60 * 86400.0)["z"] == pytest.approx(1 + 0.5 + 0.25)
 
 
 def test_a_table_that_cannot_be_written_to_can_be_read(table: sv.Table) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from store_tools import assert_no_orphans, rows_of
 
@@ -95,7 +95,6 @@ def apply(model: Model, table: sv.Table, step: tuple[Any, ...]) -> None:
 
 
 @given(st.lists(steps, max_size=14), st.sets(name, min_size=1))
-@settings(max_examples=40)
 def test_every_column_is_what_it_was_said_to_be(made: list[Any], some: set[str]) -> None:
     model = Model()
     with tempfile.TemporaryDirectory() as folder:

@@ -11,16 +11,17 @@ import pyarrow as pa
 import pytest
 
 import silva as sv
-from silva.store.dedup import choose_kinds
-from silva.store.layout import Part
-from silva.store.rows import PartReader, write_part
+from silva.folders import OwnFolder
+from silva.store.files.dedup import choose_kinds
+from silva.store.files.part_files import PartReader, write_part
+from silva.store.versions.layout import Part
 from silva.testing import cut_blocks
 
 
+@sv.register_source("a part")
 class Rows:
     """A part as a source."""
 
-    access = "indexed"
     runs_user_code = False
 
     def __init__(self, folder: Path, part: Part) -> None:
@@ -28,19 +29,13 @@ class Rows:
 
     @functools.cached_property
     def _reader(self) -> PartReader:
-        return PartReader(self._folder, self._part)
+        return PartReader(OwnFolder(self._folder), self._part)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_folder": self._folder, "_part": self._part}
 
     def columns(self) -> tuple[str, ...]:
         return tuple(self._part.columns)
-
-    def types(self) -> dict[str, str]:
-        return {}
-
-    def describe(self) -> str:
-        return "a part"
 
     def fingerprint(self) -> str:
         return "".join(file.name for file in self._part.files)
@@ -53,9 +48,7 @@ class Rows:
 
 
 def pipeline(folder: Path, part: Part) -> sv.Pipeline:
-    from silva.plan.node import Source
-
-    return sv.Pipeline(Source(Rows(folder, part)))
+    return sv.from_source(Rows(folder, part))
 
 
 def lists(values: np.ndarray) -> pa.Array:

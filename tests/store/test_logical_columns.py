@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from failure_tools import run_script
-from store_tools import all_files, assert_no_orphans, data_files, metadata_bytes, rows_of
+from store_tools import all_files, assert_no_orphans, data_files, metadata_bytes, resealed, rows_of
 
 import silva as sv
-from silva.store import materialize
-from silva.store.folder import Folder
+from silva.store.derived import materialize
+from silva.store.versions.table_folder import Folder
 from silva.testing import assert_same_stream, digest
 
 ITERATOR = iter([1])
@@ -252,7 +252,7 @@ def _first_only(commit: Any) -> Any:
         (lambda dwell, rng: rng.random(), "it is random"),
         (lambda dwell: float(np.random.random()), "generators of numpy"),
         (sv.impure(lambda dwell: dwell), "it is impure"),
-        (lambda dwell, iterator=ITERATOR: dwell, "good for one process only"),
+        (lambda dwell, iterator=ITERATOR: dwell, "holds in one process only"),
         (lambda dwell: 1 // (dwell - 7), "ZeroDivisionError"),
     ],
 )
@@ -303,6 +303,7 @@ def test_a_state_is_good_whether_a_column_is_stored_or_not(table: sv.Table) -> N
         assert [b["id"].tolist() for b in loader] == rest
 
 
+@pytest.mark.rest
 def test_a_partly_stored_column_is_the_same_stream_however_it_is_run(table: sv.Table) -> None:
     table.derive(clicked=long).materialize("clicked").append(events(35, 9))
     table.delete(sv.col("id") % 5 == 1)
@@ -345,9 +346,9 @@ def test_a_version_that_was_collected_does_not_come_back_without_its_definitions
 ) -> None:
     old = table.derive(y=sv.col("dwell") * 2).at(table.version.number)
     table.derive(y=sv.col("dwell") * 3).gc(versions=1)
-    with pytest.raises(sv.TableError, match=r"was collected by gc\(versions=…\)"):
+    with pytest.raises(sv.TableError, match=r"collected by gc\(versions=…\)"):
         old.read()
-    with pytest.raises(sv.TableError, match=r"was collected by gc\(versions=…\)"):
+    with pytest.raises(sv.TableError, match=r"collected by gc\(versions=…\)"):
         old.branch("back")
     assert table.branches() == ("main",)
 
@@ -379,7 +380,8 @@ def test_statistics_of_stored_columns_pass_fragments_over(table: sv.Table) -> No
 def test_a_tampered_definition_is_not_used(table: sv.Table) -> None:
     table.derive(twice=sv.col("dwell") * 2)
     (path,) = (Path(table.path) / "definitions").iterdir()
-    path.write_bytes(path.read_bytes().replace(b'["literal",2]', b'["literal",3]'))
+    body = resealed(path, lambda body: body.replace(b'["literal",2]', b'["literal",3]'))
+    assert b'["literal",3]' in body
     with pytest.raises(sv.TableError, match="this program does not have"):
         sv.read_table(table.path)
 
@@ -392,9 +394,9 @@ def test_mistakes_are_told_when_they_are_made(table: sv.Table) -> None:
         table.derive(y=lambda nope: nope)
     with pytest.raises(sv.PlanError, match="at least one column"):
         table.derive()
-    with pytest.raises(sv.PlanError, match="no derived column"):
+    with pytest.raises(sv.PlanError, match="not a derived column"):
         table.materialize("dwell")
-    with pytest.raises(sv.TableError, match="stays as it is"):
+    with pytest.raises(sv.TableError, match="cannot be changed"):
         table.at(1).derive(y=3)
     assert table.version.number == number
     assert Folder(table.path).is_table

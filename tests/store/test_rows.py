@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from silva.columns.arrow import to_arrow
-from silva.store.layout import all_files
-from silva.store.rows import PartReader, write_part
+from silva.columns.arrow_arrays import to_arrow
+from silva.folders import OwnFolder
+from silva.store.files.part_files import PartReader, write_part
+from silva.store.versions.layout import all_files
 
 TABLE = pa.table(
     {
@@ -26,7 +27,8 @@ TABLE = pa.table(
 @pytest.mark.parametrize("rows", [[], [0, 1, 2, 3], [2], [3, 0, 3], [1, 3]])
 def test_rows_come_back_in_the_order_asked_for(tmp_path: Path, rows: list[int]) -> None:
     part = write_part(tmp_path, TABLE)
-    read = PartReader(tmp_path, part).read(np.array(rows, dtype=np.int64), TABLE.column_names)
+    reader = PartReader(OwnFolder(tmp_path), part)
+    read = reader.read(np.array(rows, dtype=np.int64), TABLE.column_names)
     for name in TABLE.column_names:
         assert (
             to_arrow(read[name]).to_pylist()
@@ -43,7 +45,7 @@ def test_numbers_come_back_with_their_own_type_however_small(
     part = write_part(
         tmp_path, pa.table({"x": numbers, "list": pa.array([[most]] * 3, pa.list_(kind))})
     )
-    read = PartReader(tmp_path, part).read(np.arange(3), ("x", "list"))
+    read = PartReader(OwnFolder(tmp_path), part).read(np.arange(3), ("x", "list"))
     assert to_arrow(read["x"]).equals(numbers)
     assert to_arrow(read["list"]).type.value_type == kind
     assert to_arrow(read["list"]).to_pylist() == [[most]] * 3
@@ -57,7 +59,7 @@ def test_the_part_names_every_file_that_was_written(tmp_path: Path) -> None:
 
 def test_several_threads_may_read_at_once(tmp_path: Path) -> None:
     table = pa.table({"x": np.arange(5000), "h": [[i, i + 1] for i in range(5000)]})
-    reader = PartReader(tmp_path, write_part(tmp_path, table, {"h": "slices"}))
+    reader = PartReader(OwnFolder(tmp_path), write_part(tmp_path, table, {"h": "slices"}))
 
     def read(start: int) -> bool:
         rows = np.arange(start, start + 100)

@@ -88,6 +88,7 @@ def test_what_is_stored_of_them_cannot_be_told(table: sv.Table, step: Any) -> No
     assert rows_of(table, ["text", "rest"])[-1] == {"text": "é37", "rest": 1}
 
 
+@pytest.mark.rest
 def test_a_stream_of_them_is_the_same_however_it_is_run(table: sv.Table) -> None:
     table.derive(split, into=("rest", "text")).delete(sv.col("x") == 1).materialize("text")
     table.append(rows(35, 3))

@@ -11,7 +11,7 @@ import pytest
 from store_tools import assert_no_orphans, data_files
 
 import silva as sv
-from silva.store.layout import Grouped, Part, Slices
+from silva.store.versions.layout import InGroup, Part, Slices
 
 SESSIONS, EACH = 40, 16
 
@@ -49,7 +49,7 @@ def table(tmp_path: Path) -> sv.Table:
 def test_rows_come_back_whatever_they_share(table: sv.Table) -> None:
     assert pa.table(table.read().loader(backend="inline")).cast(log().schema).equals(log())
     columns = part_of(table).columns
-    assert isinstance(columns["fixed"], Grouped)
+    assert isinstance(columns["fixed"], InGroup)
     assert isinstance(columns["sliding"], Slices)
     assert columns["user"] == columns["fixed"]  # they change together
     told = table.explain()
@@ -63,8 +63,8 @@ def test_how_a_column_is_stored_can_be_said(tmp_path: Path) -> None:
     made.append(log())
     for fragment in made._folder.all_fragments(made.version):
         assert isinstance(fragment.parts[0].columns["fixed"], Slices)
-        assert fragment.parts[0].columns["sliding"] == Grouped(1)
-    with pytest.raises(sv.ColumnError, match="'ts' is int64: slices are for lists"):
+        assert fragment.parts[0].columns["sliding"] == InGroup(1)
+    with pytest.raises(sv.ColumnError, match="'ts' is int64: only lists can be slices"):
         sv.Table.create(tmp_path / "u", log(), store={"ts": "slices"})
     assert not list((tmp_path).glob("u/data/*"))
 
@@ -86,7 +86,7 @@ def test_a_function_of_what_repeats_is_called_once_for_each_distinct_row(table: 
     table.materialize("total")
     assert sum(calls) == SESSIONS
     part = part_of(table)
-    assert isinstance(next(iter(part.columns.values())), Grouped)
+    assert isinstance(next(iter(part.columns.values())), InGroup)
     calls.clear()
     read = [b["total"] for b in table.read().select("total").batch(64).loader(backend="inline")]
     assert np.concatenate(read).tolist() == expected

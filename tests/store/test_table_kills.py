@@ -146,19 +146,18 @@ def test_a_writer_killed_while_its_files_grow_leaves_the_old_version_or_the_new(
     killed_while_files_grow(tmp_path, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_writers_killed_while_their_files_grow_leave_the_old_version_or_the_new(
     tmp_path: Path,
 ) -> None:
     killed_while_files_grow(tmp_path, 12)
 
 
-@pytest.mark.parametrize("work", STEPS)
-def test_a_killed_writer_leaves_the_old_version_or_the_new(tmp_path: Path, work: str) -> None:
-    killed_at_random(tmp_path, work, 1, seed=1)
+def test_a_killed_writer_leaves_the_old_version_or_the_new(tmp_path: Path) -> None:
+    killed_at_random(tmp_path, "append", 1, seed=1)
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 @pytest.mark.parametrize("work", STEPS)
 def test_a_writer_killed_at_many_moments_leaves_the_old_version_or_the_new(
     tmp_path: Path, work: str

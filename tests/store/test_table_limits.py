@@ -44,7 +44,10 @@ def make(path: Path) -> sv.Table:
     return sv.Table.create(path, rows, key="x").branch("trial")
 
 
-@pytest.mark.parametrize("work", ["put", "materialize", "to_table"])
+@pytest.mark.parametrize(
+    "work",
+    ["put", *(pytest.param(work, marks=pytest.mark.rest) for work in ("materialize", "to_table"))],
+)
 def test_a_full_disk_is_told_and_leaves_the_table_as_it_was(tmp_path: Path, work: str) -> None:
     table = make(tmp_path / "t")
     said = run_script(tmp_path, FULL, table.path, work)
@@ -54,6 +57,7 @@ def test_a_full_disk_is_told_and_leaves_the_table_as_it_was(tmp_path: Path, work
     assert_no_orphans(table.path)
 
 
+@pytest.mark.rest
 def test_to_table_goes_on_when_there_is_room_again(tmp_path: Path) -> None:
     table = make(tmp_path / "t")
     run_script(tmp_path, FULL, table.path, "to_table")
@@ -90,7 +94,7 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.parametrize("work", ["materialize", "to_table"])
+@pytest.mark.parametrize("work", ["materialize", pytest.param("to_table", marks=pytest.mark.rest)])
 def test_an_interrupt_leaves_the_table_as_it_was_and_ends_at_once(
     tmp_path: Path, work: str
 ) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import silva as sv
 from silva.plan.expr import Call, Col, Literal, RowId, Term
 from silva.plan.fingerprint import digest
-from silva.store.terms import decode_term, decode_value, encode_term, encode_value
+from silva.store.derived.terms import decode_term, decode_value, encode_term, encode_value
 
 VALUES = st.recursive(
     st.none()

@@ -66,13 +66,13 @@ def test_a_table_that_does_not_fit_is_refused(tmp_path):
     rows(9).to_table(tmp_path / "t", key="x")
     with pytest.raises(sv.PlanError, match=r"group='user', but the group of the table .* is None"):
         rows(8).to_table(tmp_path / "t", group="user")
-    with pytest.raises(sv.TableError, match="in the table already"):
+    with pytest.raises(sv.TableError, match="already in the table"):
         rows(8).to_table(tmp_path / "t")
     with pytest.raises(sv.SilvaError, match="'maybe'"):
         rows(8).drop("maybe").to_table(tmp_path / "t")
     with pytest.raises(sv.TableError, match="'new'"):
         rows(8).derive(new=lambda x: 1).to_table(tmp_path / "t")
-    with pytest.raises(sv.TableError, match="no rows to tell the types"):
+    with pytest.raises(sv.TableError, match="has no rows, so the types"):
         rows(8).filter(lambda x: False).to_table(tmp_path / "empty")
     with pytest.raises(sv.PlanError, match="one process writes"):
         rows(8).to_table(tmp_path / "t", rank=0)
@@ -81,14 +81,14 @@ def test_a_table_that_does_not_fit_is_refused(tmp_path):
 
 def test_a_pipeline_that_cannot_be_known_again_is_refused(tmp_path):
     lock = threading.Lock()
-    with pytest.raises(sv.PlanError, match="lock has another identity in every process"):
+    with pytest.raises(sv.PlanError, match="lock has no stable fingerprint"):
         rows(8).derive(y=lambda x: lock.locked()).to_table(tmp_path / "t")
 
 
 def test_a_branch_is_written_apart_from_others(tmp_path):
     main = rows(20).to_table(tmp_path, key="x", shard_rows=8)
     rest = main.at(1).branch("rest")
-    with pytest.raises(sv.TableError, match="in the table already"):
+    with pytest.raises(sv.TableError, match="already in the table"):
         rows(24).to_table(tmp_path, branch="rest", shard_rows=8)
     assert rest.rows == 8
     done = rows(20).to_table(tmp_path, branch="rest", shard_rows=8)
@@ -112,13 +112,13 @@ def test_a_branch_is_written_apart_from_others(tmp_path):
 
 
 def test_a_branch_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(sv.TableError, match="is no table yet; a table begins with the branch"):
+    with pytest.raises(sv.TableError, match=r"is not a table yet\. A table starts with the branch"):
         rows(8).to_table(tmp_path / "t", branch="trial")
     assert not (tmp_path / "t").exists()
     rows(8).to_table(tmp_path / "t")
     with pytest.raises(sv.TableError, match="has no branch 'trial'; its branches are main"):
         rows(8).to_table(tmp_path / "t", branch="trial")
-    with pytest.raises(sv.TableError, match="a branch is called by letters"):
+    with pytest.raises(sv.TableError, match="the name of a branch may hold only letters"):
         rows(8).to_table(tmp_path / "t", branch="../trial")
 
 
@@ -177,21 +177,12 @@ def calls_of_a_run(folder: Path, branch: str) -> int:
     return int(run_script(folder, CHILD, str(folder / f"whole-{branch}"), "-1", branch))
 
 
-@pytest.mark.parametrize("branch", ["main", pytest.param("trial", marks=pytest.mark.slow)])
-def test_a_killed_run_goes_on_without_losing_or_repeating_rows(tmp_path, branch):
-    calls = calls_of_a_run(tmp_path, branch)
-    rng = random.Random(5)
-    for _ in range(2):
-        moments = [rng.randint(1, calls), rng.randint(1, calls // 2)]
-        killed_and_run_again(tmp_path, branch, moments)
-
-
-@pytest.mark.slow
+@pytest.mark.rest
 @pytest.mark.parametrize("branch", ["main", "trial"])
 def test_runs_killed_at_many_moments_go_on_without_losing_or_repeating_rows(tmp_path, branch):
     calls = calls_of_a_run(tmp_path, branch)
     rng = random.Random(6)
-    for _ in range(6):
+    for _ in range(8):
         killed_and_run_again(tmp_path, branch, [rng.randint(1, calls) for _ in range(2)])
 
 
@@ -219,15 +210,18 @@ rows.to_table(path, key="x", group="user", shard_rows=30, backend="inline")
 """
 
 
-def test_a_shard_that_was_committed_but_not_yet_listed_is_not_appended_again(tmp_path):
-    for moment in (2, 3, 4):  # the first is listed before any shard
-        path = tmp_path / str(moment)
-        child = start_script(tmp_path, BETWEEN, str(path), str(moment))
-        _, err = child.communicate(timeout=60)
-        assert child.returncode == -signal.SIGKILL, err
-        assert sv.Table.open(path).rows == 30 * (moment - 1)
-        sv.Table.open(path).tag("dead").delete(sv.col("x") == 89).gc(versions=1)
-        run_script(tmp_path, BETWEEN, str(path), "-1")
-        found = numbers(sv.Table.open(path))
-        assert len(found) == len(set(found))
-        assert set(range(89)) <= set(found)
+@pytest.mark.parametrize(
+    "moment",  # the first is listed before any shard
+    [2, pytest.param(3, marks=pytest.mark.rest), pytest.param(4, marks=pytest.mark.rest)],
+)
+def test_a_shard_that_was_committed_but_not_yet_listed_is_not_appended_again(tmp_path, moment):
+    path = tmp_path / "table"
+    child = start_script(tmp_path, BETWEEN, str(path), str(moment))
+    _, err = child.communicate(timeout=60)
+    assert child.returncode == -signal.SIGKILL, err
+    assert sv.Table.open(path).rows == 30 * (moment - 1)
+    sv.Table.open(path).tag("dead").delete(sv.col("x") == 89).gc(versions=1)
+    run_script(tmp_path, BETWEEN, str(path), "-1")
+    found = numbers(sv.Table.open(path))
+    assert len(found) == len(set(found))
+    assert set(range(89)) <= set(found)

@@ -1,18 +1,19 @@
 """The command line: `silva demo | run | serve | explain | cache | table | version`.
 
-A user's mistake (a file that is not there, a wrong name, a plan that cannot be built) is one line
-on stderr and exit code 2; a row that fails is exit code 1, with the user's own traceback.
+A user's mistake (a missing file, a wrong name, a plan that cannot be built) prints one line on
+stderr and exits with code 2. A failed row exits with code 1 and shows the user's own traceback.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
@@ -20,13 +21,14 @@ import silva
 from silva.cli import cache, table
 from silva.errors import FailureBudgetExceeded, PlanError, RowError, SilvaError
 from silva.insight.progress import rows_of
-from silva.physical.rows import user_traceback
+from silva.physical.stage.raised import user_traceback
 from silva.pipeline import Pipeline
 from silva.plan.verify import is_batched
+from silva.service.access import VARIABLE
 
 app = App(
     name="silva",
-    help="Machine-learning data pipelines that are planned, proven equal, and explained.",
+    help="Run, explain and serve data pipelines for machine learning; manage caches and tables.",
     version=silva.__version__,
     result_action="return_value",
 )
@@ -35,7 +37,7 @@ app.command(table.app)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs one command; never returns."""
+    """Runs one command and exits."""
     sys.exit(_run(arguments))
 
 
@@ -43,15 +45,15 @@ def _run(arguments: Sequence[str] | None) -> int:
     try:
         done = app(arguments)
     except (RowError, FailureBudgetExceeded) as error:
-        return _say(error, 1)
+        return _print_error(error, 1)
     except SilvaError as error:
-        return _say(error, 2)
+        return _print_error(error, 2)
     except KeyboardInterrupt:
         return 130
     return done if isinstance(done, int) else 0
 
 
-def _say(error: Exception, code: int) -> int:
+def _print_error(error: Exception, code: int) -> int:
     print(f"silva: {error}", file=sys.stderr)
     return code
 
@@ -66,27 +68,27 @@ def run(
     workers: int | None = None,
     progress: bool = False,
 ) -> int:
-    """Run a pipeline for one epoch and say how fast it was; or run one row alone.
+    """Run a pipeline for one epoch and report its throughput; or run one row alone.
 
     Parameters
     ----------
     target
-        The file and the pipeline in it, e.g. train.py:pipeline; just train.py if it has only one.
+        The file and the pipeline in it, e.g. train.py:pipeline; train.py if it has only one.
     row
-        Run this row alone, by the key that an error message shows, e.g. 0:17.
+        Run only the row with this key, which error messages show, e.g. 0:17.
     batches
-        Stop after so many batches.
+        Stop after this many batches.
     workers
-        Number of workers; as many as there are cores unless given.
+        Maximum number of workers; by default the number of cores.
     progress
         Show a live line.
     """
     if epoch < 0 or (batches is not None and batches < 0):
-        raise PlanError("--epoch and --batches are whole numbers from 0 up")
+        raise PlanError("--epoch and --batches are whole numbers of at least 0")
     pipeline = find_pipeline(target)
     if row is not None:
         return _run_row(pipeline, row, epoch)
-    count = "auto" if workers is None else workers
+    count: int | Literal["auto"] = "auto" if workers is None else workers
     with pipeline.loader(workers=count, progress=progress) as loader:
         loader.set_epoch(epoch)
         began = time.perf_counter()
@@ -107,9 +109,9 @@ def run(
 def _run_row(pipeline: Pipeline, key: str, epoch: int) -> int:
     try:
         found = pipeline.row(key, epoch=epoch)
-    except SilvaError:
+    except (SilvaError, KeyboardInterrupt):
         raise
-    except Exception as error:  # noqa: BLE001  the user's own, which is what they came to see
+    except BaseException as error:  # noqa: BLE001  the user's own exception
         sys.stderr.write(user_traceback(error))
         return 1
     for one in found if isinstance(found, list) else [found]:
@@ -140,21 +142,22 @@ def explain(
     Parameters
     ----------
     target
-        The file and the pipeline in it, e.g. train.py:pipeline; just train.py if it has only one.
+        The file and the pipeline in it, e.g. train.py:pipeline; train.py if it has only one.
     analyze
-        Run the pipeline for a while, and show where its time goes.
+        Run the pipeline for a while, and show where the time goes.
     seconds
-        How long to run it for; 5 seconds unless given.
+        How long to run it, in seconds; 5 by default.
     json
-        Print plain data instead of text.
+        Print JSON instead of text.
     html
-        Write a page to this file as well.
+        Also write a page to this file.
     """
     if seconds is not None and not analyze:
-        raise PlanError("--seconds says how long --analyze runs: give both")
+        raise PlanError("--seconds is the duration of --analyze: pass both")
     pipeline = find_pipeline(target)
-    limit = {} if seconds is None else {"seconds": seconds}
-    found = pipeline.explain(analyze, **limit)
+    found = (
+        pipeline.explain(analyze) if seconds is None else pipeline.explain(analyze, seconds=seconds)
+    )
     if html is not None:
         html.write_text(found.to_html(), encoding="utf-8")
     print(found.to_json() if json else found)
@@ -168,43 +171,53 @@ def serve(
     certificate: Path | None = None,
     key: Path | None = None,
     memory: str = "1GiB",
+    runs: int = 64,
+    connections: int = 256,
     workers: int | None = None,
     cluster: str | None = None,
 ) -> int:
-    """Run pipelines for readers elsewhere, until Ctrl-C. The token is that of $SILVA_TOKEN, or a
-    new one.
+    """Run pipelines once and send their batches to many trainers, until Ctrl-C.
+
+    Trainers need the token in $SILVA_TOKEN; without it, a token is generated and shown.
 
     Parameters
     ----------
     targets
-        Files and the pipelines in them, e.g. train.py:pipeline, which readers know by its name.
+        Files and the pipelines in them, e.g. train.py:pipeline; trainers use the pipeline's name.
     host
-        Where to listen; anything but this machine needs a certificate.
+        The address to listen on; any address beyond loopback needs a certificate.
     port
-        A free one unless given.
+        The port to listen on; by default a free one.
     certificate
-        The file of a certificate, in PEM.
+        The file of the TLS certificate, in PEM format.
     key
-        The file of its key.
+        The file of the certificate's private key.
     memory
-        For batches that are kept for readers that are not as far as others.
+        Memory for batches that slower trainers still need.
+    runs
+        Maximum number of streams that run at once.
+    connections
+        Maximum number of connections at once.
     workers
-        Number of workers; as many as there are cores unless given.
+        Maximum number of workers; by default the number of cores.
     cluster
-        A Ray cluster to run on when this machine's cores are too few: auto, or ray://host:port.
+        The Ray cluster to use if local cores are too few: auto, or ray://host:port.
     """
     if (certificate is None) != (key is None):
-        raise PlanError("--certificate and --key go together")
+        raise PlanError("TLS needs both --certificate and --key")
     with silva.Service(
         {_name(target): find_pipeline(target) for target in targets},
         host=host,
         port=port,
         certificate=None if certificate is None or key is None else (certificate, key),
         memory=memory,
+        runs=runs,
+        connections=connections,
         workers="auto" if workers is None else workers,
         cluster=cluster,
     ) as service:
-        print(f"address {service.address}\ntoken {service.token}", flush=True)
+        token = f"of ${VARIABLE}" if VARIABLE in os.environ else service.token
+        print(f"address {service.address}\ntoken {token}", flush=True)
         service.wait()
     return 0
 
@@ -216,9 +229,9 @@ def demo(*, folder: Path | None = None, photos: int = 3000) -> None:
     Parameters
     ----------
     folder
-        Keep the photos here; otherwise they are made in a temporary folder and deleted.
+        Keep the photos in this folder; by default they go to a temporary folder.
     photos
-        How many photos to make.
+        The number of photos to make.
     """
     from silva.demo import run_demo
 
@@ -232,7 +245,7 @@ def version() -> None:
 
 
 def find_pipeline(target: str) -> Pipeline:
-    """The pipeline that `FILE:NAME` names: a pipeline in the file, or a function that makes one."""
+    """Returns the pipeline that `FILE:NAME` names: a variable, or a function that returns one."""
     file, _, name = target.rpartition(":") if ":" in target else (target, "", "")
     module = _import(Path(file))
     if not name:
@@ -247,7 +260,7 @@ def find_pipeline(target: str) -> Pipeline:
 
 
 def _name(target: str) -> str:
-    """What readers call it: the name of the pipeline, or of the file that has no other."""
+    """Returns the name that trainers use: that of the pipeline, or of a file with only one."""
     file, _, name = target.rpartition(":")
     return name if file else Path(target).stem
 
@@ -255,7 +268,7 @@ def _name(target: str) -> str:
 def _only_pipeline(module: ModuleType, file: str) -> Pipeline:
     found = _pipelines(module)
     if len(found) != 1:
-        raise PlanError(f"say which pipeline, as {file}:NAME; {_offers(module)}")
+        raise PlanError(f"name the pipeline as {file}:NAME; {_offers(module)}")
     (pipeline,) = found.values()
     return pipeline
 
@@ -265,12 +278,12 @@ def _pipelines(module: ModuleType) -> dict[str, Pipeline]:
 
 
 def _offers(module: ModuleType) -> str:
-    return f"pipelines there: {', '.join(_pipelines(module)) or '(none)'}"
+    return f"its pipelines are: {', '.join(_pipelines(module)) or '(none)'}"
 
 
 def _import(file: Path) -> ModuleType:
-    """The file as a module. Its folder goes first on the path, as when Python runs it, so that
-    workers can import it too."""
+    """Imports the file as a module. Its folder becomes the first on the path, as when Python runs
+    the file, so that workers can import it too."""
     if not file.is_file():
         raise PlanError(f"there is no file {str(file)!r}")
     sys.path.insert(0, str(file.resolve().parent))

@@ -1,4 +1,4 @@
-"""`silva cache ls | rm | gc`: looks after a cache folder, from the command line."""
+"""`silva cache ls | rm | gc`: manages a cache folder from the command line."""
 
 from __future__ import annotations
 
@@ -8,41 +8,41 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from silva.cache import inspect_folder as cache_folder
+from silva.cache.open_store import place_of
+from silva.cache.shelf_index import KeptRows, RemovedRows
+from silva.cost.machine import parse_bytes
 from silva.errors import PlanError
-from silva.insight.words import plural, seconds, size, tidy
-from silva.io.addresses import scheme_of
-from silva.profile.machine import parse_bytes
-from silva.run import cache_folder
-from silva.run.kept import Kept, Removed
-from silva.run.open_shelf import place_of
+from silva.facts.formatting import plural, seconds, size, tidy
+from silva.io.objects.addresses import scheme_of
 
-app = App(name="cache", help="Look after the rows that pipelines keep on disk.")
+app = App(name="cache", help="Manage the rows that pipelines keep in a cache folder.")
 
 _DIGITS = 10
-"""Of a fingerprint, so many are shown at least."""
+"""The minimum number of digits that are shown of a fingerprint."""
 _AGES = ((86400, "day"), (3600, "hour"), (60, "minute"))
 
 
 @app.command
 def ls(folder: str | None = None) -> None:
-    """List what is kept, the most recently used first.
+    """List the pipelines with cached rows, the most recently used first.
 
     Parameters
     ----------
     folder
-        The cache folder, or its address; the shared one unless given.
+        The cache folder or its address; by default the shared cache.
     """
     where = _folder(folder)
     found = cache_folder.contents(where)
     if not found:
-        print(f"no rows are kept in {where}")
+        print(f"{where} holds no rows")
         return
     _print_table(found)
     total = sum(kept.size for kept in found)
     print(f"{plural(len(found), 'pipeline')}, {size(total)} in {where}")
 
 
-def _print_table(found: list[Kept]) -> None:
+def _print_table(found: list[KeptRows]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -50,9 +50,9 @@ def _print_table(found: list[Kept]) -> None:
     shown = _digits([kept.fingerprint for kept in found])
     table = Table(box=None, pad_edge=False)
     table.add_column("fingerprint", no_wrap=True)
-    for name in ("rows", "size", "a row took", "last used"):
+    for name in ("rows", "size", "time per row", "last used"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("what")
+    table.add_column("steps")
     for kept in found:
         cost = seconds(kept.seconds / kept.entries) if kept.entries else "–"
         cells = (kept.fingerprint[:shown], f"{kept.entries:,}", size(kept.size), cost, _ago(kept))
@@ -61,14 +61,14 @@ def _print_table(found: list[Kept]) -> None:
 
 
 def _digits(names: list[str]) -> int:
-    """How much of each fingerprint is shown: enough to tell them apart."""
+    """Returns how many digits of each fingerprint must be shown so that all differ."""
     shown = _DIGITS
     while len({name[:shown] for name in names}) < len(names):
         shown += 1
     return shown
 
 
-def _ago(kept: Kept) -> str:
+def _ago(kept: KeptRows) -> str:
     age = max(time.time() - kept.used, 0)
     for length, name in _AGES:
         if age >= length:
@@ -76,10 +76,10 @@ def _ago(kept: Kept) -> str:
     return "just now"
 
 
-def _what(kept: Kept) -> str:
+def _what(kept: KeptRows) -> str:
     about = kept.about
     if about is None:
-        return "(nobody said)"
+        return "(unknown)"
     return tidy(" → ".join([about.source, *about.steps]))
 
 
@@ -90,15 +90,14 @@ def rm(
     *,
     all: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Remove the rows of one pipeline, or of all. Running loaders compute them again.
+    """Remove the rows of one pipeline, or of all pipelines. Running loaders compute them again.
 
     Parameters
     ----------
     fingerprint
-        As `silva cache ls` shows it; the first digits are enough if no other begins so. Left out
-        with --all.
+        The fingerprint that `silva cache ls` shows; a unique prefix is enough. Omit it with --all.
     folder
-        The cache folder, or its address; the shared one unless given.
+        The cache folder or its address; by default the shared cache.
     all
         Remove the rows of all pipelines.
     """
@@ -106,33 +105,33 @@ def rm(
         if folder is None and fingerprint is not None:
             folder = fingerprint
         elif fingerprint is not None:
-            raise PlanError("give a fingerprint or --all, not both")
+            raise PlanError("pass a fingerprint or --all, not both")
         found = cache_folder.contents(_folder(folder))
     elif fingerprint is None:
-        raise PlanError("say which rows to remove: a fingerprint, or --all")
+        raise PlanError("name the rows to remove: a fingerprint, or --all")
     else:
         found = [cache_folder.find(_folder(folder), fingerprint)]
-    _say(sum(map(cache_folder.remove, found), Removed()))
+    _print_removed(sum(map(cache_folder.remove, found), RemovedRows()))
 
 
 @app.command
 def gc(
     folder: str | None = None, *, limit: str | None = None, older_than: str | None = None
 ) -> None:
-    """Remove unfinished and damaged files, then what is old, then what is worth least.
+    """Remove unfinished and damaged files, then old rows, then the least valuable rows.
 
     Parameters
     ----------
     folder
-        The cache folder, or its address; the shared one unless given.
+        The cache folder or its address; by default the shared cache.
     limit
-        Let the folder hold at most so much, e.g. 10GiB.
+        The maximum size of the folder afterwards, e.g. 10GiB.
     older_than
-        Remove rows that were not used for so long, e.g. 30d.
+        Remove rows that have not been used for this long, e.g. 30d.
     """
     size_limit = None if limit is None else parse_bytes(limit)
     age = None if older_than is None else cache_folder.parse_age(older_than)
-    _say(cache_folder.collect_garbage(_folder(folder), limit=size_limit, older=age))
+    _print_removed(cache_folder.collect_garbage(_folder(folder), limit=size_limit, older=age))
 
 
 def _folder(given: str | None) -> str | Path:
@@ -143,5 +142,5 @@ def _folder(given: str | None) -> str | Path:
     return place_of(given)
 
 
-def _say(gone: Removed) -> None:
-    print(f"removed {plural(gone.files, 'file')}, {size(gone.size)}")
+def _print_removed(removed: RemovedRows) -> None:
+    print(f"removed {plural(removed.files, 'file')}, {size(removed.size)}")

@@ -1,4 +1,4 @@
-"""`silva table ls | show | explain | materialize | gc | diff`: looks after tables."""
+"""`silva table ls | show | explain | materialize | gc | diff`: manages tables."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pathlib import Path
 from cyclopts import App
 
 from silva.errors import PlanError
-from silva.insight.words import plural, size
-from silva.store.audit import reads
-from silva.store.compare import compare
-from silva.store.find import find_version
-from silva.store.folder import Folder
-from silva.store.manifest import Version
+from silva.facts.formatting import plural, size
+from silva.store.describe import compare
 from silva.store.table import Table
+from silva.store.versions.audit import reads
+from silva.store.versions.find import find_version
+from silva.store.versions.manifest import Version
+from silva.store.versions.table_folder import Folder
 
-app = App(name="table", help="Look after tables: versions, columns, space.")
+app = App(name="table", help="Manage tables: versions, columns, space.")
 
 _READS = 5
-"""Of those who read a table, so many are shown."""
+"""The number of recent reads that `show` lists."""
 
 
 @app.command
@@ -29,7 +29,7 @@ def ls(folder: Path = Path()) -> None:
     Parameters
     ----------
     folder
-        Where to look; the current folder unless given.
+        The folder to search; by default the current one.
     """
     if not folder.is_dir():
         raise PlanError(f"there is no folder {str(folder)!r}")
@@ -44,14 +44,14 @@ def ls(folder: Path = Path()) -> None:
 
 @app.command
 def show(path: Path, *, branch: str = "main") -> None:
-    """Show a table's versions, branches and tags, and who read it last.
+    """Show the versions, branches and tags of a table, and its most recent reads.
 
     Parameters
     ----------
     path
         The table's folder.
     branch
-        Whose versions to show.
+        The branch whose versions to show.
     """
     table = Table.open(path, branch)
     folder = Folder(path)
@@ -59,8 +59,8 @@ def show(path: Path, *, branch: str = "main") -> None:
     print(f"branches: {', '.join(table.branches())}")
     for version in table.versions():
         tag = tags.get((version.branch, version.number))
-        told = f"{_when(version.time)}  {version}  {plural(version.rows, 'row')}"
-        print(told + (f"  [{tag}]" if tag else ""))
+        line = f"{_when(version.time)}  {version}  {plural(version.rows, 'row')}"
+        print(line + (f"  [{tag}]" if tag else ""))
     last = list(reads(folder))[-_READS:]
     for read in last:
         columns = ", ".join(read.columns)
@@ -73,16 +73,16 @@ def _when(time: float) -> str:
 
 @app.command
 def explain(path: Path, *, branch: str = "main", version: str | None = None) -> None:
-    """Show for each column whether it is stored, what it takes, why, and what it is of.
+    """Show for each column whether it is stored, how large it is, why, and what it is derived from.
 
     Parameters
     ----------
     path
         The table's folder.
     branch
-        Which branch.
+        The branch to use.
     version
-        A number or a tag; the last version unless given.
+        A number or a tag; by default the latest version.
     """
     table = Table.open(path, branch)
     print((table if version is None else table.at(_which(version))).explain())
@@ -90,33 +90,33 @@ def explain(path: Path, *, branch: str = "main", version: str | None = None) -> 
 
 @app.command
 def materialize(path: Path, *columns: str, branch: str = "main") -> None:
-    """Store derived columns that are expressions; functions need the program that has them.
+    """Store derived columns that are expressions; functions can be stored only by their program.
 
     Parameters
     ----------
     path
         The table's folder.
     columns
-        Their names.
+        The names of the columns.
     branch
-        Which branch.
+        The branch to use.
     """
     if not columns:
-        raise PlanError("say which columns to store")
+        raise PlanError("name the columns to store")
     table = Table.open(path, branch).materialize(*columns)
     print(table.version)
 
 
 @app.command
 def gc(path: Path, *, versions: int | None = None) -> None:
-    """Remove files that no version names; with --versions, give up older versions first.
+    """Remove files that no version uses; with --versions, remove older versions first.
 
     Parameters
     ----------
     path
         The table's folder.
     versions
-        How many versions of each branch to keep; all unless given. Tagged ones stay.
+        How many versions of each branch to keep; by default all. Tagged versions are kept.
     """
     gone = Table.open(path).gc(versions)
     print(f"removed {plural(gone.files, 'file')}, {size(gone.bytes)}")
@@ -124,7 +124,7 @@ def gc(path: Path, *, versions: int | None = None) -> None:
 
 @app.command
 def diff(path: Path, old: str, new: str | None = None, *, branch: str = "main") -> None:
-    """Show what differs between two versions: columns, rows, and what is stored.
+    """Show the differences between two versions: columns, rows, and what is stored.
 
     Parameters
     ----------
@@ -133,9 +133,9 @@ def diff(path: Path, old: str, new: str | None = None, *, branch: str = "main") 
     old
         A number, a tag or a branch.
     new
-        Another; the last version of the branch unless given.
+        A number, a tag or a branch; by default the latest version of the branch.
     branch
-        Whose numbers are meant.
+        The branch that version numbers refer to.
     """
     folder = Folder(path)
     head = Table.open(path, branch).version

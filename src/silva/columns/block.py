@@ -12,11 +12,14 @@ from silva.columns.concat import concat
 
 @dataclass(frozen=True, eq=False)
 class Block:
+    """Rows with their columns and their identities."""
+
     columns: dict[str, Column]
     ids: np.ndarray
     """uint64: which source (high 8 bits) and which row of it; never the place in the order."""
     places: np.ndarray | None = None
-    """uint64: the place within an exploded row; None where no step exploded."""
+    """uint64: the place within an exploded row, from 1 up, and 0 of a row that was never exploded;
+    None where all are 0."""
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -1,4 +1,4 @@
-"""Rows as whole numbers that are equal exactly where the rows are, byte for byte.
+"""Rows as whole numbers: equal where rows are equal byte for byte, or where their types are.
 
 Floats are compared by their bits: a NaN equals itself, and -0.0 is not 0.0.
 """
@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from silva.columns.array import Array
-from silva.columns.column import Column
-from silva.columns.grouped import Grouped
+from silva.columns.column import Array, Column, Strings, is_masked_array
+from silva.columns.dictionary import Dictionary
 from silva.columns.lists import Lists
-from silva.columns.runs import Runs, appearance
-from silva.columns.strings import Strings
+from silva.columns.number_runs import NumberRuns, appearance
+from silva.columns.settle import plain_item
+from silva.columns.union import Union, typed_rows
+from silva.columns.values import Values
 from silva.errors import ColumnError
 
 _NULL = -1
@@ -27,13 +28,13 @@ _BY_TEXT = (decimal.Decimal, datetime.date, datetime.time, datetime.timedelta)
 
 
 def codes(column: Column) -> np.ndarray:
-    """One whole number a row.
+    """One whole number per row, equal where rows are.
 
     >>> codes(Lists(Array(np.array([5, 6, 5, 6, 7])), np.array([0, 2, 4, 5]))).tolist()
     [0, 0, 1]
     """
     match column:
-        case Grouped():
+        case Dictionary():
             if column.distinct:
                 return column.inverse
             return np.take(codes(column.unique), column.inverse)
@@ -44,18 +45,15 @@ def codes(column: Column) -> np.ndarray:
             return np.asarray(found.fill_null(_NULL).to_numpy(zero_copy_only=False))
         case Lists():
             return _with_nulls(list_runs(column).numbers(), column.valid)
-    known: dict[Any, int] = {}
-    return np.fromiter(
-        (known.setdefault(_key(row), len(known)) for row in column.rows()), np.int64, len(column)
-    )
+    return _numbers([_key(plain_item(row)) for row in typed_rows(column)])
 
 
 def together(columns: Sequence[Column]) -> tuple[np.ndarray, np.ndarray]:
-    """The rows at which a combination of these columns appears first, and for each row the number
-    of its combination. Where all columns are grouped, only distinct values are compared, and those
-    that are known to be distinct not at all."""
-    if all(isinstance(c, Grouped) for c in columns):
-        groups = [c for c in columns if isinstance(c, Grouped)]
+    """The rows at which a combination of these columns first appears, and the number of each row's
+    combination. Where all columns are dictionaries, only their values are compared, and those that
+    are known to be distinct not at all."""
+    if all(isinstance(c, Dictionary) for c in columns):
+        groups = [c for c in columns if isinstance(c, Dictionary)]
         first, number = joined(g.inverse for g in groups)
         if all(g.distinct for g in groups):
             return first, number
@@ -66,20 +64,19 @@ def together(columns: Sequence[Column]) -> tuple[np.ndarray, np.ndarray]:
     return joined(codes(c) for c in columns)
 
 
-def _codes_at(column: Grouped, rows: np.ndarray) -> np.ndarray:
+def _codes_at(column: Dictionary, rows: np.ndarray) -> np.ndarray:
     if len(column.unique) > len(rows) and not column.distinct:
         return codes(column.at(rows))
     return codes(replace(column, inverse=column.inverse[rows]))
 
 
 def rows_at(column: Column, rows: np.ndarray) -> Column:
-    """Rows that differ, one by one: an index to them would be no shorter."""
-    return column.at(rows) if isinstance(column, Grouped) else column.take(rows)
+    """The rows at these indices, which all differ: a dictionary of them would be no smaller."""
+    return column.at(rows) if isinstance(column, Dictionary) else column.take(rows)
 
 
 def joined(keys: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """`appearance` of several numbers a row, taken together; once every row differs, no more of
-    them are asked for."""
+    """`appearance` of several numbers per row, taken together; stops once every row differs."""
     first, number, last = np.zeros(0, np.int64), np.zeros(0, np.int64), None
     for key in keys:
         if last is None:
@@ -93,14 +90,14 @@ def joined(keys: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     return first, number
 
 
-def list_runs(column: Lists) -> Runs:
-    """The lists as runs of their items' codes; a null is a run of none."""
+def list_runs(column: Lists) -> NumberRuns:
+    """The lists as runs of their items' codes; a null is an empty run."""
     first, last = int(column.offsets[0]), int(column.offsets[-1])
     lengths = np.diff(column.offsets)
     if column.valid is not None:
         lengths = np.where(column.valid, lengths, 0)
     items = codes(column.values.slice(first, last))
-    return Runs(items, column.offsets[:-1] - first, lengths)
+    return NumberRuns(items, column.offsets[:-1] - first, lengths)
 
 
 def _array(data: np.ndarray) -> np.ndarray:
@@ -115,7 +112,7 @@ def _array(data: np.ndarray) -> np.ndarray:
     if size == width:
         return words[:, 0]
     starts = np.arange(len(data), dtype=np.int64) * (size // width)
-    return Runs(words.reshape(-1), starts, np.full(len(data), size // width)).numbers()
+    return NumberRuns(words.reshape(-1), starts, np.full(len(data), size // width)).numbers()
 
 
 def _with_nulls(numbers: np.ndarray, valid: np.ndarray | None) -> np.ndarray:
@@ -126,10 +123,14 @@ def _with_nulls(numbers: np.ndarray, valid: np.ndarray | None) -> np.ndarray:
 
 
 def _key(item: Any) -> Any:
-    """What stands for an item among others: equal keys, equal types and bytes."""
+    """A key of an item: keys are equal where types and bytes are."""
     kind = type(item)
     if kind in _BY_VALUE:
         return (kind, item)
+    if is_masked_array(item) and not item.dtype.hasobject:
+        missing = np.ma.getmaskarray(item)
+        present = np.where(missing, np.zeros((), item.dtype), np.ma.getdata(item))
+        return (kind, item.dtype.str, item.shape, present.tobytes(), missing.tobytes())
     if isinstance(item, np.ndarray | np.generic) and not item.dtype.hasobject:
         return (kind, item.dtype.str, item.shape, item.tobytes())
     if kind is float or kind is complex:
@@ -141,3 +142,79 @@ def _key(item: Any) -> Any:
     if isinstance(item, dict):
         return (kind, tuple((_key(k), _key(v)) for k, v in item.items()))
     raise ColumnError(f"rows of type {kind.__name__} cannot be compared byte by byte")
+
+
+_LONG = 1 << 63
+_ALIKE = frozenset({bool, float, str, bytes, list, tuple, type(None)})
+"""Python types whose values all have one type in a batch."""
+
+
+def type_numbers(column: Column, ragged: bool = False) -> np.ndarray | None:
+    """A number for each row, equal where types are; None where all rows have one type. With
+    `ragged`, arrays that differ only in length have one type, as lists and tuples do.
+
+    >>> type_numbers(Values([1, 2.5, 3])).tolist()
+    [0, 1, 0]
+    >>> type_numbers(Values([1, 2]))
+    """
+    if isinstance(column, Union):
+        parts = [type_numbers(part, ragged) for part in column.parts]
+        if all(part is None for part in parts):
+            return column.which
+        return _numbers(_in_parts(column, parts))
+    if not isinstance(column, Values) or not len(column):
+        return None
+    kinds = column.kinds
+    if len(kinds) == 1 and (kinds <= _ALIKE or isinstance(column.settled(), Array)):
+        return None
+    if ragged and kinds == {np.ndarray} and _differ_in_length(column.items):
+        return None
+    numbers = _numbers([_type_of(item, ragged) for item in column.items])
+    return numbers if numbers.any() else None
+
+
+def rows_by_type(columns: Sequence[Column], ragged: bool = False) -> list[np.ndarray] | None:
+    """Indices of rows, grouped so that each column has one type; None where all rows have."""
+    found = (type_numbers(column, ragged) for column in columns)
+    numbers = [number for number in found if number is not None]
+    if not numbers:
+        return None
+    _, number = joined(numbers)
+    return [np.flatnonzero(number == i) for i in range(int(number.max()) + 1)]
+
+
+def _in_parts(column: Union, numbers: list[np.ndarray | None]) -> list[tuple[int, int]]:
+    """The part of each row, and the number of its type there."""
+    following = [
+        iter([0] * len(part) if found is None else found.tolist())
+        for part, found in zip(column.parts, numbers, strict=True)
+    ]
+    return [(part, next(following[part])) for part in column.which.tolist()]
+
+
+def _differ_in_length(arrays: list[np.ndarray]) -> bool:
+    """Whether arrays differ in length only, without computing the whole type of each."""
+    first = arrays[0]
+    if first.ndim != 1:
+        return False
+    dtype = first.dtype
+    return all(x.ndim == 1 and x.dtype == dtype for x in arrays)
+
+
+def _numbers(keys: Iterable[Hashable]) -> np.ndarray:
+    """The number of each key, in the order in which keys first appear."""
+    known: dict[Hashable, int] = {}
+    return np.array([known.setdefault(key, len(known)) for key in keys], np.int64)
+
+
+def _type_of(item: Any, ragged: bool) -> Any:
+    kind = type(item)
+    if kind is int:
+        return (int, -_LONG <= item < _LONG)
+    if isinstance(item, np.ndarray):
+        shape = item.shape[1:] if ragged and item.ndim else item.shape
+        plain = np.ndarray if kind is np.memmap else kind
+        return (plain, item.ndim, item.dtype, shape) if item.ndim else item.dtype
+    if isinstance(item, np.generic):
+        return item.dtype
+    return "list" if kind in (list, tuple) else kind

@@ -1,4 +1,4 @@
-"""What a batch shows for rows that repeat: each distinct row once, and which one every row is."""
+"""The value of a grouped column in a batch: each distinct row once, and an index."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from silva.columns.number_runs import gathered
 from silva.columns.ragged import Ragged
-from silva.columns.runs import gathered
 from silva.errors import ColumnError
 
 
@@ -36,19 +36,19 @@ class Grouped:
 
     @staticmethod
     def of(unique: Any, inverse: Any) -> Grouped:
-        """Of distinct rows as a batch shows them."""
+        """From distinct rows as a batch holds them."""
         if isinstance(unique, Ragged):
             return Grouped(unique.values, unique.offsets, inverse)
         return Grouped(unique, None, inverse)
 
     @property
     def unique(self) -> Any:
-        """The distinct rows as a batch of just them would show them."""
+        """The distinct rows as a batch of them would hold them."""
         return self.values if self.offsets is None else Ragged(self.values, self.offsets)
 
     @property
     def factor(self) -> float:
-        """Rows for each distinct one."""
+        """Rows per distinct row."""
         return len(self) / max(len(self.unique), 1)
 
     @property
@@ -66,8 +66,8 @@ class Grouped:
         return (self[row] for row in range(len(self)))
 
     def expand(self) -> Any:
-        """Every row, as the batch would have shown them."""
-        return _taken(self.unique, self.inverse)
+        """Every row, as an ungrouped batch holds them."""
+        return _take(self.unique, self.inverse)
 
     def to_torch(self) -> Grouped:
         """The same as tensors, which share the memory.
@@ -81,7 +81,7 @@ class Grouped:
 
     def to_kjt(self, key: str, others: Mapping[str, Grouped] | None = None) -> Any:
         """A torchrec `KeyedJaggedTensor` of the distinct rows, with the inverse indices by which
-        torchrec's embedding modules expand what they pooled; `others` are further keys of it."""
+        torchrec's embedding modules expand pooled values; `others` are further keys."""
         import torch
         from torchrec import KeyedJaggedTensor
 
@@ -102,11 +102,11 @@ def _jagged(name: str, grouped: Grouped) -> Grouped:
         raise ColumnError(
             f"column {name!r}: a KeyedJaggedTensor holds lists of numbers; leave batch(pad=…) out"
         )
-    return grouped if _is_tensor(grouped.values) else grouped.to_torch()
+    return grouped if is_tensor(grouped.values) else grouped.to_torch()
 
 
 def _check_alike(found: Mapping[str, Grouped]) -> None:
-    """Raises for keys that are not of one batch, and where ids would become floats."""
+    """Raises for keys of different batches, and where ids would become floats."""
     rows = {name: len(grouped) for name, grouped in found.items()}
     if len(set(rows.values())) > 1:
         raise ColumnError(f"a KeyedJaggedTensor holds columns of one batch, not {rows} rows")
@@ -122,27 +122,29 @@ def _tensor(value: Any) -> Any:
     if isinstance(value, Ragged):
         return Ragged(_tensor(value.values), _tensor(value.offsets))
     if isinstance(value, np.ndarray) and value.dtype.kind in "OUS":
-        raise ColumnError("text and objects have no tensors: leave the column out of `grouped`")
+        raise ColumnError(
+            "text and objects cannot be tensors: leave the column out of batch(grouped=…)"
+        )
     return torch.as_tensor(value)
 
 
-def _taken(rows: Any, picked: Any) -> Any:
-    """The rows at these places, of numpy, torch or jax alike."""
+def _take(rows: Any, picked: Any) -> Any:
+    """The rows at these indices, for numpy, torch and jax."""
     if isinstance(rows, list):
         return [rows[i] for i in picked.tolist()]
     if not isinstance(rows, Ragged):
         return rows[picked]
-    if _is_tensor(rows.offsets):
+    if is_tensor(rows.offsets):
         positions, offsets = _gathered_tensors(rows.offsets, picked)
     else:
         bounds, index = np.asarray(rows.offsets), np.asarray(picked)
         positions, offsets = gathered(bounds[:-1][index], np.diff(bounds)[index])
         offsets = rows.offsets.__array_namespace__().asarray(offsets)
-    return Ragged(_taken(rows.values, positions), offsets)
+    return Ragged(_take(rows.values, positions), offsets)
 
 
 def _gathered_tensors(offsets: Any, picked: Any) -> tuple[Any, Any]:
-    """`gathered`, on the device of the tensors."""
+    """`gathered` for tensors, on their device."""
     import torch
 
     lengths = offsets.diff()[picked]
@@ -151,5 +153,6 @@ def _gathered_tensors(offsets: Any, picked: Any) -> tuple[Any, Any]:
     return torch.arange(len(away), device=away.device) + away, ends
 
 
-def _is_tensor(value: Any) -> bool:
+def is_tensor(value: Any) -> bool:
+    """Whether a value is a torch tensor; does not import torch."""
     return "torch" in sys.modules and isinstance(value, sys.modules["torch"].Tensor)

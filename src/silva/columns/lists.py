@@ -1,4 +1,4 @@
-"""Rows that are lists: all items in one column, and the offsets at which rows begin."""
+"""A column of lists: all items in one column, and the offsets at which rows begin."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from silva.columns.array import Array
-from silva.columns.column import Allocate, Column
+from silva.columns.column import Allocate, Array, Column, with_nulls
 from silva.columns.ragged import Ragged
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Lists:
+    """A column of lists."""
+
     values: Column
     offsets: np.ndarray
-    """int64, one more than there are rows; need not start at 0 (slices share `values`)."""
+    """int64, one more than there are rows; may start above 0 (slices share `values`)."""
     valid: np.ndarray | None = None
 
     def __len__(self) -> int:
@@ -55,10 +56,8 @@ class Lists:
             items = inner.rows()
         out = [items[a:b] for a, b in pairwise(bounds)]
         if isinstance(inner, Array) and inner.valid is not None:
-            out = _with_nulls(out, inner, bounds)
-        if self.valid is not None:
-            out = [x if ok else None for x, ok in zip(out, self.valid.tolist(), strict=True)]
-        return out
+            out = _items_with_nulls(out, inner, bounds)
+        return with_nulls(out, self.valid)
 
     def batch(self) -> Any:
         if self.valid is not None and not self.valid.all():
@@ -73,20 +72,20 @@ class Lists:
 
 
 def _picked(values: Column, starts: np.ndarray, lengths: np.ndarray, offsets: np.ndarray) -> Column:
-    """The items of lists, end to end, in memory of their own."""
+    """The items of some lists, end to end, copied."""
     away = starts - offsets[:-1]
     if isinstance(values, Array) and len(away) and (away == away[0]).all():  # neighbours
         run = values.slice(int(away[0]), int(away[0] + offsets[-1]))
         return Array(run.data.copy(), None if run.valid is None else run.valid.copy())
-    alike = _alike(values, starts, lengths)
-    if alike is not None:
-        return alike
+    uniform = _uniform(values, starts, lengths)
+    if uniform is not None:
+        return uniform
     return values.take(np.arange(int(offsets[-1])) + np.repeat(away, lengths))
 
 
-def _alike(values: Column, starts: np.ndarray, lengths: np.ndarray) -> Array | None:
-    """The items of lists of one length that lie end to end, copied list by list instead of item by
-    item, which is several times as fast; None where they are not so."""
+def _uniform(values: Column, starts: np.ndarray, lengths: np.ndarray) -> Array | None:
+    """The items of lists of one length that lie end to end, copied list by list, which is several
+    times as fast as item by item; None for other lists."""
     if not isinstance(values, Array) or values.valid is not None or values.data.ndim > 1:
         return None
     size = int(lengths[0]) if len(lengths) else 0
@@ -101,8 +100,8 @@ def _alike(values: Column, starts: np.ndarray, lengths: np.ndarray) -> Array | N
     return Array(table[number].reshape(-1))
 
 
-def _with_nulls(rows: list[Any], inner: Array, bounds: list[int]) -> list[Any]:
-    """Rows that hold a null as lists with None in them; the others stay arrays, as everywhere."""
+def _items_with_nulls(rows: list[Any], inner: Array, bounds: list[int]) -> list[Any]:
+    """The rows; those that contain a null become lists with None, the others stay arrays."""
     assert inner.valid is not None
     whole = inner.rows()
     return [

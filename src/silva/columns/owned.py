@@ -1,29 +1,35 @@
-"""Columns that can be kept: private copies that nobody outside can change.
+"""Private copies of columns, which nobody outside can change.
 
 A stage's result is also handed to the user, may be a view of a source, or lie in shared memory that
-a worker wants back. `owned` copies all of it; its arrays are read-only. `lent` is what may be given
-out again: read-only arrays are shared, containers are built anew.
+a worker reuses. `owned` copies all of it; its arrays are read-only. `lent` is what may be handed
+out again: arrays are shared and read-only; containers are copied deeply, since the receiver may
+change them.
 """
 
 from __future__ import annotations
 
+import array
 import copy
+import dataclasses
+from collections import deque
+from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from silva.columns.array import Array
-from silva.columns.column import Column
-from silva.columns.grouped import Grouped
+from silva.columns.column import Array, Column, Strings
+from silva.columns.dictionary import Dictionary
 from silva.columns.lists import Lists
-from silva.columns.strings import Strings
+from silva.columns.union import Union
 from silva.columns.values import Values
 
 _UNCHANGEABLE = frozenset({type(None), bool, int, float, complex, str, bytes})
+_CONTAINERS = (list, tuple, dict, set, bytearray, deque, array.array)
 
 
 def owned(column: Column) -> Column:
-    """A copy of the column that shares nothing with it."""
+    """A copy that shares nothing with the column."""
     match column:
         case Array():
             return Array(_copy(column.data), _optional(column.valid))
@@ -31,8 +37,10 @@ def owned(column: Column) -> Column:
             first, last = int(column.offsets[0]), int(column.offsets[-1])
             inner = owned(column.values.slice(first, last))
             return Lists(inner, _copy(column.offsets - first), _optional(column.valid))
-        case Grouped():
-            return Grouped(owned(column.unique), _copy(column.inverse), column.distinct)
+        case Dictionary():
+            return Dictionary(owned(column.unique), _copy(column.inverse), column.distinct)
+        case Union():
+            return Union(tuple(map(owned, column.parts)), _copy(column.which))
         case Strings():
             return column.take(np.arange(len(column)))
         case Values():
@@ -48,27 +56,137 @@ def frozen(column: Column) -> Column:
         case Lists():
             frozen(column.values)
             column.offsets.flags.writeable = False
-        case Grouped():
+        case Dictionary():
             frozen(column.unique)
             column.inverse.flags.writeable = False
+        case Union():
+            for part in column.parts:
+                frozen(part)
+            column.which.flags.writeable = False
     return column
 
 
 def lent(column: Column) -> Column:
-    """The column without any container that a change by the receiver would change for all."""
+    """The column in a form that the receiver may change without changing it for others."""
+    return _map_items(column, lambda item: _lend(item, copy.deepcopy))
+
+
+def without_shared_containers(column: Column) -> Column:
+    """The column with copies of its containers, as a source in memory hands it out. Objects of
+    other types are not copied: what that costs, or means, is unknown."""
+    return _map_items(column, lambda item: _lend(item, _as_it_is))
+
+
+def _map_items(column: Column, each: Callable[[Any], Any]) -> Column:
     match column:
-        case Values() if not all(_is_fixed(kind) for kind in column.kinds):
-            return Values([_lend(x) for x in column.items])
+        case Values() if not all(is_fixed(kind) for kind in column.kinds):
+            copies = _flat_copies(column) or list(map(each, column.items))
+            return Values(copies, column.kinds)
         case Lists():
-            return Lists(lent(column.values), column.offsets, column.valid)
-        case Grouped():
-            return Grouped(lent(column.unique), column.inverse, column.distinct)
+            return Lists(_map_items(column.values, each), column.offsets, column.valid)
+        case Dictionary():
+            unique = _map_items(column.unique, each)
+            return Dictionary(unique, column.inverse, column.distinct)
+        case Union():
+            return Union(tuple(_map_items(part, each) for part in column.parts), column.which)
     return column
 
 
-def _is_fixed(kind: type) -> bool:
-    """Values of this type cannot be changed; scalars of numpy are, but for structured ones."""
+def _flat_copies(column: Values) -> list[Any] | None:
+    """Copies of rows that are lists or dicts of immutable values, several times as fast as one by
+    one; None for other rows."""
+    if column.kinds == {list}:
+        return (
+            list(map(list.copy, column.items))
+            if _is_flat(chain.from_iterable(column.items))
+            else None
+        )
+    if column.kinds == {dict}:
+        values = chain.from_iterable(map(dict.values, column.items))
+        return list(map(dict.copy, column.items)) if _is_flat(values) else None
+    return None
+
+
+def private(item: Any) -> Any:
+    """A writable copy of a row's value that shares nothing with it."""
+    return _private(item, copy.deepcopy)
+
+
+def private_container(item: Any) -> Any:
+    """A writable copy of arrays and containers; objects of other types, also within them, are
+    shared."""
+    return _private(item, _as_it_is)
+
+
+def is_fixed(kind: type) -> bool:
+    """Whether values of this type are immutable, as numpy scalars are, except structured ones."""
     return kind in _UNCHANGEABLE or (issubclass(kind, np.generic) and kind is not np.void)
+
+
+def is_record(item: Any) -> bool:
+    """Whether the item is an object of a dataclass."""
+    return dataclasses.is_dataclass(item) and not isinstance(item, type)
+
+
+def _as_it_is(item: Any) -> Any:
+    return item
+
+
+def _lend(item: Any, other: Callable[[Any], Any]) -> Any:
+    if not _is_plain(item):
+        return _private(item, other)
+    if item.flags.writeable:
+        item = item.view()
+        item.flags.writeable = False
+    return item
+
+
+def _private(item: Any, other: Callable[[Any], Any]) -> Any:
+    try:
+        return _rebuilt(item, other)
+    except RecursionError:  # it contains itself, or is nested too deeply
+        try:
+            return copy.deepcopy(item)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001  it cannot be copied at all
+            return item
+
+
+def _rebuilt(item: Any, other: Callable[[Any], Any]) -> Any:
+    kind = type(item)
+    if is_fixed(kind):
+        return item
+    if kind is list:
+        return item.copy() if _is_flat(item) else [_rebuilt(x, other) for x in item]
+    if kind is tuple:
+        return item if _is_flat(item) else tuple(_rebuilt(x, other) for x in item)
+    if kind is dict:
+        if _is_flat(item.values()):
+            return item.copy()
+        return {key: _rebuilt(x, other) for key, x in item.items()}
+    if kind is set or kind is bytearray:
+        return item.copy()
+    if isinstance(item, np.ndarray) and not item.dtype.hasobject:
+        return item.copy(order="K")
+    if kind is np.ndarray and item.dtype == object:
+        out = np.empty(item.size, dtype=object)
+        for i, x in enumerate(item.ravel()):  # a slice assignment would unpack lists
+            out[i] = _rebuilt(x, other)
+        return out.reshape(item.shape)
+    if isinstance(item, (*_CONTAINERS, np.ndarray)) or is_record(item):
+        try:
+            return copy.deepcopy(item)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001  it holds an object that cannot be copied
+            return other(item)
+    return other(item)
+
+
+def _is_flat(items: Any) -> bool:
+    """Whether all items are of Python's own immutable types."""
+    return _UNCHANGEABLE.issuperset(map(type, items))
 
 
 def _copy(data: np.ndarray) -> np.ndarray:
@@ -86,21 +204,4 @@ def _is_plain(item: Any) -> bool:
 
 
 def _keep(item: Any) -> Any:
-    if _is_fixed(type(item)):
-        return item
-    return _copy(item) if _is_plain(item) else _rebuilt(item, _keep)
-
-
-def _lend(item: Any) -> Any:
-    return item if _is_fixed(type(item)) or _is_plain(item) else _rebuilt(item, _lend)
-
-
-def _rebuilt(item: Any, each: Any) -> Any:
-    kind = type(item)
-    if kind is list:
-        return [each(x) for x in item]
-    if kind is tuple:
-        return tuple(each(x) for x in item)
-    if kind is dict:
-        return {key: each(x) for key, x in item.items()}
-    return copy.deepcopy(item)
+    return _copy(item) if _is_plain(item) else _private(item, copy.deepcopy)

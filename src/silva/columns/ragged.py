@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from silva.columns.column import is_masked_array
 from silva.errors import ColumnError
 
 
@@ -35,11 +36,7 @@ class Ragged:
             raise IndexError(f"row {row} of {len(self)}")
         row %= len(self)
         start, stop = int(self.offsets[row]), int(self.offsets[row + 1])
-        if isinstance(self.values, Ragged):
-            inner = self.values.offsets[start : stop + 1]
-            first, last = int(inner[0]), int(inner[-1])
-            return Ragged(self.values.values[first:last], inner - first)
-        return self.values[start:stop]
+        return _rows(self.values, start, stop)
 
     def __iter__(self) -> Iterator[Any]:
         return (self[row] for row in range(len(self)))
@@ -57,6 +54,28 @@ class Ragged:
         width = longest if length is None else length
         if longest > width:
             raise ColumnError(f"a row of length {longest} does not fit into pad length {width}")
-        out = np.full((len(self), width, *self.values.shape[1:]), value, dtype=self.values.dtype)
-        out[np.arange(width) < lengths[:, None]] = self.values
+        within = np.arange(width) < lengths[:, None]
+        out = filled((len(self), width, *self.values.shape[1:]), value, self.values.dtype)
+        out[within] = self.values
+        if is_masked_array(self.values):
+            missing = np.zeros(out.shape, np.ma.make_mask_descr(out.dtype))
+            missing[within] = np.ma.getmaskarray(self.values)
+            return np.ma.MaskedArray(out, mask=missing)
         return out
+
+
+def _rows(values: Any, start: int, stop: int) -> Any:
+    """Rows of one level, with their own items of the levels below."""
+    if not isinstance(values, Ragged):
+        return values[start:stop]
+    offsets = values.offsets[start : stop + 1]
+    first, last = int(offsets[0]), int(offsets[-1])
+    return Ragged(_rows(values.values, first, last), offsets - first)
+
+
+def filled(shape: tuple[int, ...], value: Any, dtype: np.dtype) -> np.ndarray:
+    """An array full of a pad value."""
+    try:
+        return np.full(shape, value, dtype=dtype)
+    except (OverflowError, TypeError, ValueError):
+        raise ColumnError(f"rows of {dtype} cannot be padded with {value!r}") from None

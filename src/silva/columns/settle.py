@@ -1,10 +1,9 @@
-"""From row values to a column, and to the value that a batch shows.
+"""Turns row values into a column, and into the value that a batch holds.
 
 The type of a batch is a function of its own rows, and a per-row function sees the same values
-wherever blocks begin. A block may therefore be turned into an array as a whole only if *every*
-sub-run of it would get the same type and give the same rows back: all ints, all floats, all
-arrays of one shape. Anything else (ints among floats, None, lists) stays `Values`, and is decided
-batch by batch.
+wherever blocks begin. So a block may become an array only if *every* sub-run of it would get the
+same type and give the same rows back: all ints, all floats, all arrays of one shape. Anything else
+(ints among floats, None, lists) stays `Values`, and is decided batch by batch.
 """
 
 from __future__ import annotations
@@ -14,14 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from silva.columns.array import Array
-from silva.columns.column import Allocate, Column
+from silva.columns.allocation import empty
+from silva.columns.column import Allocate, Array, Column, is_masked_array
 from silva.columns.ragged import Ragged
-from silva.columns.recycle import empty
-from silva.columns.values import Values
+from silva.columns.union import common_dtype
+from silva.columns.values import PLAIN, Values
 from silva.errors import ColumnError
 
 _NUMBERS = {bool: np.dtype(bool), int: np.dtype(np.int64), float: np.dtype(np.float64)}
+_OWN = frozenset({np.bool_, np.int64, np.float64})
+"""Numpy scalars that come back from an array as Python numbers."""
 
 
 def settle(values: Values, allocate: Allocate = empty) -> Column:
@@ -53,28 +54,43 @@ def _settle_arrays(values: Values, allocate: Allocate) -> Column:
 
 
 def batch_of_rows(items: list[Any]) -> Any:
-    """What a batch of exactly these rows shows: an array, a `Ragged`, or an object array."""
+    """The value of a batch of exactly these rows: an array, a `Ragged`, or an object array."""
     if not items:
         return np.empty(0)
-    settled = settle(Values(items))
+    values = Values(items)
+    settled = settle(values)
     if isinstance(settled, Array):
         return settled.data
-    if any(item is None for item in items):
+    if type(None) in values.kinds:
         return _with_nulls(items)
-    if "torch" in sys.modules:
-        items = [_from_torch(x) for x in items]
+    if values.kinds == {np.ndarray} and all(x.ndim and x.dtype != object for x in items):
+        return _arrays(items)
+    if not values.kinds <= PLAIN:
+        items = [plain_item(x) for x in items]
     if all(isinstance(x, bool | int | float | complex | np.number | np.bool_) for x in items):
         return _numbers(items)
     if all(isinstance(x, np.ndarray) and x.dtype != object for x in items):
         return _arrays(items)
     if all(isinstance(x, list | tuple) or _is_vector(x) for x in items):
         return _lists(items)
-    return _objects(items)
+    return object_array(items)
 
 
-def _from_torch(item: Any) -> Any:
-    tensor = sys.modules["torch"].Tensor
-    return item.detach().cpu().numpy() if isinstance(item, tensor) else item
+def as_numpy(item: Any) -> Any:
+    """A torch tensor as an array that shares its memory; anything else unchanged."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(item, torch.Tensor):
+        return item.detach().cpu().numpy()
+    return item
+
+
+def plain_item(item: Any) -> Any:
+    """The form of an item that does not depend on where blocks begin: a settled block returns
+    int64, float64 and bool as Python numbers, and an array without dimensions as a scalar."""
+    item = as_numpy(item)
+    if type(item) in (np.ndarray, np.memmap) and item.ndim == 0 and item.dtype.kind in "biufcmM":
+        item = item[()]
+    return item.item() if type(item) in _OWN else item
 
 
 def _is_vector(item: Any) -> bool:
@@ -84,8 +100,8 @@ def _is_vector(item: Any) -> bool:
 def _with_nulls(items: list[Any]) -> Any:
     present = [x for x in items if x is not None]
     inner = batch_of_rows(present)
-    if not present or not isinstance(inner, np.ndarray) or inner.dtype == object:
-        return _objects(items)
+    if not present or type(inner) is not np.ndarray or inner.dtype == object:
+        return object_array(items)
     valid = np.array([x is not None for x in items])
     data = np.zeros((len(items), *inner.shape[1:]), dtype=inner.dtype)
     data[valid] = inner
@@ -93,23 +109,29 @@ def _with_nulls(items: list[Any]) -> Any:
 
 
 def _numbers(items: list[Any]) -> np.ndarray:
-    dtypes = {
-        x.dtype if isinstance(x, np.generic) else _NUMBERS.get(type(x), np.dtype(complex))
-        for x in items
-    }
+    dtype = common_dtype({_NUMBERS.get(type(x)) or _dtype_of(x) for x in items})
     try:
-        return np.array(items, dtype=np.result_type(*sorted(dtypes, key=str)))
+        return object_array(items) if dtype.hasobject else np.array(items, dtype=dtype)
     except OverflowError:
-        return _objects(items)
+        return object_array(items)
+
+
+def _dtype_of(item: Any) -> np.dtype:
+    if isinstance(item, np.generic):
+        return item.dtype
+    kinds = (kind for kind in _NUMBERS if isinstance(item, kind))  # an IntEnum is an int, too
+    return _NUMBERS.get(next(kinds, complex), np.dtype(complex))
 
 
 def _arrays(items: list[np.ndarray]) -> Any:
-    dtype = np.result_type(*sorted({x.dtype for x in items}, key=str))
+    dtype = common_dtype({x.dtype for x in items})
     shapes = {x.shape for x in items}
-    if any(isinstance(x, np.ma.MaskedArray) for x in items):
-        return np.ma.stack(items) if len(shapes) == 1 else _objects(items)
+    if dtype.hasobject or (len(shapes) > 1 and () in shapes):
+        return object_array(items)
+    if any(is_masked_array(x) for x in items):
+        return np.ma.stack(items) if len(shapes) == 1 else object_array(items)
     if len(shapes) == 1:
-        return np.stack(items).astype(dtype, copy=False)
+        return np.stack([x.astype(dtype, copy=False) for x in items])
     if all(len(shape) == 1 for shape in shapes):
         return Ragged(np.concatenate(items).astype(dtype, copy=False), _offsets(items))
     shown = ", ".join(map(str, sorted(shapes)[:4])) + (", …" if len(shapes) > 4 else "")
@@ -121,8 +143,8 @@ def _arrays(items: list[np.ndarray]) -> Any:
 
 def _lists(items: list[Any]) -> Any:
     inner = batch_of_rows([x for row in items for x in row])
-    if isinstance(inner, np.ma.MaskedArray):
-        return _objects(items)
+    if is_masked_array(inner):
+        return object_array(items)
     return Ragged(inner, _offsets(items))
 
 
@@ -132,8 +154,15 @@ def _offsets(items: list[Any]) -> np.ndarray:
     return offsets
 
 
-def _objects(items: list[Any]) -> np.ndarray:
+def object_array(items: list[Any]) -> np.ndarray:
+    """An object array of the items, with scalars in the form of `plain_item`."""
     out = np.empty(len(items), dtype=object)
+    plain = Values(items).kinds <= PLAIN
     for i, item in enumerate(items):  # a slice assignment would unpack equal-length sequences
-        out[i] = item
+        out[i] = item if plain else _object(item)
     return out
+
+
+def _object(item: Any) -> Any:
+    item = plain_item(item)
+    return item[()] if type(item) is np.ndarray and not item.ndim else item

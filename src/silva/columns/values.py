@@ -1,17 +1,19 @@
-"""Rows as a Python list: what a function returned, before (or without) a better home."""
+"""A column that is a Python list: what a function returned, until (or unless) it is settled."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import compress
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
+from silva.columns.allocation import empty
 from silva.columns.column import Allocate, Column
-from silva.columns.recycle import empty
 
-_PLAIN = frozenset({bool, int, float, str, bytes, type(None), list, tuple, dict})
+PLAIN = frozenset({bool, int, float, str, bytes, type(None), list, tuple, dict})
+"""Types whose values are the same before and after settling."""
 
 
 class Values:
@@ -47,7 +49,7 @@ class Values:
             return Values([self.items[i] for i in picked])
         return Values(list(itemgetter(*picked)(self.items)))
 
-    def keep(self, mask: list[Any]) -> Values:
+    def keep(self, mask: Sequence[int]) -> Values:
         kept = list(compress(self.items, mask))
         same = self._kinds if self._kinds is not None and len(self._kinds) == 1 and kept else None
         return Values(kept, same)
@@ -56,8 +58,9 @@ class Values:
         return Values(self.items[start:stop])
 
     def rows(self) -> list[Any]:
-        """Numpy scalars become Python numbers and arrays read-only, as from a settled column."""
-        if self.kinds <= _PLAIN:
+        """The rows, as a settled column returns them: numpy scalars as Python numbers, arrays
+        read-only."""
+        if self.kinds <= PLAIN:
             return self.items
         return [_as_row(x) for x in self.items]
 
@@ -73,19 +76,30 @@ class Values:
 
 
 def _as_row(item: Any) -> Any:
-    if isinstance(item, np.ndarray):
-        if item.ndim == 0 and item.dtype.kind in "biufc":
-            return item.item()
+    kind = type(item)  # not isinstance, which may run code of the user's object, and raise
+    if issubclass(kind, np.ndarray):
+        if item.ndim == 0 and type(item) in (np.ndarray, np.memmap):
+            return _as_row(item[()])
         if item.flags.writeable:
             item = item.view()
             item.flags.writeable = False
         return item
-    if isinstance(item, np.number | np.bool_) and not isinstance(item, np.timedelta64):
+    if issubclass(kind, np.number | np.bool_) and not issubclass(kind, np.timedelta64):
         return item.item()
     return item
 
 
 def _size(item: Any) -> int:
+    """Roughly the bytes of an item; an object of the user's may raise anything."""
+    try:
+        return _measured_size(item)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001  a guess is enough for an estimate
+        return 64
+
+
+def _measured_size(item: Any) -> int:
     if isinstance(item, np.ndarray):
         return int(item.nbytes) + 96
     if isinstance(item, str | bytes | bytearray | memoryview):

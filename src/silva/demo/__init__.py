@@ -1,7 +1,7 @@
 """`silva demo`: a small training job that shows what silva does, in about half a minute.
 
-`photos` makes a data set from scikit-learn's two sample photographs; `pipelines` says what happens
-to each photo; `model` is the network; `story` tells the whole, on the terminal.
+`photos` makes a dataset from scikit-learn's two sample photographs, `pipelines` and `model` hold
+what a user would write, and `story` runs it and prints each step.
 """
 
 from silva.demo.story import run_demo

@@ -1,4 +1,4 @@
-"""A small network that tells the two photographs apart."""
+"""A small network that classifies crops of two photographs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ SEED = 0
 
 @dataclass
 class Learner:
-    """A network with its optimizer."""
+    """A network and its optimizer."""
 
     network: Any
     optimizer: Any
 
     def step(self, batch: dict[str, Any]) -> float:
-        """One step of training; the loss before it."""
+        """Trains on one batch and returns the loss before the step."""
         import torch
 
         self.network.train()
@@ -32,7 +32,7 @@ class Learner:
         return float(loss.detach())
 
     def accuracy(self, batches: Iterable[dict[str, Any]]) -> tuple[int, int]:
-        """Photos told right, of how many; padded rows, where the mask is False, do not count."""
+        """Returns the number of correct photos and of all photos, without padded rows."""
         import torch
 
         self.network.eval()
@@ -53,7 +53,7 @@ class Learner:
 
 
 def new_learner() -> Learner:
-    """An untrained network, the same every time."""
+    """Returns an untrained network, the same every time."""
     try:
         import torch
     except ImportError:
@@ -72,7 +72,7 @@ def new_learner() -> Learner:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Keeps torch to one core: the network is small, and the loader has use for the others."""
+    """Limits torch to one thread: the network is small, and the loader can use the other cores."""
     import torch
 
     before = torch.get_num_threads()

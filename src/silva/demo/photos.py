@@ -1,7 +1,7 @@
-"""A data set of real photographs, made of two: crops of many sizes, mirrored, lit and compressed.
+"""Makes a dataset from two photographs: crops of many sizes, flipped, brightened and compressed.
 
-The crops are a function of their number alone, so a folder that was begun can be finished, and a
-second run finds what the first one made.
+A crop depends on its number alone, so an unfinished folder can be completed, and a second run
+reuses the files of the first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What happens to each photo: the whole of the demo that a user would write."""
+"""The pipelines of the demo: all that a user would write."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BATCH = 50
 
 
 def training(folder: Path) -> tuple[Pipeline, Pipeline]:
-    """The pipelines for training and for validation; a photo is in one of them, by its name."""
+    """Returns the pipelines for training and for validation, split by the names of the photos."""
     photos = sv.read_files(f"{folder}/*/*.jpg").derive(
         name=lambda path: Path(path).name,
         label=lambda path: CLASSES.index(Path(path).parent.name),

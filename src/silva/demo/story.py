@@ -1,4 +1,4 @@
-"""The demo from beginning to end, as the terminal tells it."""
+"""Runs the demo from beginning to end and prints each step."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from silva.cost.machine import Machine
 from silva.demo.model import Learner, new_learner, one_thread
 from silva.demo.photos import make_photos
 from silva.demo.pipelines import training
 from silva.errors import SilvaError
 from silva.loader import Loader
 from silva.pipeline import Pipeline
-from silva.profile.machine import Machine
 
 EPOCHS = 3
 REPORT = "silva-report.html"
@@ -28,7 +28,7 @@ REPORT = "silva-report.html"
 def run_demo(
     folder: Path | None = None, photos: int = 3000, console: Console | None = None
 ) -> float:
-    """Trains, stops in the middle, resumes in a new loader, tests; gives the accuracy reached."""
+    """Trains, stops in the middle, resumes in a new loader, and tests. Returns the accuracy."""
     out = Console(highlight=False) if console is None else console
     if photos < 200:
         raise SilvaError(f"the demo needs at least 200 photos to learn from, not {photos}")
@@ -67,14 +67,14 @@ def _explain(out: Console, train: Pipeline) -> None:
 
 
 def _train(out: Console, train: Pipeline, learner: Learner) -> Loader:
-    """All epochs; the second one is left in the middle, and finished by another loader."""
+    """Trains all epochs; stops in the middle of the second and resumes it with another loader."""
     loader = train.loader(progress=True)
     out.print(f"[bold]Train[/]   {EPOCHS} epochs")
     count = sum(1 for batch in loader.to_torch() if learner.step(batch) >= 0)
     with tempfile.TemporaryDirectory(prefix="silva-demo-") as made:
         expected = _interrupt(loader, learner, Path(made), count // 2)
         out.print(
-            f"[bold]Stop[/]    after step {count // 2} of epoch 1; all that remains is a file"
+            f"[bold]Stop[/]    after step {count // 2} of epoch 1; the states are in two files"
         )
         loader = train.loader(workers=Machine.here().cpus + 1, progress=True)
         _restore(loader, learner, Path(made))
@@ -85,14 +85,14 @@ def _train(out: Console, train: Pipeline, learner: Learner) -> Loader:
             learner.step(batch)
         if epoch == 1:
             out.print(
-                "[bold]Resume[/]  a new loader, with other workers, went on with the very batch\n"
-                "        that would have come, to the last byte"
+                "[bold]Resume[/]  a new loader with another number of workers continued with the\n"
+                "        next batch, equal to the last byte"
             )
     return loader
 
 
 def _interrupt(loader: Loader, learner: Learner, folder: Path, steps: int) -> dict[str, Any]:
-    """Trains for some steps of the next epoch, saves everything, and gives the batch after that."""
+    """Trains for some steps of the next epoch, saves everything, and returns the next batch."""
     import torch
 
     batches = iter(loader.to_torch())
@@ -116,12 +116,12 @@ def _check_same(batch: dict[str, Any], expected: dict[str, Any]) -> None:
     import torch
 
     if not all(torch.equal(batch[name], expected[name]) for name in expected):
-        raise SilvaError("the batch after the restart is not the one that would have come")
+        raise SilvaError("the first batch after the restart differs from the expected one")
 
 
 def _test(out: Console, val: Pipeline, learner: Learner) -> float:
     with val.loader(eval=True) as loader:
         right, total = learner.accuracy(loader.to_torch())
     share = right / max(total, 1)
-    out.print(f"[bold]Test[/]    {right} of {total} photos told right: [bold green]{share:.1%}[/]")
+    out.print(f"[bold]Test[/]    {right} of {total} photos correct: [bold green]{share:.1%}[/]")
     return share

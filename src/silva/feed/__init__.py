@@ -1,5 +1,6 @@
-"""Batches in the form that a trainer wants: torch tensors, jax arrays, Arrow record batches.
+"""Batches as torch tensors, jax arrays or Arrow record batches.
 
-A feed wraps a loader and converts what it yields, without a copy where the layouts agree. It holds
-no position of its own: state, epochs and length are the loader's. Libraries are imported when used.
+A feed wraps a loader and converts each batch, without a copy where the memory layouts agree. It has
+no position of its own: state, epochs and length are the loader's. `ranks` finds out which rank of a
+distributed job this process is. Libraries are imported at their first use.
 """

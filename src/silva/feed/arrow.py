@@ -1,18 +1,19 @@
 """An epoch as a stream of Arrow record batches.
 
-A batch becomes a record batch; where nothing batches the rows, they are grouped. The first batch
-sets the schema: what comes later is cast to it where nothing is lost, and is an error otherwise.
+A batch becomes a record batch; rows of a pipeline without `batch` are grouped. The first batch sets
+the schema: later ones are cast to it where no value changes, and are an error otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from silva.columns.settle import batch_of_rows
 from silva.errors import ColumnError
 from silva.feed.arrow_types import arrow_array, arrow_type
+from silva.plan.node import Node
 from silva.plan.schema import columns, types
 from silva.plan.verify import is_batched
 
@@ -23,23 +24,21 @@ _ROWS = 1024
 """Rows in a record batch where the pipeline has no `batch`."""
 
 
-def arrow_reader(loader: Any) -> pa.RecordBatchReader:
-    """The next epoch of the loader as a `pyarrow.RecordBatchReader`.
+def arrow_reader(epoch: Iterable[dict[str, Any]], plan: Node) -> pa.RecordBatchReader:
+    """An epoch of the pipeline with this plan as a `pyarrow.RecordBatchReader`.
 
     >>> import silva as sv
-    >>> loader = sv.from_columns({"x": range(3), "y": ["a", "b", "c"]}).loader(workers=0)
-    >>> arrow_reader(loader).read_all().to_pydict()
+    >>> rows = sv.from_columns({"x": range(3), "y": ["a", "b", "c"]})
+    >>> arrow_reader(rows.loader(workers=0), rows.plan).read_all().to_pydict()
     {'x': [0, 1, 2], 'y': ['a', 'b', 'c']}
     """
     import pyarrow as pa
 
-    batches = iter(loader)
-    if not is_batched(loader._logical):
-        batches = _grouped(batches)
+    batches = iter(epoch) if is_batched(plan) else _grouped(iter(epoch))
     found = (_arrays(batch) for batch in batches)
     first = next(found, None)
     if first is None:
-        return pa.RecordBatchReader.from_batches(_expected(loader._logical), [])
+        return pa.RecordBatchReader.from_batches(_schema(plan), [])
     schema = pa.schema([(name, array.type) for name, array in first.items()])
     return pa.RecordBatchReader.from_batches(
         schema, (_record(arrays, schema) for arrays in chain([first], found))
@@ -56,7 +55,7 @@ def _arrays(batch: dict[str, Any]) -> dict[str, pa.Array]:
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         shown = ", ".join(f"{name} has {n}" for name, n in lengths.items())
-        raise ColumnError(f"the columns of an Arrow batch have one value a row, but {shown}")
+        raise ColumnError(f"every column of an Arrow batch needs one value per row, but {shown}")
     return arrays
 
 
@@ -79,12 +78,12 @@ def _fitted(name: str, array: pa.Array, kind: pa.DataType) -> pa.Array:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
         raise ColumnError(
             f"column {name!r} is {array.type} in this batch and was {kind} in the first, which set "
-            "the schema: give it one type and shape, e.g. by cast(…), or pad to a fixed length"
+            "the schema: give it one type and shape, e.g. with cast(…), or pad to a fixed length"
         ) from None
 
 
-def _expected(plan: Any) -> pa.Schema:
-    """The schema of an epoch without a single batch: what is known of the columns beforehand."""
+def _schema(plan: Node) -> pa.Schema:
+    """The schema of an epoch without rows, from the column types that the plan knows."""
     import pyarrow as pa
 
     known = types(plan)

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from silva.columns.arrow import dense_to_arrow
+from silva.columns.arrow_arrays import dense_to_arrow
 from silva.columns.grouped_batch import Grouped
 from silva.columns.ragged import Ragged
-from silva.errors import ColumnError
+from silva.errors import ColumnError, no_unicode
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 def arrow_array(name: str, value: Any) -> pa.Array:
-    """A column of a batch: rows of several dimensions become nested lists of fixed size, and
-    grouped ones are expanded, since few readers know lists in dictionaries."""
+    """Converts a column of a batch. Rows of several dimensions become nested lists of fixed size.
+    Grouped rows are expanded, since few readers support lists in dictionaries."""
     import pyarrow as pa
 
     if isinstance(value, Grouped):
@@ -33,8 +33,10 @@ def arrow_array(name: str, value: Any) -> pa.Array:
         return dense_to_arrow(value, None)
     try:
         return pa.array([_plain(item) for item in value])
+    except UnicodeEncodeError:
+        raise ColumnError(no_unicode(name)) from None
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError) as error:
-        raise ColumnError(f"column {name!r} has no Arrow form: {error}") from None
+        raise ColumnError(f"column {name!r} cannot be converted to Arrow: {error}") from None
 
 
 def _plain(item: Any) -> Any:
@@ -42,7 +44,7 @@ def _plain(item: Any) -> Any:
 
 
 def arrow_type(short: str | None) -> pa.DataType:
-    """Arrow's type for `int64`, `str`, `bytes`, `list<float32>`; null where it is not known.
+    """Arrow's type for `int64`, `str`, `bytes`, `list<float32>`; null where it is unknown.
 
     >>> print(arrow_type("list<str>"))
     large_list<item: string>

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,19 +12,19 @@ from silva.columns.ragged import Ragged
 from silva.feed.refuse import refuse_missing, refuse_type
 
 
-def jax_batches(loader: Any, device: Any = None) -> Iterator[dict[str, Any]]:
-    """The loader's batches as dicts of jax arrays, on `device` if one is given.
+def jax_batches(batches: Iterable[dict[str, Any]], device: Any = None) -> Iterator[dict[str, Any]]:
+    """Batches as dicts of jax arrays, on `device` if one is given.
 
-    A device may be a `jax.Device` or a `Sharding`. Arrays are copied: jax takes them to be
-    constant, while a batch's memory is the trainer's to change. Text stays a list. 64-bit numbers
-    become 32-bit ones unless jax was told otherwise (`jax_enable_x64`), as everywhere in jax.
+    A device may be a `jax.Device` or a `Sharding`. Arrays are copied, because jax assumes that
+    they never change, and the trainer may write into a batch. Text stays a list. 64-bit numbers
+    become 32-bit ones unless `jax_enable_x64` is set, as everywhere in jax.
 
     >>> import silva as sv
     >>> batches = jax_batches(sv.from_columns({"x": [1.5, 2.5]}).batch(2).loader(workers=0))
     >>> next(batches)["x"].tolist()
     [1.5, 2.5]
     """
-    for batch in loader:
+    for batch in batches:
         yield {name: _column(name, value, device) for name, value in batch.items()}
 
 

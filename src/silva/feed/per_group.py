@@ -2,10 +2,10 @@
 
     values of U distinct rows ─► module ─► U results ─► index_select ─► one for each of B rows
 
-Gradients flow back through the same index: those of equal rows are added up before the module sees
-them, which is what it would have done itself. The module must treat rows one by one. One that
-looks across rows (batch normalisation) is refused; one that draws random numbers (dropout) draws
-them once for each distinct row.
+Gradients flow back through the same index: those of equal rows are summed before they reach the
+module, as they would be without it. The module must be a function of each row by itself. One that
+computes across rows (batch normalisation) is refused; one that draws random numbers (dropout) draws
+them once per distinct row.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 def per_group(module: Any) -> PerGroup:
-    """The torch module, run on the distinct rows of an `sv.Grouped` and expanded afterwards.
+    """Wraps a torch module to run on the distinct rows of an `sv.Grouped`, and expands its result.
 
-    Tensors pass through as they are, so a model with a wrapped module takes batches of both kinds.
-    Its `state_dict` has the names it had before.
+    A plain tensor is passed to the module unchanged, so a wrapped model takes both kinds.
+    The names in its `state_dict` do not change.
 
     >>> import silva as sv, torch
     >>> log = sv.from_columns({"hist": [[1, 2], [1, 2], [3, 0]]}).batch(3, pad=0, grouped="hist")
@@ -39,8 +39,8 @@ def per_group(module: Any) -> PerGroup:
 
 
 def call_once(call: Callable[..., Any], *args: Any, **named: Any) -> Any:
-    """`call` with the distinct rows of what is grouped, its result expanded to all rows. Where
-    arguments are grouped in different ways, or others have a value a row, all rows are given."""
+    """Calls `call` with the distinct rows of grouped arguments, and expands its result to all rows.
+    Where arguments are grouped differently, or others have one value per row, all are expanded."""
     given = (*args, *named.values())
     groups = [x for x in given if isinstance(x, Grouped)]
     if not groups:
@@ -50,12 +50,12 @@ def call_once(call: Callable[..., Any], *args: Any, **named: Any) -> Any:
     distinct, inverse = len(groups[0].unique), groups[0].inverse
     made = call(*map(_unique, args), **{name: _unique(x) for name, x in named.items()})
     if distinct == len(inverse):
-        return made  # numbered in the order of appearance: the rows themselves
+        return made  # indices are in order of appearance: these are the rows themselves
     return _expanded(made, inverse, distinct)
 
 
 def _constants(given: tuple[Any, ...]) -> int:
-    """Arguments that are the same for all rows."""
+    """The number of arguments that are the same for all rows."""
     return sum(not isinstance(x, Grouped | Ragged) and not hasattr(x, "shape") for x in given)
 
 
@@ -86,8 +86,8 @@ def _expanded(made: Any, inverse: Any, distinct: int) -> Any:
         return Grouped.of(made, inverse).expand()
     if not getattr(made, "shape", ()) or len(made) != distinct:
         raise ColumnError(
-            f"per_group needs a module that gives one result a row: of {distinct} distinct rows "
-            f"it made {_described(made)}"
+            f"per_group needs a module that returns one result per row: for {distinct} distinct "
+            f"rows it returned {_described(made)}"
         )
     return made.index_select(0, inverse)
 

@@ -1,4 +1,8 @@
-"""The module that `sv.per_group` makes; in a file of its own, because it needs torch to exist."""
+"""The module that `sv.per_group` returns.
+
+Its class needs torch at import, which `import silva` must not pay for, and a module-level name, so
+that models are picklable. Hence a file of its own.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ _ACROSS_ROWS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm
 
 
 class PerGroup(nn.Module):  # type: ignore[misc]
-    """Runs `module` once for each distinct row; for everything else, it is `module`."""
+    """Runs `module` once for each distinct row; otherwise it behaves like `module`."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -22,16 +26,16 @@ class PerGroup(nn.Module):  # type: ignore[misc]
         for name, part in module.named_modules():
             if isinstance(part, _ACROSS_ROWS):
                 raise PlanError(
-                    f"per_group: {type(part).__name__} {name!r} looks across the rows of a batch, "
-                    "so it would see each distinct row once; use LayerNorm, or wrap what comes "
-                    "before it"
+                    f"per_group: {type(part).__name__} {name!r} computes across the rows of a "
+                    "batch, and would see each distinct row once; use LayerNorm, or wrap only the "
+                    "modules before it"
                 )
         self.module = module
 
     def forward(self, *args: Any, **named: Any) -> Any:
         return call_once(self.module, *args, **named)
 
-    # Checkpoints do not know of the wrapping.
+    # Checkpoints do not contain the wrapper.
 
     def state_dict(self, *args: Any, **named: Any) -> Any:
         return self.module.state_dict(*args, **named)

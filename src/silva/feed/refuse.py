@@ -1,4 +1,4 @@
-"""What a feed says about a column that its library cannot hold."""
+"""Errors for columns that torch or jax cannot hold."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from silva.errors import ColumnError
 
 def refuse_missing(name: str, library: str) -> NoReturn:
     raise ColumnError(
-        f"column {name!r} has missing values, for which {library} has no place: fill them, e.g. "
+        f"column {name!r} has missing values, which {library} cannot represent: fill them, e.g. "
         f"derive({name}=lambda {name}: 0 if {name} is None else {name}), or filter those rows out"
     )
 
@@ -22,5 +22,5 @@ def refuse_type(name: str, dtype: np.dtype[Any], library: str) -> NoReturn:
     else:
         advice = f"cast it, e.g. derive({name}=sv.col({name!r}).cast('float64'))"
     raise ColumnError(
-        f"column {name!r} is {dtype}, for which {library} has no type: {advice}, or drop it"
+        f"column {name!r} is {dtype}, a type that {library} does not have: {advice}, or drop it"
     )

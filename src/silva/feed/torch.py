@@ -1,24 +1,35 @@
-"""Batches as torch tensors, in an `IterableDataset` that a trainer can also give to a DataLoader.
+"""Batches as torch tensors, in an `IterableDataset` that can also be given to a DataLoader.
 
-Silva has its own workers, so a DataLoader around the feed must have none (`num_workers=0`): each of
-its workers would read the whole epoch again.
+silva has its own workers, so a DataLoader around the feed must have none (`num_workers=0`): each of
+its workers would read the whole epoch again. A column becomes a tensor without a copy where torch
+can share its memory.
 """
 
 from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
+from silva.columns.grouped_batch import Grouped
+from silva.columns.ragged import Ragged
 from silva.errors import LoaderError
-from silva.feed.tensors import Place, tensors
+from silva.feed.refuse import refuse_missing, refuse_type
+
+Place = Callable[[Any], Any]
+"""Moves a tensor to the wanted device."""
+
+_DTYPES = {np.dtype(code) for code in "?bBhHiIlLqQefdFD"}
+"""The number types that torch has too."""
 
 if TYPE_CHECKING:
     from torch.utils.data import IterableDataset
 
     class TorchFeed(IterableDataset[dict[str, Any]]):  # type: ignore[misc]
-        """What `torch_feed` makes; the class itself exists once torch is imported."""
+        """The type of what `torch_feed` returns; the class is made once torch is imported."""
 
         def state_dict(self) -> dict[str, Any]: ...
         def load_state_dict(self, state_dict: Mapping[str, Any]) -> None: ...
@@ -27,7 +38,17 @@ if TYPE_CHECKING:
         def __len__(self) -> int: ...
 
 
-def torch_feed(loader: Any, device: Any = None, pin_memory: bool = False) -> TorchFeed:
+class Resumable(Protocol):
+    """What a feed needs of a loader: its batches, and its position in them."""
+
+    def __iter__(self) -> Iterator[dict[str, Any]]: ...
+    def __len__(self) -> int: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+    def set_epoch(self, epoch: int) -> None: ...
+
+
+def torch_feed(loader: Resumable, device: Any = None, pin_memory: bool = False) -> TorchFeed:
     """The loader's batches as dicts of tensors, on `device` if one is given.
 
     >>> import silva as sv
@@ -41,13 +62,13 @@ def torch_feed(loader: Any, device: Any = None, pin_memory: bool = False) -> Tor
 
 @functools.cache
 def _feed_class() -> Any:
-    """The class, made once: torch takes seconds to import, so not before somebody wants it."""
+    """Makes the class once, at the first use: importing torch takes seconds."""
     from torch.utils.data import IterableDataset, get_worker_info
 
     class TorchFeed(IterableDataset):  # type: ignore[misc]
         """Batches of a loader as dicts of tensors; state and epochs are the loader's."""
 
-        def __init__(self, loader: Any, device: Any, pin_memory: bool) -> None:
+        def __init__(self, loader: Resumable, device: Any, pin_memory: bool) -> None:
             self._loader = loader
             self._device = device
             self._pin_memory = pin_memory
@@ -70,8 +91,7 @@ def _feed_class() -> Any:
             )
 
         def state_dict(self) -> dict[str, Any]:
-            state: dict[str, Any] = self._loader.state_dict()
-            return state
+            return self._loader.state_dict()
 
         def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
             self._loader.load_state_dict(state_dict)
@@ -104,29 +124,72 @@ def _converted(
 def _on_cuda(
     batches: Iterator[dict[str, Any]], device: Any, pin_memory: bool
 ) -> Iterator[dict[str, Any]]:
-    """Copies run beside the trainer's work; what they read is kept until they are done."""
+    """Copies batches asynchronously; the host memory of a copy is kept until the copy is done."""
     import torch
 
-    under_way: deque[tuple[Any, list[Any]]] = deque()
+    copies: deque[tuple[Any, list[Any]]] = deque()
     try:
         for batch in batches:
-            held: list[Any] = []
-            moved = tensors(batch, _copying(device, pin_memory, held))
+            sources: list[Any] = []
+            moved = tensors(batch, _copying(device, pin_memory, sources))
             done = torch.cuda.Event()
             done.record(torch.cuda.current_stream(device))
-            under_way.append((done, held))
-            while under_way and under_way[0][0].query():
-                under_way.popleft()
+            copies.append((done, sources))
+            while copies and copies[0][0].query():
+                copies.popleft()
             yield moved
     finally:
-        for done, _ in under_way:
+        for done, _ in copies:
             done.synchronize()
 
 
-def _copying(device: Any, pin_memory: bool, held: list[Any]) -> Place:
+def _copying(device: Any, pin_memory: bool, sources: list[Any]) -> Place:
     def place(tensor: Any) -> Any:
         source = tensor.pin_memory() if pin_memory else tensor
-        held.append(source)
+        sources.append(source)
         return source.to(device, non_blocking=True)
 
     return place
+
+
+def tensors(batch: dict[str, Any], place: Place) -> dict[str, Any]:
+    """Each column as a tensor, a `Ragged` or `Grouped` of tensors, or a list where rows are text or
+    objects. An index that columns share is one tensor."""
+    indices: dict[int, Any] = {}
+
+    def grouped(name: str, value: Grouped) -> Grouped:
+        if id(value.inverse) not in indices:
+            indices[id(value.inverse)] = _column(name, value.inverse, place)
+        return Grouped.of(_column(name, value.unique, place), indices[id(value.inverse)])
+
+    return {
+        name: grouped(name, value) if isinstance(value, Grouped) else _column(name, value, place)
+        for name, value in batch.items()
+    }
+
+
+def _column(name: str, value: Any, place: Place) -> Any:
+    import torch
+
+    if isinstance(value, Ragged):
+        return Ragged(_column(name, value.values, place), _column(name, value.offsets, place))
+    if isinstance(value, np.ma.MaskedArray):
+        refuse_missing(name, "torch")
+    if isinstance(value, np.ndarray | np.generic):
+        return _array(name, np.asarray(value), place)
+    return place(value) if isinstance(value, torch.Tensor) else value
+
+
+def _array(name: str, array: np.ndarray, place: Place) -> Any:
+    import torch
+
+    if array.dtype.kind in "OUS":
+        return array.tolist()
+    dtype = array.dtype.newbyteorder("=")
+    if dtype not in _DTYPES:
+        refuse_type(name, array.dtype, "torch")
+    if not array.dtype.isnative:
+        array = array.astype(dtype)
+    if not array.flags.writeable or any(stride < 0 for stride in array.strides):
+        array = array.copy()
+    return place(torch.from_numpy(array))

@@ -1,8 +1,7 @@
-"""What silva knows about a run, for people: counters, explanations, a live line, one HTML page.
+"""Facts beyond text: explanations as pages and data, headroom, what-if, the live line, the report.
 
-`stages`, `overall` and `decisions` gather what was measured and decided as plain data; `explain`,
-`explain_html` and `explanation` show it. `why` tells it of one name, `what_if` asks the cost model
-with other numbers, `headroom` runs each step alone on blocks that `replay` kept. `watch` counts a
-loop and `progress` shows it; `report` and `html` make the page. Nothing here changes how a pipeline
-runs.
+Everything here reads `RunFacts` and changes nothing. `explanation` is what `explain()` returns;
+`html` renders facts for pages and notebooks alike, and `report` writes a page. `headroom` runs
+each step alone on inputs that `replay` kept, `what_if` asks the cost model with other numbers, and
+`progress` shows a loop while it runs.
 """

@@ -1,40 +1,21 @@
-"""What `explain()` gives: text that is printed, a page in a notebook, and plain data."""
+"""What `explain()` returns: text, a page in a notebook, and plain data."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
-from silva.insight.decisions import Decision, decision_lines, decisions
-from silva.insight.explain import INNER, explained, run_lines, written_lines
-from silva.insight.measured_lines import overall_lines
-from silva.insight.overall import Overall, lanes_of, overall
-from silva.insight.stages import StageFacts, stage_facts
-from silva.insight.trees import Tree, run_tree, written_tree
-from silva.insight.words import wrapped
-from silva.optimize.system import Throughput
-from silva.profile.machine import Machine
+from silva.facts.model import RunFacts, StageFacts, StepFacts
+from silva.facts.plans import run_tree, written_tree
+from silva.facts.text import explain_text
 
 VERSION = 1
-"""Of the form of `to_dict()`."""
-
-
-@dataclass(frozen=True)
-class Explained:
-    """All that an explanation says."""
-
-    written: Tree
-    run: Tree
-    decisions: tuple[Decision, ...]
-    stages: tuple[StageFacts, ...]
-    overall: Overall | None
-    model: Throughput | None
-    analyzed: bool
+"""The version of the form of `to_dict()`."""
 
 
 class Explanation(str):
-    """Text, and more where more can be shown.
+    """Text that is also a page and plain data.
 
     >>> import silva as sv
     >>> print(sv.from_columns({"x": range(9)}).shuffle(seed=1).batch(4).explain())
@@ -48,16 +29,17 @@ class Explanation(str):
     <BLANKLINE>
     Plan as run
       batch 4
-      stage 1: where it runs is chosen once its first rows are measured
+      stage 1: its backend is chosen once its first rows are measured
         · read x
       feed columns of 9 rows: global shuffle (seed 1)
     """
 
-    facts: Explained
+    facts: RunFacts
+    analyzed: bool
 
-    def __new__(cls, text: str, facts: Explained) -> Explanation:
-        made = super().__new__(cls, text)
-        made.facts = facts
+    def __new__(cls, facts: RunFacts, analyze: bool = False) -> Explanation:
+        made = super().__new__(cls, explain_text(facts, analyze))
+        made.facts, made.analyzed = facts, analyze
         return made
 
     def __repr__(self) -> str:
@@ -67,21 +49,21 @@ class Explanation(str):
         """The same as plain data; docs/explain.md describes its form."""
         facts = self.facts
         whole = None
-        if facts.overall is not None and facts.model is not None:
+        if facts.consumer is not None and facts.model is not None:
             whole = {
-                "rows": facts.overall.rows,
-                "seconds": facts.overall.seconds,
-                "rows_per_second": facts.overall.rows_per_second,
-                "settled": facts.overall.settled,
-                "waited": facts.overall.waited,
+                "rows": facts.consumer.rows,
+                "seconds": facts.consumer.seconds,
+                "rows_per_second": facts.consumer.rows_per_second,
+                "settled": facts.consumer.steady,
+                "waited": facts.consumer.waited,
                 "model": asdict(facts.model),
             }
         return {
             "version": VERSION,
-            "written": facts.written,
-            "run": facts.run,
+            "written": written_tree(facts.written),
+            "run": run_tree(facts.plan),
             "decisions": [asdict(decision) for decision in facts.decisions],
-            "stages": [asdict(stage) for stage in facts.stages],
+            "stages": [_stage(stage) for stage in facts.stages],
             "overall": whole,
         }
 
@@ -90,58 +72,53 @@ class Explanation(str):
 
     def to_html(self) -> str:
         """A whole page."""
-        from silva.insight.explain_html import explain_page
+        from silva.insight.html import explain_page
 
-        return explain_page(self.facts)
+        return explain_page(self.facts, self.analyzed)
 
     def _repr_html_(self) -> str:
-        from silva.insight.explain_html import explain_fragment
+        from silva.insight.html import explain_body, fragment
 
-        return explain_fragment(self.facts)
+        return fragment(explain_body(self.facts, self.analyzed))
 
 
-def explain_loader(loader: Any, analyze: bool = False) -> Explanation:
-    """The plan of a loader as it is now, with what was measured so far."""
-    plan, executor = loader._lowered(), loader._executor
-    found = decisions_of(loader)
-    whole = overall(plan, executor)
-    model = None if whole is None else whole.model(Machine.here().cpus)
-    parts = {
-        "Plan as written": written_lines(loader._logical),
-        "Rules": decision_lines(found, INNER),
-        "Plan as run": run_lines(plan, executor, detail="all" if analyze else "counters"),
+def _stage(stage: StageFacts) -> dict[str, Any]:
+    totals = stage.totals
+    return {
+        "name": stage.name,
+        "backend": stage.backend,
+        "workers": stage.workers,
+        "width": stage.width,
+        "reason": stage.reason,
+        "blocks": totals.blocks,
+        "rows_in": totals.rows_in,
+        "rows_out": totals.rows_out,
+        "seconds": stage.load.seconds,
+        "cpu": stage.load.cpu,
+        "bytes_in": stage.bytes_in,
+        "bytes_out": stage.bytes_out,
+        "from_disk": stage.from_disk,
+        "from_network": stage.from_network,
+        "queue_fill": totals.queue_fill,
+        "elapsed": totals.elapsed,
+        "waited": totals.waited,
+        "blocked": totals.blocked,
+        "earlier": stage.earlier,
+        "forecast": None if stage.forecast is None else asdict(stage.forecast),
+        "steps": [_step(step) for step in stage.steps],
     }
-    if analyze:
-        said = overall_lines(whole, model)
-        parts["Measured"] = [piece for line in said for piece in wrapped(line, width=INNER)]
-    facts = Explained(
-        written=written_tree(loader._logical),
-        run=run_tree(plan),
-        decisions=found,
-        stages=tuple(stage_facts(lane) for lane in lanes_of(plan, executor)),
-        overall=whole,
-        model=model,
-        analyzed=analyze,
-    )
-    return Explanation(explained(parts), facts)
 
 
-def decisions_of(loader: Any) -> tuple[Decision, ...]:
-    """Why the plan of a loader is not the one that was written."""
-    planner = loader._planner
-    lanes = lanes_of(loader._lowered(), loader._executor)
-    gains = [
-        lane.earlier.seconds / lane.average().seconds
-        for lane in lanes
-        if lane.earlier is not None and lane.average().seconds
-    ]
-    return decisions(
-        loader.outcomes,
-        planner.choices,
-        planner.rejected,
-        gains,
-        planner.unchecked,
-        planner.apart,
-        [(lane.name, lane.cutting) for lane in lanes],
-        planner.cache_gain,
-    )
+def _step(step: StepFacts) -> dict[str, Any]:
+    return {
+        "label": step.label,
+        "share": step.share,
+        "seconds": step.seconds,
+        "cpu": step.cpu,
+        "rows_in": step.rows_in,
+        "rows_out": step.rows_out,
+        "nbytes": step.nbytes,
+        "filters": step.filters,
+        "operators": [asdict(operator) for operator in step.operators],
+        "by_byte": step.by_byte,
+    }

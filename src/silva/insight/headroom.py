@@ -1,63 +1,102 @@
-"""Where the next gain is: how fast the pipeline would be if every step but one were free.
+"""Where the next gain is: the throughput of a pipeline in which every step but one were free.
 
-The pipeline is run for a while, and of each stage the latest blocks are kept as they arrive at each
-step. Then each step is run alone on its blocks, as many at once as the stage has workers. All rates
-are in rows that come out of the pipeline, so that a step before a filter and one after it compare.
+The pipeline is run for a while, and the latest inputs of each stage are kept. Then each step is run
+alone on what reached it, on as many workers as its stage has. All rates are in rows that come out
+of the pipeline, so that steps before and after a filter compare.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from html import escape
-from typing import Any
+from typing import Any, Literal
 
+from silva.columns import Block
 from silva.errors import PlanError
-from silva.insight.alone import Alone, Jobs
-from silva.insight.fragment import bar, fragment, rows_table
-from silva.insight.overall import overall
-from silva.insight.replay import Inputs
-from silva.insight.trial import trial
-from silva.insight.words import percent, rate, times, wrapped
+from silva.facts.formatting import percent, rate, tidy, times, wrapped
+from silva.facts.model import ConsumerFacts, RunFacts, StageFacts
+from silva.facts.plans import Segment, node_line
+from silva.facts.text import bar, short
+from silva.insight import html
+from silva.insight.replay import (
+    KeptInputs,
+    StageReplay,
+    StepReplay,
+    Work,
+    measure_rate,
+    replay_stage,
+)
+from silva.io.source import may_hold
+from silva.physical import plan as physical
+from silva.physical.stage.batch_value import batch_value
+from silva.physical.stage.call import Worker
+from silva.physical.stage.context import Context
+from silva.plan import node as logical
+from silva.run.flows.batches import fast_arrays
 
-_BAR = 10
-_LOOKS = 3
-"""At each step, in turn. The best counts: what else the machine does only makes it slower."""
+_ROUNDS = 3
+"""Each step is measured in each round, and its best rate counts: other work on the machine only
+makes a step slower."""
+_READERS = 2
+"""Threads that read a chunked source."""
+_BATCH = 64
+"""Rows of a batch that does not have a fixed number of them."""
+
+Resource = Literal["workers", "consumer", "readers"]
+"""Steps on one resource run one after the other, those on different resources side by side."""
+
+
+@dataclass(frozen=True)
+class StepHeadroom:
+    """A step measured alone."""
+
+    label: str
+    stage: str | None
+    resource: Resource
+    rows_per_second: float
+    """Rows that come out of the pipeline, if all other steps were free."""
+    share: float = 0.0
+    """Share of the time of all steps."""
+    gain: float = 1.0
+    """The speed-up of the pipeline if only this step were free."""
+    scaled: bool = False
+    """Whether it was measured on one worker and multiplied by the number of processes."""
 
 
 @dataclass(frozen=True)
 class Headroom:
-    """Steps from the slowest to the fastest."""
+    """All steps of a pipeline, from the slowest to the fastest."""
 
     now: float
-    """Rows a second that were measured."""
-    steps: tuple[Alone, ...]
+    """The rows per second that were measured."""
+    steps: tuple[StepHeadroom, ...]
     seconds: float
-    """That it took to find out."""
+    """The time that the measurement took."""
 
     @property
-    def lowest(self) -> Alone:
-        """The step that allows least: where the next gain is."""
+    def lowest(self) -> StepHeadroom:
+        """The slowest step: the next gain is here."""
         return self.steps[0]
 
     def __str__(self) -> str:
         lines = [
-            f"{rate(self.now)} now. Each step alone, all others free:",
+            f"{rate(self.now)} now. Each step by itself, if all others were free:",
             "",
             f"  {'rows/s':>12}  {'share of all time':<17}  if free",
         ]
         for step in self.steps:
-            full = round(step.share * _BAR)
-            drawn = "█" * full + "░" * (_BAR - full)
             first = (
-                f"  {step.rows_per_second:>12,.0f}  {drawn} {percent(step.share):>6}  "
+                f"  {step.rows_per_second:>12,.0f}  {bar(step.share)} {percent(step.share):>6}  "
                 f"{times(step.gain):>7}  "
             )
             lines += wrapped(step.label, first, " " * (len(first) + 4))
-        free = f"{times(self.lowest.gain)} as fast" if self.lowest.gain > 1.005 else "no faster"
-        named = _short(self.lowest.label)
-        lines += ["", *wrapped(f"The next gain is in `{named}`: were it free, {free}.")]
+        gain = f"{times(self.lowest.gain)} as fast" if self.lowest.gain > 1.005 else "no faster"
+        named = short(self.lowest.label)
+        sentence = f"The next gain is in `{named}`: if it were free, the pipeline would be {gain}."
+        lines += ["", *wrapped(sentence)]
         if any(step.scaled for step in self.steps):
-            lines.append("Steps in processes were measured on one, times their number.")
+            lines.append("Steps in processes were measured in one, times the number of processes.")
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -74,44 +113,39 @@ class Headroom:
         rows = [
             (
                 f"<code>{escape(step.label)}</code>",
-                bar(step.share),
+                html.bar(step.share),
                 percent(step.share),
                 f"{step.rows_per_second:,.0f}",
                 times(step.gain),
             )
             for step in self.steps
         ]
-        head = ("step, alone", "share of all time", "", "rows a second", "if it were free")
-        said = f'<p class="note">{escape(rate(self.now))} now</p>'
-        return fragment(f'<div class="panel"><h3>Headroom</h3>{said}{rows_table(head, rows)}</div>')
+        head = ("step by itself", "share of all time", "", "rows per second", "if it were free")
+        table = html.measured_table(head, rows)
+        return html.fragment(html.panel("Headroom", table, f"{rate(self.now)} now"))
 
 
-def _short(label: str) -> str:
-    return label.partition("(")[0].partition("  [")[0].rstrip()
+def measure_headroom(
+    facts: RunFacts, inputs: KeptInputs, context: Context, seconds: float
+) -> Headroom:
+    """Measures each step on the inputs that were kept of a run; takes half of `seconds`, the run
+    took the other half."""
+    if facts.consumer is None:
+        raise PlanError(
+            f"no row came out: {facts.empty_filter}"
+            if facts.empty_filter
+            else f"no row came out in {seconds / 2:g} s: allow more time with seconds=…"
+        )
+    tasks = _StepTasks(facts, facts.consumer, inputs, context).of(facts.plan)
+    each = seconds / 2 / max(len(tasks), 1) / _ROUNDS
+    rounds = [[task.measure(each, facts.cores) for task in tasks] for _ in range(_ROUNDS)]
+    best = [max(rates) for rates in zip(*rounds, strict=True)]
+    steps = [task.headroom(rate) for task, rate in zip(tasks, best, strict=True) if rate]
+    return Headroom(facts.consumer.present_rate, _compare(steps), seconds)
 
 
-def headroom(loader: Any, seconds: float) -> Headroom:
-    """Runs a loader for half of the time, and replays what came to its steps in the other half."""
-    inputs = Inputs()
-    loader._executor.keep = inputs.keep
-    try:
-        trial(loader, seconds / 2)
-    finally:
-        loader._executor.keep = None
-    plan, executor = loader._lowered(), loader._executor
-    found = overall(plan, executor)
-    if found is None:
-        raise PlanError(f"no row came out in {seconds / 2:g} s: give it more, seconds=…")
-    jobs = Jobs(executor.lanes, inputs, found, loader._context(loader.epoch)).of(plan)
-    each = seconds / 2 / max(len(jobs), 1) / _LOOKS
-    looks = [[job.rate(each) for job in jobs] for _ in range(_LOOKS)]
-    best = [max(rates) for rates in zip(*looks, strict=True)]
-    steps = [job.alone(rate) for job, rate in zip(jobs, best, strict=True) if rate]
-    return Headroom(found.now, _compared(steps), seconds)
-
-
-def _compared(steps: list[Alone]) -> tuple[Alone, ...]:
-    """From the slowest to the fastest, with what each would bring."""
+def _compare(steps: list[StepHeadroom]) -> tuple[StepHeadroom, ...]:
+    """The steps from the slowest to the fastest, with shares and gains."""
     times = [1 / step.rows_per_second for step in steps]
     whole = _slowest(steps, times) or 1.0
     found = [
@@ -125,10 +159,125 @@ def _compared(steps: list[Alone]) -> tuple[Alone, ...]:
     return tuple(sorted(found, key=lambda step: step.rows_per_second))
 
 
-def _slowest(steps: list[Alone], times: list[float]) -> float:
-    """Seconds for a row: steps of one resource add up, and the resource that takes longest
-    counts."""
+def _slowest(steps: list[StepHeadroom], times: list[float]) -> float:
+    """Seconds per row of the slowest resource: the times of its steps add up."""
     spent: dict[str, float] = {}
     for step, seconds in zip(steps, times, strict=True):
         spent[step.resource] = spent.get(step.resource, 0.0) + seconds
     return max(spent.values(), default=0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class _StepTask:
+    """A step to be measured."""
+
+    label: str
+    stage: str | None
+    resource: Resource
+    work: Work
+    threads: int
+    factor: float
+    """Rows that come out of the pipeline per row that reaches the step."""
+    processes: int = 0
+
+    def measure(self, seconds: float, cores: int) -> float:
+        """Rows per second that come out of the pipeline."""
+        times = min(self.processes, cores) if self.processes else 1
+        return measure_rate(self.work, self.threads, seconds) * self.factor * times
+
+    def headroom(self, rate: float) -> StepHeadroom:
+        return StepHeadroom(self.label, self.stage, self.resource, rate, scaled=self.processes > 0)
+
+
+class _StepTasks:
+    """The steps of a plan, from the sources up."""
+
+    def __init__(
+        self, facts: RunFacts, consumer: ConsumerFacts, inputs: KeptInputs, context: Context
+    ) -> None:
+        self._facts, self._rows = facts, consumer.rows
+        self._inputs, self._context = inputs, context
+        self._replays: dict[str, StageReplay] = {}
+
+    def of(self, plan: physical.PhysicalNode) -> list[_StepTask]:
+        return list(self._of(plan, None))
+
+    def _of(self, plan: physical.PhysicalNode, above: StageFacts | None) -> Iterator[_StepTask]:
+        """`above` is the next stage above, which has counted its rows."""
+        stage = self._facts.stage(plan.name) if isinstance(plan, Segment) else None
+        for child in plan.inputs:
+            yield from self._of(child, stage or above)
+        match plan:
+            case physical.ChunkedFeed() if above is None or self._receives_blocks(above):
+                read = above.totals.rows_in if above is not None else self._rows
+                yield from _reading(plan, self._rows / max(read, 1))
+            case physical.Segment() | physical.BatchSegment() if stage is not None:
+                yield from self._stage(plan, stage)
+            case physical.Batch(input=physical.Segment() as below):
+                yield from self._batch(plan, below)
+
+    def _receives_blocks(self, stage: StageFacts) -> bool:
+        """Whether the stage is given rows, and does not read them itself."""
+        kept = self._inputs.of(stage.name)
+        return not kept or isinstance(kept[0], Block)
+
+    def _replay(self, node: Segment) -> StageReplay | None:
+        kept = self._inputs.of(node.name)
+        if kept and node.name not in self._replays:
+            self._replays[node.name] = replay_stage(node.stage, kept, self._context)
+        return self._replays.get(node.name)
+
+    def _stage(self, node: Segment, stage: StageFacts) -> Iterator[_StepTask]:
+        replay = self._replay(node)
+        if replay is None:
+            return
+        of_batches = isinstance(node, physical.BatchSegment)
+        onward = 1.0 if of_batches else self._rows / max(stage.totals.rows_out, 1)
+        for step in replay.steps:
+            if step.rows:
+                yield _step_task(step, stage, replay.rows / step.rows * onward)
+
+    def _batch(self, node: physical.Batch, below: physical.Segment) -> Iterator[_StepTask]:
+        replay = self._replay(below)
+        if replay is not None and replay.rows:
+            work = _batching(replay.blocks, node.spec)
+            yield _StepTask(node_line(node), None, "consumer", work, 1, 1.0)
+
+
+def _step_task(step: StepReplay, stage: StageFacts, factor: float) -> _StepTask:
+    return _StepTask(
+        tidy(step.label),
+        stage.name,
+        "consumer" if stage.backend == "inline" else "workers",
+        step.work,
+        stage.workers if stage.backend == "threads" else 1,
+        factor,
+        stage.workers if stage.backend == "processes" else 0,
+    )
+
+
+def _reading(feed: physical.ChunkedFeed, factor: float) -> Iterator[_StepTask]:
+    source, columns = feed.read.source, feed.read.columns
+    units = [u for u in range(source.units()) if may_hold(source, u, feed.conditions)]
+
+    def work(turn: int, worker: Worker) -> Iterator[int]:
+        for run in source.open(units[turn % len(units)], 0, columns):
+            yield len(next(iter(run.values())))
+
+    if units:
+        label = f"read {', '.join(columns)} in chunks"
+        yield _StepTask(label, None, "readers", work, min(_READERS, len(units)), factor)
+
+
+def _batching(blocks: list[Block], spec: logical.Batch) -> Work:
+    """Cutting blocks into batches, on the consumer's thread."""
+    size = spec.size or _BATCH
+
+    def work(turn: int, worker: Worker) -> Iterator[int]:
+        block = blocks[turn % len(blocks)]
+        if spec.grouped or fast_arrays(block) is None:
+            for at in range(0, len(block), size):
+                batch_value(block.slice(at, at + size), spec.pad, spec.grouped)
+        yield len(block)
+
+    return work

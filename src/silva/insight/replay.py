@@ -1,56 +1,117 @@
-"""Blocks that came to a stage while it ran, kept to run its steps again one by one.
+"""Inputs of stages, kept while a pipeline runs, and its steps run again one by one on them.
 
-Kept are the latest few of each stage, bounded in number and bytes: the first blocks of a run are
-small and their steps cold.
+The latest few inputs of each stage are kept, bounded in number and bytes: the first ones of a run
+are small, and libraries are imported while they are processed.
 """
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from silva.columns import Block, Column
-from silva.insight.repeat import Work
-from silva.physical.batch_value import BatchValue
-from silva.physical.batches import BatchStage
-from silva.physical.call import Worker
-from silva.physical.context import Context
-from silva.physical.places import ReadPlaces
-from silva.physical.rows import Rows
-from silva.physical.stage import Stage
+from silva.facts.plans import Segment
+from silva.lifetime import Thread
+from silva.physical.stage.batch_steps import BatchStage
+from silva.physical.stage.batch_value import BatchValue
+from silva.physical.stage.call import Worker
+from silva.physical.stage.context import Context
+from silva.physical.stage.places import Places, ReadPlaces
+from silva.physical.stage.rows import Rows
+from silva.physical.stage.stage import Runs, Stage
+from silva.physical.stage.steps import RowStep
+from silva.physical.stage.units import UnitRows
 
-_MOST_BLOCKS = 8
-_MOST_BYTES = 256 << 20
+_MAX_INPUTS = 8
+_MAX_BYTES = 256 << 20
+
+Payload = Block | Places | UnitRows | BatchValue
+"""The input of a stage: rows, the places of rows that it reads, or a batch."""
+Work = Callable[[int, Worker], Iterator[int]]
+"""Runs a step on the input with this number, and yields the number of rows done."""
 
 
 @dataclass
-class Inputs:
+class KeptInputs:
     """The latest inputs of every stage."""
 
-    most_bytes: int = _MOST_BYTES
-    kept: dict[str, deque[Any]] = field(default_factory=dict)
-    _stages: dict[str, Any] = field(default_factory=dict)
+    max_bytes: int = _MAX_BYTES
+    by_stage: dict[str, deque[Payload]] = field(default_factory=dict)
+    _stages: dict[str, Runs] = field(default_factory=dict)
 
-    def keep(self, node: Any, payload: Any) -> None:
+    def keep(self, node: Segment, payload: Payload) -> None:
         if self._stages.get(node.name) is not node.stage:  # the plan has changed
-            self._stages[node.name], self.kept[node.name] = node.stage, deque()
-        mine = self.kept[node.name]
-        mine.append(payload)
-        while len(mine) > 1 and (len(mine) > _MOST_BLOCKS or _nbytes(mine) > self.most_bytes):
-            mine.popleft()
+            self._stages[node.name], self.by_stage[node.name] = node.stage, deque()
+        kept = self.by_stage[node.name]
+        kept.append(payload)
+        while len(kept) > 1 and (len(kept) > _MAX_INPUTS or _nbytes(kept) > self.max_bytes):
+            kept.popleft()
+
+    def of(self, stage: str) -> list[Payload]:
+        return list(self.by_stage.get(stage, ()))
 
 
-def _nbytes(payloads: deque[Any]) -> int:
+def _nbytes(payloads: deque[Payload]) -> int:
     return sum(int(getattr(payload, "nbytes", 0)) for payload in payloads)
 
 
 @dataclass(frozen=True, eq=False)
-class Arrived:
-    """Rows as they came to a step."""
+class StepReplay:
+    """A step that can be run alone, as often as needed."""
+
+    label: str
+    work: Work
+    rows: int
+    """Rows that reach the step when every kept input is run once."""
+
+
+@dataclass(frozen=True, eq=False)
+class StageReplay:
+    """The steps of a stage, and what it returned."""
+
+    steps: list[StepReplay]
+    rows: int
+    """Rows that the stage returned."""
+    blocks: list[Block]
+
+
+def replay_stage(stage: Runs, payloads: list[Payload], context: Context) -> StageReplay:
+    """Runs the kept inputs once, and records what reaches each step."""
+    if isinstance(stage, Stage):
+        return _replay_rows(stage, payloads, context)
+    parts: list[Runs] = [stage]
+    if isinstance(stage, BatchStage):
+        parts = [BatchStage((node,)) for node in stage.nodes]
+    worker = Worker(shares_generators=False)
+    steps: list[StepReplay] = []
+    for part in parts:
+        steps.append(_replay_batches(part, payloads, context))
+        made = [r.block for payload in payloads for r in part.run(payload, context, worker)]
+        payloads = [value for block in made for value in block.columns["batch"].rows()]
+    return StageReplay(steps, sum(map(_rows, payloads)), [])
+
+
+def _rows(payload: Payload) -> int:
+    return payload.rows if isinstance(payload, BatchValue) else len(payload)
+
+
+def _replay_batches(stage: Runs, payloads: Sequence[Payload], context: Context) -> StepReplay:
+    def work(turn: int, worker: Worker) -> Iterator[int]:
+        payload = payloads[turn % len(payloads)]
+        list(stage.run(payload, context, worker))
+        yield _rows(payload)
+
+    return StepReplay(stage.label, work, sum(map(_rows, payloads)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Snapshot:
+    """Rows as they reached a step."""
 
     columns: dict[str, Column]
     ids: np.ndarray
@@ -58,137 +119,136 @@ class Arrived:
     index: np.ndarray | None
 
     @staticmethod
-    def at(rows: Rows) -> Arrived:
-        return Arrived(dict(rows.columns), rows.ids, rows.places, rows.index)
+    def of(rows: Rows) -> _Snapshot:
+        return _Snapshot(dict(rows.columns), rows.ids, rows.places, rows.index)
 
-    def again(self, context: Context) -> Rows:
+    def restore(self, context: Context) -> Rows:
         return Rows(
             context, dict(self.columns), self.ids, self.places, len(self.ids), index=self.index
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Replay:
-    """One step, and what it needs to be run alone, over and over."""
-
-    label: str
-    work: Work
-    rows: int
-    """That come to it in one round over all that was kept."""
-
-
-@dataclass(frozen=True, eq=False)
-class StageReplay:
-    """The steps of a stage, and what came out of it."""
-
-    steps: list[Replay]
-    rows: int
-    """That came out of the stage."""
-    blocks: list[Block]
-
-
-def replay_stage(stage: Any, payloads: list[Any], context: Context) -> StageReplay:
-    """Runs what was kept once, and takes note of what comes to each step on the way."""
-    if isinstance(stage, Stage):
-        return _row_stage(stage, payloads, context)
-    nodes = stage.nodes if isinstance(stage, BatchStage) else (None,)
+def _replay_rows(stage: Stage, payloads: list[Payload], context: Context) -> StageReplay:
     worker = Worker(shares_generators=False)
-    steps: list[Replay] = []
-    for node in nodes:
-        part = stage if node is None else BatchStage((node,))
-        steps.append(_whole(part, payloads, context))
-        made = [r.block for payload in payloads for r in part.run(payload, context, worker)]
-        payloads = [value for block in made for value in block.columns["batch"].rows()]
-    return StageReplay(steps, sum(map(_rows, payloads)), [])
-
-
-def _rows(payload: Any) -> int:
-    return payload.rows if isinstance(payload, BatchValue) else len(payload)
-
-
-def _whole(stage: Any, payloads: list[Any], context: Context) -> Replay:
-    """A stage of batches as one step."""
-
-    def work(turn: int, worker: Worker) -> Iterator[int]:
-        payload = payloads[turn % len(payloads)]
-        list(stage.run(payload, context, worker))
-        yield _rows(payload)
-
-    return Replay(stage.label, work, sum(map(_rows, payloads)))
-
-
-def _row_stage(stage: Stage, payloads: list[Any], context: Context) -> StageReplay:
-    worker = Worker(shares_generators=False)
-    late, at = stage._late
-    came: list[list[Arrived]] = [[] for _ in stage.steps]
-    fetched: list[Arrived] = []
+    reached: list[list[_Snapshot]] = [[] for _ in stage.steps]
+    fetched: list[_Snapshot] = []
     blocks: list[Block] = []
-    spent = 0
-    for rows in (r for payload in payloads for r, _ in stage._rows(payload, context, worker)):
+    nbytes = 0
+    for rows in _begin(stage, payloads, context, worker):
         for number, step in enumerate(stage.steps):
-            if number == at and isinstance(stage.read, ReadPlaces) and rows.index is not None:
-                fetched.append(Arrived.at(rows))
-                stage.read.fetch(rows, late)
-            came[number].append(Arrived.at(rows))
+            late = number == stage.late_at and rows.index is not None
+            if late and isinstance(stage.read, ReadPlaces):
+                fetched.append(_Snapshot.of(rows))
+                stage.read.fetch(rows, stage.late)
+            reached[number].append(_Snapshot.of(rows))
             step.apply(rows, worker)
-            spent += sum(
-                c.nbytes for n, c in rows.columns.items() if n in getattr(step, "into", ())
-            )
+            nbytes += sum(c.nbytes for n, c in rows.columns.items() if n in step.writes)
         blocks.append(rows.block())
-        if spent > _MOST_BYTES:
+        if nbytes > _MAX_BYTES:
             break
     read = [payload for payload in payloads if not isinstance(payload, Block)]
-    steps = [_reading(stage, read, context)] if read else []
+    steps = [_replay_reading(stage, read, context)] if read else []
     if fetched:
-        steps.append(_fetching(stage, fetched, late, context))
-    for step, arrived in zip(stage.steps, came, strict=True):
+        steps.append(_replay_fetching(stage, fetched, context))
+    for step, snapshots in zip(stage.steps, reached, strict=True):
         if step.label:
-            steps.append(_stepping(step, arrived, context))
-    steps.append(_settling(stage, blocks))
-    return StageReplay(steps, sum(map(len, blocks)), [_settled(block) for block in blocks])
+            steps.append(_replay_step(step, snapshots, context))
+    steps.append(_replay_settling(blocks))
+    return StageReplay(steps, sum(map(len, blocks)), [_settle(block) for block in blocks])
 
 
-def _reading(stage: Stage, payloads: list[Any], context: Context) -> Replay:
+def _begin(
+    stage: Stage, payloads: Sequence[Payload], context: Context, worker: Worker
+) -> Iterator[Rows]:
+    """The rows with which the steps of a stage begin."""
+    for payload in payloads:
+        assert not isinstance(payload, BatchValue)
+        yield from (rows for rows, _ in stage.begin(payload, context, worker))
+
+
+def _replay_reading(stage: Stage, payloads: Sequence[Payload], context: Context) -> StepReplay:
     def work(turn: int, worker: Worker) -> Iterator[int]:
-        for rows, _ in stage._rows(payloads[turn % len(payloads)], context, worker):
-            yield len(rows)
+        yield from map(len, _begin(stage, [payloads[turn % len(payloads)]], context, worker))
 
     assert stage.read is not None
-    return Replay(stage.read.label, work, sum(map(len, payloads)))
+    return StepReplay(stage.read.label, work, sum(map(_rows, payloads)))
 
 
-def _fetching(
-    stage: Stage, arrived: list[Arrived], late: tuple[str, ...], context: Context
-) -> Replay:
+def _replay_fetching(stage: Stage, snapshots: list[_Snapshot], context: Context) -> StepReplay:
     def work(turn: int, worker: Worker) -> Iterator[int]:
-        rows = arrived[turn % len(arrived)].again(context)
+        rows = snapshots[turn % len(snapshots)].restore(context)
         assert isinstance(stage.read, ReadPlaces)
-        stage.read.fetch(rows, late)
+        stage.read.fetch(rows, stage.late)
         yield len(rows)
 
-    return Replay(f"read late {', '.join(late)}", work, sum(len(a.ids) for a in arrived))
+    label = f"read late {', '.join(stage.late)}"
+    return StepReplay(label, work, sum(len(s.ids) for s in snapshots))
 
 
-def _stepping(step: Any, arrived: list[Arrived], context: Context) -> Replay:
+def _replay_step(step: RowStep, snapshots: list[_Snapshot], context: Context) -> StepReplay:
     def work(turn: int, worker: Worker) -> Iterator[int]:
-        rows = arrived[turn % len(arrived)].again(context)
+        rows = snapshots[turn % len(snapshots)].restore(context)
         count = len(rows)
         step.apply(rows, worker)
         yield count
 
-    return Replay(step.label, work, sum(len(a.ids) for a in arrived))
+    return StepReplay(step.label, work, sum(len(s.ids) for s in snapshots))
 
 
-def _settling(stage: Stage, blocks: list[Block]) -> Replay:
-    """What every stage does last."""
+def _replay_settling(blocks: list[Block]) -> StepReplay:
+    """The last step of every stage."""
 
     def work(turn: int, worker: Worker) -> Iterator[int]:
         block = blocks[turn % len(blocks)]
-        _settled(block)
+        _settle(block)
         yield len(block)
 
-    return Replay("put rows into columns", work, sum(map(len, blocks)))
+    return StepReplay("put rows into columns", work, sum(map(len, blocks)))
 
 
-def _settled(block: Block) -> Block:
+def _settle(block: Block) -> Block:
     return block.with_columns({name: c.settled() for name, c in block.columns.items()})
+
+
+def measure_rate(work: Work, width: int, seconds: float) -> float:
+    """Rows per second of some work that is repeated for so long on `width` threads.
+
+    >>> def work(turn, worker):
+    ...     yield 10
+    >>> measure_rate(work, 1, 0.01) > 0
+    True
+    """
+    single = width <= 1
+    workers = [Worker(shares_generators=not single) for _ in range(max(width, 1))]
+    turns = itertools.count()
+    for worker in workers:
+        next(work(next(turns), worker), 0)  # objects that are built once are not measured
+    done = [0] * len(workers)
+    failed: list[BaseException] = []
+    began = time.perf_counter()
+
+    def run(number: int) -> None:
+        try:
+            while not failed:
+                for rows in work(next(turns), workers[number]):
+                    done[number] += rows
+                    if time.perf_counter() - began >= seconds:
+                        return
+        except BaseException as error:  # noqa: BLE001  raised again where it is waited for
+            failed.append(error)
+
+    if single:
+        run(0)
+    else:
+        threads = [Thread(run, f"replay-{i}", (i,)) for i in range(len(workers))]
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        except BaseException as error:
+            failed.append(error)  # ends all threads
+            raise
+    if failed:
+        raise failed[0]
+    return sum(done) / max(time.perf_counter() - began, 1e-9)

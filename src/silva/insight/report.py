@@ -1,126 +1,168 @@
-"""One self-contained HTML page about a loader: what it was to do, what it did, and how fast."""
+"""One self-contained HTML page about a loader: its plans, what it did, and how fast."""
 
 from __future__ import annotations
 
 import json
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from silva.insight.chart import line_chart
-from silva.insight.explain import lane_counters, lane_place, run_lines, written_lines
-from silva.insight.explanation import decisions_of
-from silva.insight.html import cards, decision_list, page, panel, pre, step_table, table, with_code
-from silva.insight.steps import stage_steps
-from silva.insight.verdict import verdict
-from silva.insight.watch import Watch
-from silva.insight.words import percent, plural, tidy
-from silva.physical.context import Failure
-from silva.run.lane import Lane
+from silva.facts.formatting import percent, plural, tidy
+from silva.facts.loop import LoopFacts
+from silva.facts.model import RunFacts
+from silva.facts.text import verdict
+from silva.folders import telling_full_disk
+from silva.insight.html import cards, header, page, panel, plans, pre, stage_panel, table
 
-_COLUMN = 62
-"""Characters that fit into half of the page."""
+_ADVICE = "The report is incomplete: free some space, or write it to another disk"
 _FAILURES = 20
-"""Rows of the table of failures; the loader's file holds all."""
+"""Failed rows that are shown; the loader's file holds all."""
+_WIDTH, _HEIGHT = 960, 150
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 12, 24
+"""Pixels of a chart, and of its margins."""
 
 
-def write_report(loader: Any, path: Path) -> Path:
-    """Writes the page about `loader` to `path`, and gives that path.
+def write_report(facts: RunFacts, state: Mapping[str, Any], path: Path) -> Path:
+    """Writes the page to `path`, and returns that path.
 
     >>> import silva as sv, tempfile
     >>> loader = sv.from_columns({"x": range(8)}).batch(4).loader(workers=0)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_report(loader, Path(folder) / "report.html").read_text()[:15]
+    ...     loader.report(f"{folder}/report.html").read_text()[:15]
     '<!doctype html>'
     """
-    lanes = [lane for lane in loader._executor.lanes.values() if lane.stats.blocks]
-    watch: Watch = loader._watch
     parts = [
-        _header(verdict(watch, lanes)),
-        cards(_numbers(watch, lanes, loader)),
-        *_charts(watch),
-        *_stages(lanes),
-        *_plans(loader),
-        *_failures(loader.failures, loader._failures.total),
-        *_state(loader),
+        header("silva report", verdict(facts)),
+        cards(_numbers(facts)),
+        *_charts(facts.loop),
+        *_stages(facts),
+        "<h2>Plans</h2>",
+        plans(facts),
+        *_failures(facts),
+        *_state(state),
         f"<footer>Written by silva on {time.strftime('%Y-%m-%d at %H:%M')}.</footer>",
     ]
-    path.write_text(page("silva report", "".join(parts)), encoding="utf-8")
+    with telling_full_disk(path, _ADVICE):
+        path.write_text(page("silva report", "".join(parts)), encoding="utf-8")
     return path
 
 
-def _header(sentence: str) -> str:
-    return f"<header><p>silva report</p><h1>{with_code(sentence)}</h1></header>"
-
-
-def _numbers(watch: Watch, lanes: list[Lane], loader: Any) -> list[tuple[str, str]]:
+def _numbers(facts: RunFacts) -> list[tuple[str, str]]:
+    loop, totals = facts.loop, [stage.totals for stage in facts.stages]
     found: list[tuple[str, str]] = []
-    if watch.seconds:
+    if loop.seconds:
         found += [
-            ("rows a second", f"{watch.rows / watch.seconds:,.0f}"),
-            ("of its time the trainer waited", percent(watch.wait_share)),
-            ("batches", f"{watch.batches:,}"),
-            ("rows", f"{watch.rows:,}"),
+            ("rows per second", f"{loop.rows / loop.seconds:,.0f}"),
+            ("of the time, the trainer waited", percent(loop.wait_share)),
+            ("batches", f"{loop.batches:,}"),
+            ("rows", f"{loop.rows:,}"),
         ]
-    elif lanes:
-        found.append(("rows read", f"{max(lane.stats.rows_in for lane in lanes):,}"))
-    busy = sum(lane.stats.busy for lane in lanes)
-    return [*found, ("seconds of work", f"{busy:,.1f}"), ("epoch", str(loader.epoch))]
+    elif totals:
+        found.append(("rows read", f"{max(stage.rows_in for stage in totals):,}"))
+    busy = sum(stage.busy for stage in totals)
+    return [*found, ("seconds of work", f"{busy:,.1f}"), ("epoch", str(facts.epoch))]
 
 
-def _charts(watch: Watch) -> Iterator[str]:
-    if len(watch.samples) < 2:
+def _charts(loop: LoopFacts) -> Iterator[str]:
+    if len(loop.samples) < 2:
         return
-    ends = [(at, s) for s in watch.samples for at in (s.start, s.start + s.seconds)]
+    ends = [(at, s) for s in loop.samples for at in (s.start, s.start + s.seconds)]
     speed = [(at, s.rows / s.seconds) for at, s in ends]
     wait = [(at, s.waited / s.seconds) for at, s in ends]
     yield "<h2>Over time</h2>"
-    yield panel("Rows a second", line_chart(speed, css="speed"))
+    yield panel("Rows per second", line_chart(speed, css="speed"))
     yield panel("Share of time the trainer waited", line_chart(wait, css="wait", percent=True))
 
 
-def _stages(lanes: list[Lane]) -> Iterator[str]:
-    if lanes:
+def _stages(facts: RunFacts) -> Iterator[str]:
+    if facts.stages:
         yield "<h2>Stages</h2>"
-    for lane in lanes:
-        body = step_table(stage_steps(lane.stage, lane.stats))
-        yield panel(f"{lane.name} {lane_place(lane)}", body, lane_counters(lane))
+    for stage in facts.stages:
+        yield stage_panel(stage, analyzed=True)
 
 
-def _plans(loader: Any) -> Iterator[str]:
-    written = written_lines(loader._logical, _COLUMN)
-    run = run_lines(loader._lowered(), loader._executor, _COLUMN, detail="none")
-    rules = decision_list(decisions_of(loader))
-    yield "<h2>Plans</h2>"
-    yield f'<div class="two">{panel("As written", pre(written))}{panel("As run", pre(run))}</div>'
-    yield f"<h2>Why they differ</h2>{rules}"
-
-
-def _failures(kept: list[Failure], total: int) -> Iterator[str]:
-    if not kept:
+def _failures(facts: RunFacts) -> Iterator[str]:
+    if not facts.failures:
         return
-    shown = kept[:_FAILURES]
+    shown = facts.failures[:_FAILURES]
     rows = [
         (
             f"<code>{escape(f.key)}</code>",
             f"<code>{escape(tidy(f.step))}</code>",
             f'<span class="error">{escape(f.error)}</span>'
-            f"<details><summary>traceback</summary>{pre([f.traceback])}</details>",
+            f"<details><summary>traceback</summary>{pre(f.traceback)}</details>",
         )
         for f in shown
     ]
-    count = plural(max(total, len(kept)), "row")
-    more = f"{count} failed; the first {len(shown)} are shown." if len(shown) < total else ""
+    count = plural(max(facts.failed, len(facts.failures)), "row")
+    more = f"{count} failed; the first {len(shown)} are shown." if len(shown) < facts.failed else ""
     yield "<h2>Failures</h2>"
     yield panel(f"{count} failed", table(("row", "step", "error"), rows), more)
 
 
-def _state(loader: Any) -> Iterator[str]:
-    state = loader.state_dict()
-    short = {name: value for name, value in state.items() if name != "outline"}
-    text = json.dumps(short, indent=2, ensure_ascii=False)
-    where = f"epoch {state['epoch']}, step {state['step']}"
+def _state(state: Mapping[str, Any]) -> Iterator[str]:
+    shown = {name: value for name, value in state.items() if name != "outline"}
+    text = json.dumps(shown, indent=2, ensure_ascii=False)
     yield "<h2>State</h2>"
-    yield panel(f"The loader stands at {where}", pre([text], "state"))
+    yield panel(f"The loader is at epoch {state['epoch']}, step {state['step']}", pre(text))
+
+
+# A line over time as SVG, without a script.
+
+
+def line_chart(points: Sequence[tuple[float, float]], *, css: str, percent: bool = False) -> str:
+    """The points (seconds, value) as a filled line with labelled grid lines.
+
+    >>> line_chart([], css="speed")
+    ''
+    """
+    if len(points) < 2:
+        return ""
+    last = points[-1][0] or 1.0
+    top = 1.0 if percent else _round_up(max(v for _, v in points))
+    xy = [(_x(t, last), _y(v, top)) for t, v in points]
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in xy)
+    base = _y(0, top)
+    area = f"{xy[0][0]:.1f},{base:.1f} {path} {xy[-1][0]:.1f},{base:.1f}"
+    grid = "".join(_grid(top * i / 2, top, percent) for i in range(3))
+    times = "".join(
+        f'<text x="{_x(last * i / 4, last):.0f}" y="{_HEIGHT - 6}" text-anchor="{_anchor(i)}">'
+        f"{last * i / 4:.{0 if last >= 8 else 1}f} s</text>"
+        for i in range(5)
+    )
+    return (
+        f'<svg class="chart {css}" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">'
+        f'{grid}{times}<polygon points="{area}"/><polyline points="{path}"/></svg>'
+    )
+
+
+def _x(t: float, last: float) -> float:
+    return _LEFT + (_WIDTH - _LEFT - _RIGHT) * t / last
+
+
+def _y(value: float, top: float) -> float:
+    return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * min(value / top, 1.0)
+
+
+def _anchor(i: int) -> str:
+    return "start" if i == 0 else "end" if i == 4 else "middle"
+
+
+def _grid(value: float, top: float, percent: bool) -> str:
+    y = _y(value, top)
+    label = f"{value:.0%}" if percent else f"{value:,.0f}"
+    return (
+        f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{label}</text>'
+    )
+
+
+def _round_up(value: float) -> float:
+    """The next of 1, 2, 4, 5, 10, 20, …"""
+    if value <= 0:
+        return 1.0
+    unit = 10.0 ** math.floor(math.log10(value))
+    return next((m * unit for m in (1, 2, 4, 5) if m * unit >= value), 10 * unit)

@@ -1,49 +1,48 @@
-"""What would come of a faster step, more workers, other cores, another backend: the cost model
-asked again with other numbers.
+"""Predicts the throughput with a faster step, more workers, other cores or another backend: the
+cost model with other numbers.
 
-The answer is corrected by how far the model is from what is measured now, and has an error bar: how
-much blocks differ from each other, and how wrong the model's predictions were so far.
+The prediction is scaled by the ratio of the measured to the modelled throughput. Its error bar
+combines how much blocks differ from each other and how wrong the model's predictions were so far.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from html import escape
 from statistics import median
 from typing import Any
 
+from silva.cost.machine import parse_bytes
+from silva.cost.model import Backend, Load, choose_place
+from silva.cost.system import Loaded, Throughput
 from silva.errors import PlanError
-from silva.insight.fragment import fragment, rows_table
-from silva.insight.names import Part, find, parts
-from silva.insight.overall import Overall, lanes_of, overall
-from silva.insight.words import percent, rate, times
-from silva.optimize.model import Backend, Load, choose_place
-from silva.optimize.system import Loaded, Throughput
-from silva.profile.machine import Machine, parse_bytes
-from silva.run.lane import Lane
+from silva.facts.formatting import percent, rate, times
+from silva.facts.model import ConsumerFacts, RunFacts, StageFacts
+from silva.facts.names import NamedWork, find_work
+from silva.insight.html import fragment, measured_table, note
 
 _UNCHECKED = 0.25
-"""How wrong the model is taken to be while no prediction of its was judged."""
+"""The assumed error of the model while no prediction could be compared with a measurement."""
 _BACKENDS = ("inline", "threads", "processes")
 
 
 @dataclass(frozen=True)
 class WhatIf:
-    """A prediction, beside what is so now."""
+    """A prediction beside the present throughput."""
 
     asked: dict[str, Any]
     now: float
-    """Rows a second."""
+    """Rows per second."""
     now_limit: str
     expected: float
     low: float
     high: float
     limit: str
-    """What would end first."""
+    """The resource that would limit the throughput."""
     error: float
-    """Half of the error bar, as a share of what is expected."""
+    """Half of the error bar, as a share of `expected`."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -77,8 +76,8 @@ class WhatIf:
                 escape(self.limit),
             ),
         ]
-        notes = "".join(f'<p class="note">{escape(note)}</p>' for note in self.notes)
-        return fragment(rows_table(("", "", "rows a second", "error", "limit"), rows) + notes)
+        table = measured_table(("", "", "rows per second", "error", "limit"), rows)
+        return fragment(table + "".join(map(note, self.notes)))
 
 
 def _range(low: float, middle: float, high: float) -> str:
@@ -93,26 +92,24 @@ def _range(low: float, middle: float, high: float) -> str:
     return f'<div class="track">{fill}{line}</div>'
 
 
-def what_if(loader: Any, asked: Mapping[str, Any]) -> WhatIf:
-    """Asks the cost model about a loader that has run."""
-    plan, executor = loader._lowered(), loader._executor
-    found, lanes = overall(plan, executor), lanes_of(plan, executor)
+def what_if(facts: RunFacts, asked: Mapping[str, Any]) -> WhatIf:
+    """Asks the cost model about a run."""
+    found = facts.consumer
     if found is None:
         raise PlanError(
-            "nothing was measured yet: run the loader for a while, or use pipeline.what_if(…)"
+            f"no row came out: {facts.empty_filter}"
+            if facts.empty_filter
+            else "nothing was measured yet: run the loader for a while, or use pipeline.what_if(…)"
         )
-    changes = _Changes.of(asked, parts(lanes))
-    cores = Machine.here().cpus
-    before = found.model(cores)
-    by_name = {lane.name: lane for lane in lanes}
-    changed = replace(
-        found, stages=tuple(changes.applied(s, by_name[s.name], found) for s in found.stages)
-    )
-    after = changed.model(changes.cores or cores)
+    changes = _Changes.of(asked, facts)
+    before = found.model(facts.cores)
+    by_name = {stage.name: stage for stage in facts.stages}
+    loads = tuple(changes.apply(load, by_name[load.name], found) for load in found.stages)
+    after = replace(found, stages=loads).model(changes.cores or facts.cores)
     # where the loop itself limits, what the stages could do is only known from the model
-    now = found.now if found.limits else before.rows_per_second
+    now = found.present_rate if found.is_limited_by_stages else before.rows_per_second
     expected = now * after.rows_per_second / before.rows_per_second
-    error = _error(lanes)
+    error = _error(facts)
     return WhatIf(
         asked=dict(asked),
         now=now,
@@ -130,41 +127,44 @@ def _limit(found: Throughput) -> str:
     return found.limit if found.stage is None else f"{found.limit}, {found.stage}"
 
 
-def _error(lanes: Sequence[Lane]) -> float:
-    """What is uncertain of the measurements, and of the model."""
-    wrong = [abs(math.log1p(e)) for lane in lanes for e in lane.forecasts.errors(lane.counters)]
-    # the middle one: a single stretch in which the machine stood still says nothing of the model
-    model = math.expm1(median(wrong)) if wrong else _UNCHECKED
-    costs = [cost for lane in lanes for cost in lane.stats.steps]
-    total = sum(cost.seconds for cost in costs) or 1.0
+def _error(facts: RunFacts) -> float:
+    """The relative error of the prediction: of the model, and of the measurements."""
+    errors = [abs(math.log1p(error)) for stage in facts.stages for error in stage.errors]
+    # the median: one interval in which the machine stood still says nothing about the model
+    model = math.expm1(median(errors)) if errors else _UNCHECKED
+    steps = [step for stage in facts.stages for step in stage.steps]
+    total = sum(step.busy for step in steps) or 1.0
     # blocks are slow together when the machine is busy: their errors add up
-    spread = sum(cost.seconds / total * cost.uncertainty for cost in costs)
+    spread = sum(step.busy / total * step.uncertainty for step in steps)
     return math.hypot(model, spread)
 
 
 @dataclass(frozen=True)
 class _Changes:
-    """What is asked for, understood."""
+    """What is asked for."""
 
-    factors: tuple[tuple[Part, float], ...]
+    factors: tuple[tuple[NamedWork, float], ...]
+    """Steps or operators, and the factors on their time."""
     workers: int | None
     cores: int | None
     memory: int | None
     backend: Backend | None
 
     @staticmethod
-    def of(asked: Mapping[str, Any], there: list[Part]) -> _Changes:
+    def of(asked: Mapping[str, Any], facts: RunFacts) -> _Changes:
         own = ("workers", "cores", "memory", "backend")
         factors = []
         for name, factor in asked.items():
             if name in own:
                 continue
             if isinstance(factor, bool) or not isinstance(factor, int | float) or factor < 0:
-                raise PlanError(f"{name}= is a factor on its time such as 0.5, not {factor!r}")
-            factors += [(part, float(factor)) for part in find(there, name)]
+                raise PlanError(
+                    f"{name}= must be a factor on its time, such as 0.5, not {factor!r}"
+                )
+            factors += [(work, float(factor)) for work in find_work(facts.stages, name)]
         backend = asked.get("backend")
         if backend not in (None, *_BACKENDS):
-            raise PlanError(f"backend is one of {', '.join(_BACKENDS)}, not {backend!r}")
+            raise PlanError(f"backend must be one of {', '.join(_BACKENDS)}, not {backend!r}")
         memory = asked.get("memory")
         return _Changes(
             tuple(factors),
@@ -174,65 +174,58 @@ class _Changes:
             backend,
         )
 
-    def applied(self, stage: Loaded, lane: Lane, found: Overall) -> Loaded:
+    def apply(self, loaded: Loaded, stage: StageFacts, found: ConsumerFacts) -> Loaded:
         """A stage as it would be."""
-        left = max(1 - self._saved(stage, lane), 0.0)
-        load = _uncrowded(stage.load, lane, self._crowds(stage))
+        left = max(1 - self._saved(stage), 0.0)
+        load = _without_contention(loaded.load, stage) if self._moves(loaded) else loaded.load
         load = replace(load, seconds=load.seconds * left, cpu=load.cpu * left)
-        workers = stage.workers if self.workers is None else self.workers
-        backend = self.backend or self._backend(stage, lane, load, workers, found)
-        return replace(stage, load=load, workers=self._fitting(workers, lane), backend=backend)
+        workers = loaded.workers if self.workers is None else self.workers
+        backend = self.backend or self._backend(loaded, stage, load, workers, found)
+        return replace(loaded, load=load, workers=self._fit(workers, stage), backend=backend)
 
-    def _saved(self, stage: Loaded, lane: Lane) -> float:
-        """Of a stage's time, or of that of its part where it is cut in two."""
-        mine = [(part, factor) for part, factor in self.factors if part.lane is lane]
-        chosen, whole = lane.cutting.chosen, 1.0
-        if stage.part is not None and chosen is not None:
-            at, costs = chosen.cut.at + 1, lane.stats.steps
-            mine = [(p, factor) for p, factor in mine if (p.number >= at) == bool(stage.part)]
-            own = costs[at:] if stage.part else [*costs[:at], lane.stats.late]
-            spent = sum(cost.seconds for cost in (*costs, lane.stats.late))
-            whole = sum(cost.seconds for cost in own) / max(spent, 1e-12)
-        return sum((1 - factor) * part.share for part, factor in mine) / max(whole, 1e-12)
+    def _saved(self, stage: StageFacts) -> float:
+        """The share of the stage's time that the changed steps no longer take."""
+        own = [(work, factor) for work, factor in self.factors if work.stage is stage]
+        return sum((1 - factor) * work.share for work, factor in own)
 
-    def _crowds(self, stage: Loaded) -> bool:
-        """Whether the stage would run beside others of its kind otherwise than it does now."""
-        return self.workers not in (None, stage.workers) or self.cores is not None
+    def _moves(self, loaded: Loaded) -> bool:
+        """Whether the stage would share its cores with another number of workers."""
+        return self.workers not in (None, loaded.workers) or self.cores is not None
 
     def _backend(
-        self, stage: Loaded, lane: Lane, load: Load, workers: int, found: Overall
+        self, loaded: Loaded, stage: StageFacts, load: Load, workers: int, found: ConsumerFacts
     ) -> Backend:
-        """Where it would run: chosen anew where there are other workers, as a lane chooses."""
+        """The backend that would be chosen for another number of workers."""
         if workers == 0:
             return "inline"
-        if lane.forced is not None or self.workers is None:
-            return stage.backend
-        meanwhile = found.consumer / max(stage.rows * load.seconds, 1e-12)
+        if stage.asked_for or self.workers is None:
+            return loaded.backend
+        meanwhile = found.own / max(loaded.rows * load.seconds, 1e-12)
         return choose_place(load, workers, meanwhile=meanwhile).backend
 
-    def _fitting(self, workers: int, lane: Lane) -> int:
-        """As many workers as have a block that fits into memory."""
-        if self.memory is None or not lane.stats.blocks:
+    def _fit(self, workers: int, stage: StageFacts) -> int:
+        """The number of workers with blocks that fit into memory."""
+        if self.memory is None or not stage.totals.blocks:
             return workers
-        block = lane.stats.bytes_out / lane.stats.blocks
+        block = stage.totals.bytes_out / stage.totals.blocks
         return min(workers, max(1, int(self.memory // max(block, 1))))
 
-    def notes(self, found: Overall) -> tuple[str, ...]:
+    def notes(self, found: ConsumerFacts) -> tuple[str, ...]:
         notes = [
-            f"{part.text}: {percent(part.share)} of {part.lane.name}, {factor:g} × its time"
-            for part, factor in self.factors
+            f"{work.text}: {percent(work.share)} of {work.stage.name}, {factor:g} × its time"
+            for work, factor in self.factors
         ]
-        if not found.limits:
-            notes.append("the loop that reads the batches is what limits now")
+        if not found.is_limited_by_stages:
+            notes.append("the limit now is the loop that reads the batches")
         return tuple(notes)
 
 
-def _uncrowded(load: Load, lane: Lane, crowds: bool) -> Load:
-    """The load without the time that workers wait for each other, where their number changes: what
-    a row waited when the stage was alone, it waits for a disk or a network."""
-    if not crowds or lane.alone is None or lane.backend == "inline":
+def _without_contention(load: Load, stage: StageFacts) -> Load:
+    """The load without the time that workers wait for each other: only what a row waited when
+    nothing ran beside the stage, for a disk or a network."""
+    if stage.alone is None or stage.backend == "inline":
         return load
-    waits = max(lane.alone.seconds - lane.alone.cpu, 0.0)
+    waits = max(stage.alone.seconds - stage.alone.cpu, 0.0)
     return replace(load, seconds=min(load.seconds, load.cpu + waits))
 
 
@@ -240,5 +233,5 @@ def _count(name: str, value: Any, least: int) -> int | None:
     if value is not None and (
         isinstance(value, bool) or not isinstance(value, int) or value < least
     ):
-        raise PlanError(f"{name}= is a whole number from {least} up, not {value!r}")
+        raise PlanError(f"{name}= must be a whole number from {least} up, not {value!r}")
     return value

@@ -1,23 +1,23 @@
-"""Whole files: one row a file, whose bytes are read only where they are asked for."""
+"""Whole files: one row per file, whose bytes are read only if they are used."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
 from silva.columns import Column, Values
+from silva.io.file_source import FileSource, files_at
 from silva.io.paths import Files, Paths
-from silva.io.storage import files_at
-from silva.io.travel import Travels
+from silva.io.source import register_source
 
 
+@register_source("files")
 @dataclass(frozen=True)
-class WholeFiles(Travels):
-    access: ClassVar[Literal["indexed"]] = "indexed"
+class WholeFiles(FileSource):
     costly: ClassVar[tuple[str, ...]] = ("bytes",)
-    """Read late: of rows that a filter drops, not at all."""
+    """Read after the filters, so never for rows that a filter drops."""
     files: Files
 
     @property
@@ -30,17 +30,11 @@ class WholeFiles(Travels):
     def types(self) -> dict[str, str]:
         return {"path": "str", "bytes": "bytes"}
 
-    def describe(self) -> str:
-        return f"files {self.files.describe()}"
-
-    def fingerprint(self) -> str:
-        return f"files:{self.files.fingerprint()}"
-
     def length(self) -> int:
         return len(self.files.listing)
 
     def row_bytes(self) -> dict[str, float]:
-        """Bytes of a row, by column: known from the listing, before any file is opened."""
+        """Average bytes per row and column, from the listing alone."""
         listing = self.files.listing
         paths = sum(map(len, listing.paths)) / max(len(listing), 1)
         return {"path": paths, "bytes": float(listing.sizes.mean()) if len(listing) else 0.0}

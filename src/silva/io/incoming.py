@@ -1,10 +1,10 @@
-"""Bytes that come into this process from outside: from disks, as the system counts them, and from
-object stores, as silva does.
+"""Bytes that this process reads: from disks, as the system counts them, and from object stores, as
+silva counts them.
 
-The system counts what had to be fetched for each thread; what it still had in memory is not among
-it. A step can tell what was fetched for it by looking at its own thread. What other threads fetch
-on behalf of a stage (readers that run ahead, libraries with threads of their own) is claimed once,
-by whoever comes next, so that all claims together are all that came.
+The system counts the bytes that each thread had to fetch from a disk, without those in the page
+cache. A step reads the counter of its own thread. What other threads fetch for a stage (prefetching
+readers, threads of libraries) is claimed once, by the next stage that asks, so that the sum of all
+claims is the sum of all bytes.
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 _SECTOR = 512
-"""Bytes of what the system counts in."""
+"""Bytes of a sector, the unit in which the system counts."""
 _FEW = 32
-"""With fewer answers, nothing is said of them."""
+"""With fewer responses, no bandwidth is estimated."""
 
 
-class Answers(NamedTuple):
-    """What object stores have sent."""
+class Responses(NamedTuple):
+    """The responses of object stores."""
 
     number: int = 0
     nbytes: int = 0
     seconds: float = 0.0
-    """That all of them took, many of them at once."""
+    """The sum of their durations; many overlap."""
     quickest: tuple[float, int] = (float("inf"), 0)
-    """Seconds and bytes of the quickest one ever."""
+    """Seconds and bytes of the fastest response so far."""
 
-    def plus(self, more: Answers) -> Answers:
+    def plus(self, more: Responses) -> Responses:
         """
-        >>> Answers(1, 10, 0.5, (0.5, 10)).plus(Answers(1, 20, 0.25, (0.25, 20)))
-        Answers(number=2, nbytes=30, seconds=0.75, quickest=(0.25, 20))
+        >>> Responses(1, 10, 0.5, (0.5, 10)).plus(Responses(1, 20, 0.25, (0.25, 20)))
+        Responses(number=2, nbytes=30, seconds=0.75, quickest=(0.25, 20))
         """
         number, nbytes, seconds, quickest = more
-        return Answers(
+        return Responses(
             self.number + number,
             self.nbytes + nbytes,
             self.seconds + seconds,
             min(self.quickest, quickest),
         )
 
-    def line(self, before: Answers, elapsed: float) -> float:
-        """Seconds that a byte takes of the line which all answers share, by those that came after
-        `before`; 0 where it is not known to take any.
+    def line(self, before: Responses, elapsed: float) -> float:
+        """Seconds per byte of the shared line, estimated from the responses after `before`; 0 if
+        the line is not known to be a limit.
 
-        So many bytes as come in a second, for as long as an answer takes, are under way. What an
-        answer takes longer than the quickest one ever, it waits for what is under way beside it.
+        The bytes in flight are the bytes per second times the duration of a response. A response
+        that takes longer than the fastest one waits for the bytes in flight beside it.
 
-        >>> alone = Answers(1, 100_000, 0.021, (0.021, 100_000))  # 20 ms, and 100 MB/s
-        >>> ten = Answers(1000, 100_000_000, 30.0)  # in 3 s, ten at a time
+        >>> alone = Responses(1, 100_000, 0.021, (0.021, 100_000))  # 20 ms, and 100 MB/s
+        >>> ten = Responses(1000, 100_000_000, 30.0)  # in 3 s, ten at a time
         >>> round(1 / alone.plus(ten).line(alone, elapsed=3.0) / 1e6)
         100
         """
@@ -67,14 +67,14 @@ class Answers(NamedTuple):
         return max(usual - least, 0.0) / beside if beside > alone / 2 else 0.0
 
 
-NO_ANSWERS = Answers()
+NO_RESPONSES = Responses()
 
 
 class Incoming(NamedTuple):
-    """Bytes from disks, and answers of object stores."""
+    """Bytes from disks, and responses of object stores."""
 
     disk: int = 0
-    network: Answers = NO_ANSWERS
+    network: Responses = NO_RESPONSES
 
     def plus(self, more: Incoming) -> Incoming:
         return Incoming(self.disk + more.disk, self.network.plus(more.network))
@@ -83,10 +83,10 @@ class Incoming(NamedTuple):
 NOTHING = Incoming()
 
 
-class Ledger:
-    """What of all that came was claimed.
+class ByteLedger:
+    """Which of the incoming bytes have been claimed.
 
-    >>> ledger = Ledger()
+    >>> ledger = ByteLedger()
     >>> with ledger.asking(1000):
     ...     pass
     >>> ledger.rest().network.nbytes, ledger.rest().network.nbytes
@@ -97,34 +97,34 @@ class Ledger:
         self.begin()
 
     def begin(self) -> None:
-        """From here on; in a forked process once more, where the lock may be held by nobody."""
+        """Starts counting; again in a forked process, whose copy of the lock may be stuck."""
         self._lock = threading.Lock()
         self._disk = _fetched(whole=True)
-        """Claimed so far."""
-        self._answers = NO_ANSWERS
-        """That nobody has claimed."""
+        """Bytes claimed so far."""
+        self._answers = NO_RESPONSES
+        """Responses that have not been claimed."""
 
     @contextmanager
     def asking(self, nbytes: int) -> Iterator[None]:
-        """While an answer of so many bytes is waited for."""
+        """Times the request for a response of `nbytes` bytes."""
         began = time.perf_counter()
         yield
         seconds = time.perf_counter() - began
         with self._lock:
-            one = Answers(1, nbytes, seconds, (seconds, nbytes))
+            one = Responses(1, nbytes, seconds, (seconds, nbytes))
             self._answers = self._answers.plus(one)
 
     def note(self, nbytes: int) -> None:
-        """A thread has claimed bytes of a disk as its own."""
+        """Records that a thread has claimed bytes from a disk."""
         with self._lock:
             self._disk += nbytes
 
     def rest(self) -> Incoming:
-        """What came and was claimed by nobody; the caller claims it."""
+        """Claims and returns everything that has not been claimed."""
         with self._lock:
             disk = max(_fetched(whole=True) - self._disk, 0)
             self._disk += disk
-            answers, self._answers = self._answers, NO_ANSWERS
+            answers, self._answers = self._answers, NO_RESPONSES
         return Incoming(disk, answers)
 
 
@@ -138,16 +138,16 @@ if sys.platform == "linux":
 else:
 
     def _fetched(whole: bool) -> int:
-        """Elsewhere nobody counts for threads."""
+        """Other systems do not count per thread."""
         return 0
 
 
 def fetched_here() -> int:
-    """Bytes that were fetched from disks for this thread so far."""
+    """Bytes that this thread has fetched from disks so far."""
     return _fetched(whole=False)
 
 
-LEDGER = Ledger()
-"""Of this process."""
+LEDGER = ByteLedger()
+"""The ledger of this process."""
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=LEDGER.begin)

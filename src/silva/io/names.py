@@ -1,23 +1,32 @@
-"""Names of columns as users give them."""
+"""Names of columns as users pass them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from silva.errors import PlanError
+from silva.errors import PlanError, SourceError
+from silva.plan.arguments import several
 
 
 def chosen(columns: Sequence[str] | None) -> tuple[str, ...] | None:
-    """The `columns=` of a reader: names without duplicates, or None for all."""
+    """The argument `columns=` of a reader: names without duplicates, or None for all."""
     if columns is None:
         return None
     if isinstance(columns, str):
-        raise PlanError(f"columns= is a list of names, not one string: [{columns!r}]")
+        raise PlanError(f"columns= is a list of names, not one string: write columns=[{columns!r}]")
+    columns = several("columns=", columns)
     for name in columns:
         check_name(name)
     if not columns:
         raise PlanError("columns= names no column; leave it out to read all")
     return tuple(dict.fromkeys(columns))
+
+
+def check_columns(wanted: Collection[str], there: Collection[str], where: str) -> None:
+    """Raises for a column that a file or table does not have; `where` names it."""
+    for name in wanted:
+        if name not in there:
+            raise SourceError(f"{where} has no column {name!r}; it has: {', '.join(there)}")
 
 
 def check_name(name: object) -> None:

@@ -1,10 +1,10 @@
-"""Which files there are, and their bytes: the one place where a source meets storage.
+"""The files of a source and their bytes: the one place where a source meets storage.
 
-A listing is made on first use and then frozen: sorted bytewise, without duplicates, sizes
-included. It travels with the source, so that every worker sees the list that the parent saw; a
-file whose size is no longer the listed one is an error, never other rows. Formats ask for files by
-their place in the listing and know nothing about storage: `LocalFiles` here and `ObjectFiles` in
-`silva.io.objects` give them the same.
+A listing is made on first use and then frozen: sorted bytewise, without duplicates, with sizes. It
+is pickled with the source, so that every worker has the listing of the parent. A file whose size
+has changed since then is an error, never other rows. Formats read files by their index in the
+listing and know nothing about storage: `LocalFiles` is here, `ObjectFiles` in
+`silva.io.objects.files`.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ from typing import Any, BinaryIO, ClassVar, Protocol
 
 import numpy as np
 
-from silva.errors import PlanError, SourceError
+from silva.errors import PlanError, SourceError, printable
 from silva.io.travel import Travels
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
-"""What every reader takes: a path, a glob, a folder, an address, or several of these."""
+"""What every reader accepts: a path, a glob, a folder, an address, or several of these."""
 
 
 @dataclass(frozen=True, eq=False)
 class Listing:
+    """The files of a source and their sizes."""
+
     paths: tuple[str, ...]
     """Sorted bytewise, as the user wrote them (relative patterns give relative paths)."""
     sizes: np.ndarray
@@ -41,29 +43,29 @@ class Listing:
 
 
 class Files(Protocol):
-    """Files of a source; `file` is a place in the listing."""
+    """The files of a source; `file` is an index into the listing."""
 
     reads_at_once: ClassVar[bool]
-    """Whether all files of one call are waited for together: many take hardly longer than one."""
+    """Whether all files of one call are fetched together: many take hardly longer than one."""
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """The paths as given, without credentials."""
+        """The paths as the user wrote them, without credentials."""
 
     @property
     def listing(self) -> Listing: ...
 
     def describe(self) -> str:
-        """The patterns, short."""
+        """The patterns, in short."""
 
     def fingerprint(self) -> str:
-        """Equal for equal relative paths, sizes and (where told) versions, wherever they lie."""
+        """Equal for equal relative paths, sizes and (if known) versions, wherever the files are."""
 
     def read(self, files: Sequence[int]) -> list[bytes]:
-        """Whole files, together."""
+        """The bytes of whole files."""
 
     def read_range(self, file: int, start: int, length: int) -> bytes:
-        """So many bytes of a file, or up to its end."""
+        """At most `length` bytes of a file, from byte `start` on."""
 
     def open(self, file: int) -> BinaryIO:
         """A buffered, seekable stream; the caller closes it."""
@@ -71,14 +73,14 @@ class Files(Protocol):
     def open_arrow(
         self, file: int, mapped: bool = False, ranges: Sequence[tuple[int, int]] = ()
     ) -> Any:
-        """A `pyarrow.NativeFile`; the caller closes it. `mapped`: in memory, without a copy, where
-        that can be. `ranges`: the bytes (first, and one after the last) that will be read."""
+        """A `pyarrow.NativeFile`; the caller closes it. `mapped`: memory-mapped if possible.
+        `ranges`: the ranges of bytes (start, stop) that will be read."""
 
     def array(
         self, file: int, dtype: np.dtype, shape: tuple[int, ...], offset: int, fortran: bool
     ) -> Any:
-        """An array within a file, of which rows are picked by a slice or by places, as of a numpy
-        array; what is not picked need not be read."""
+        """An array within a file, indexed by a slice or by positions like a numpy array; only the
+        rows that are picked need to be read."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class LocalFiles(Travels):
 
     patterns: tuple[str, ...]
     suffixes: tuple[str, ...]
-    """Which files of a *folder* are meant; a path or a glob is always taken at its word."""
+    """The suffixes of the files that a *folder* means; a path or a glob may have any."""
     folder: str
     """The working directory when the source was made: relative paths keep their meaning."""
 
@@ -99,14 +101,14 @@ class LocalFiles(Travels):
         return super().__getstate__()
 
     def describe(self) -> str:
-        first = self.patterns[0]
+        first = printable(self.patterns[0])
         return first if len(self.patterns) == 1 else f"{first} and {len(self.patterns) - 1:,} more"
 
     @functools.cached_property
     def listing(self) -> Listing:
         found = dict(pair for pattern in self.patterns for pair in self._expand(pattern))
         paths = sorted(found, key=os.fsencode)
-        if len(self.patterns) > 1:  # ./a and a are one file
+        if len(self.patterns) > 1:  # ./a and a are the same file
             paths = list({self._full(path): path for path in reversed(paths)}.values())[::-1]
         return Listing(tuple(paths), np.array([found[path] for path in paths], dtype=np.int64))
 
@@ -129,7 +131,7 @@ class LocalFiles(Travels):
     def _read(self, file: int) -> bytes:
         path, size = self.listing.paths[file], int(self.listing.sizes[file])
         with self._opened(path) as descriptor:
-            data = _read_all(descriptor, size + 1)  # one more: a file that has grown shows
+            data = _read_all(descriptor, size + 1)  # one byte more, to notice a file that has grown
         if len(data) != size:
             raise changed(path, size, self._status(path).st_size)
         return data
@@ -146,7 +148,7 @@ class LocalFiles(Travels):
 
     @contextmanager
     def _opened(self, path: str) -> Iterator[int]:
-        """A descriptor, which takes a third of the time of a stream."""
+        """A file descriptor, which takes a third of the time of a stream."""
         try:
             descriptor = os.open(os.path.join(self.folder, path), os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -175,7 +177,7 @@ class LocalFiles(Travels):
 
         path, size = self.listing.paths[file], int(self.listing.sizes[file])
         try:
-            full = os.path.join(self.folder, path)
+            full = os.fsencode(os.path.join(self.folder, path))
             stream = pa.memory_map(full) if mapped and size else pa.OSFile(full)
             actual = stream.size()
         except OSError as error:
@@ -199,13 +201,13 @@ class LocalFiles(Travels):
     def _status(self, path: str) -> os.stat_result:
         try:
             return os.stat(os.path.join(self.folder, path))
-        except OSError as error:  # also a broken link: passing over it would lose a row silently
+        except OSError as error:  # also for a broken link: skipping it would silently lose a row
             raise unreadable(path, error) from error
 
     def _expand(self, pattern: str) -> Iterator[tuple[str, int]]:
-        """The files that are meant, and their sizes.
+        """The files that a pattern means, and their sizes.
 
-        A path that exists means itself, even if it holds a `[`; hidden files need naming.
+        A path that exists means itself, even if it holds a `[`. A glob does not match hidden files.
         """
         full = os.path.join(self.folder, pattern)
         if os.path.isfile(full):
@@ -229,27 +231,28 @@ class LocalFiles(Travels):
         if inside:
             kind = " or ".join(self.suffixes)
             return f"the folder {pattern!r} holds no {kind + ' ' if kind else ''}files {where}"
+        if "{" in pattern:
+            return (
+                f"there is no file {pattern!r} {where}; braces are not expanded: write a glob, "
+                "'shard-*.tar', or a list of files"
+            )
         if glob.has_magic(pattern):
             return f"no file matches {pattern!r} {where}"
         return f"there is no file {pattern!r} {where}"
 
 
 def local_files(paths: Paths, suffixes: tuple[str, ...] = ()) -> LocalFiles:
-    """Checks what can be checked without a look at the disk."""
+    """Local files, checked as far as that is possible without reading the disk."""
     patterns = tuple(_pattern(path) for path in given_paths(paths))
     return LocalFiles(patterns, suffixes, os.getcwd())
 
 
-def local_files_of(source: Any) -> LocalFiles | None:
-    """The files that a source reads, where they are on disks of this machine."""
-    files = getattr(getattr(source, "ranges", source), "files", None)
-    return files if isinstance(files, LocalFiles) else None
-
-
 def given_paths(paths: Paths) -> list[str | os.PathLike[str]]:
+    if not isinstance(paths, str | bytes | os.PathLike | Iterable):
+        raise PlanError(f"a path is a non-empty str or os.PathLike, not {type(paths).__name__}")
     given = [paths] if isinstance(paths, str | bytes | os.PathLike) else list(paths)
     if not given:
-        raise PlanError("no paths were given: a path, a glob, a folder or a list of them is needed")
+        raise PlanError("no paths were given: pass a path, a glob, a folder or a list of them")
     return given
 
 
@@ -261,7 +264,7 @@ def _pattern(path: Any) -> str:
 
 
 def _read_all(descriptor: int, length: int) -> bytes:
-    """So many bytes, or up to the end: a single read ends at 2 GiB."""
+    """Reads `length` bytes, or up to the end: a single `os.read` ends at 2 GiB."""
     data = os.read(descriptor, length)
     while 0 < len(data) < length:
         more = os.read(descriptor, length - len(data))
@@ -281,5 +284,5 @@ def unreadable(path: str, error: BaseException) -> SourceError:
 def changed(path: str, listed: int, actual: int) -> SourceError:
     return SourceError(
         f"{path} has changed since it was listed: it had {listed:,} bytes, now {actual:,}. "
-        "Make the pipeline again to read the new files."
+        "Build the pipeline again to read the new files."
     )

@@ -1,4 +1,8 @@
-"""The two kinds of source, and what the engine asks of them.
+"""What a source is, and how one is declared.
+
+A source is a class with the methods of `Indexed` or of `Chunked`, declared by `register_source`,
+which checks the class and completes it: what `Defaults` lists may be left out. Silva's own sources
+are declared the same way.
 
 Readers run in worker processes and threads, several at once: `read` and `open` must be safe to call
 from many threads and must not change the source. Lists of files, footers and the like are found on
@@ -7,19 +11,41 @@ first use and may be kept (`functools.cached_property`); they are not pickled wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal, Protocol, runtime_checkable
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 from silva.columns import Column
-from silva.plan.conditions import Condition
+from silva.errors import PlanError, SourceError
+from silva.io.conditions import Condition
+from silva.io.source_checks import check_answers
+
+Access = Literal["indexed", "chunked"]
+_C = TypeVar("_C", bound=type)
+_KIND = "__silva_source__"
 
 
 @runtime_checkable
-class Source(Protocol):
+class RowSource(Protocol):
+    """What every source has."""
+
     @property
-    def access(self) -> Literal["indexed", "chunked"]: ...
+    def access(self) -> Access:
+        """The kind of source; `register_source` sets it."""
+
+    @property
+    def runs_user_code(self) -> bool:
+        """Whether reading calls functions of the user (a dataset's `__getitem__`, say), which may
+        hold the GIL or draw from global random generators."""
+
+    @property
+    def identifies_rows(self) -> bool:
+        """Whether an equal fingerprint means equal rows, in another process too. If not, rows are
+        never cached for later runs."""
 
     def columns(self) -> tuple[str, ...]:
         """The names of the columns, in order."""
@@ -28,74 +54,284 @@ class Source(Protocol):
         """Short type names (`int64`, `str`, `bytes`, `list<int64>`) of the columns where known."""
 
     def describe(self) -> str:
-        """One short line for plans, e.g. `files photos/**/*.jpg`; no secrets."""
+        """One short line for plans, e.g. `files photos/**/*.jpg`; it must not contain secrets."""
 
     def fingerprint(self) -> str:
-        """Identifies the rows: equal listings (relative paths and sizes) or data, equal text.
+        """Identifies the rows: equal text for equal data or equal listings (relative paths and
+        sizes), on any machine. `register_source` puts the source's tag in front of it."""
 
-        Where that takes long, `sketch()` is an identity for what a mistake does not hurt.
-        """
+    def sketch(self) -> str:
+        """A cheaper fingerprint, under which measured costs are remembered: a collision costs time
+        and never rows."""
 
     def length(self) -> int | None:
-        """Number of rows, where that can be known without reading everything."""
+        """The number of rows, where it is known without reading everything."""
+
+    def row_bytes(self) -> dict[str, float]:
+        """Average bytes per row and column, where they are known before anything is read."""
 
 
 @runtime_checkable
-class Indexed(Source, Protocol):
-    """Any row can be read at the same cost; `length` is always known."""
+class Indexed(RowSource, Protocol):
+    """Any row can be read at the same cost; `length` is always known.
+
+    A source with statistics or indices may also have `may_hold_rows(rows, conditions)`, which
+    returns for each row whether it can meet all conditions, and `passed_over(conditions)`, a phrase
+    for `explain` that says what is skipped, or None where these conditions skip nothing. A source
+    whose rows come in groups has `groups()` and `group`, which `shuffle(by=…)` uses. A source that
+    reads consecutive rows faster has `read_run(start, stop, columns)`.
+    """
+
+    @property
+    def costly(self) -> tuple[str, ...]:
+        """Columns that cost much more to read than the others: they are read after the filters."""
+
+    @property
+    def reads_at_once(self) -> bool:
+        """Whether all rows of one call are fetched together, so that many take hardly longer than
+        one, as from an object store."""
 
     def read(self, rows: np.ndarray, columns: tuple[str, ...]) -> dict[str, Column]:
         """The rows at these int64 positions, in this order, with just these columns.
 
-        May raise for the whole call if any one row is bad: the engine then asks row by row. Where
-        some columns cost much more than others, `costly` names them: they are read after filters.
-        Where the bytes of a row are known beforehand, `row_bytes()` tells them, by column; where
-        the rows of one call are waited for together, as from a store far away, `reads_at_once`.
-
-        A source with statistics or indices may have `may_hold_rows(rows, conditions)`, which tells
-        for each row whether it can meet all conditions, and `passed_over(conditions)`, which says
-        in words for `explain` what is not read, or is None where the source cannot tell by these.
-        One whose rows come in groups has `groups()` and `group`, by which `shuffle(by=…)` goes.
+        May raise for the whole call if any one row is bad: the engine then reads row by row.
         """
 
 
 @runtime_checkable
-class Chunked(Source, Protocol):
-    """Rows come in units, each read from its start."""
+class Chunked(RowSource, Protocol):
+    """Rows come in units, each read from its start.
+
+    A source with statistics may also have `may_hold(unit, conditions)`, which returns whether the
+    unit can hold a row that meets all conditions.
+    """
 
     @property
     def replays(self) -> bool:
-        """True where starting at a later row means reading and dropping those before it."""
+        """Whether starting at a later row means reading and dropping those before it."""
 
     def units(self) -> int:
-        """Number of units; fewer than 2**24."""
+        """The number of units; fewer than 2**24."""
 
     def unit_rows(self) -> np.ndarray | None:
-        """Rows in each unit, where known for all without reading the data."""
+        """The number of rows in each unit, where it is known for all without reading the data."""
 
     def open(self, unit: int, start: int, columns: tuple[str, ...]) -> Iterator[dict[str, Column]]:
         """The rows of a unit from row `start` on, in runs of at most a few MiB each.
 
-        Every run holds at least one row and exactly these columns (with no columns asked for, the
-        length of the run is told by a column called `""`).
+        Every run holds at least one row and exactly these columns. Without columns, a run is one
+        column called `""` of as many rows (`silva.io.arrow_batches.empty_runs`).
         """
 
 
-def runs_user_code(source: Source) -> bool:
-    """Whether reading calls functions of the user's (a dataset's `__getitem__`, say), which may
-    hold Python's lock or draw from global generators. Sources of one's own are taken to."""
-    own = type(source).__module__.partition(".")[0] == "silva"
-    return bool(getattr(source, "runs_user_code", not own))
+class Defaults:
+    """What a source may leave out, with the value that it then has."""
+
+    runs_user_code: ClassVar[bool] = True
+    identifies_rows: ClassVar[bool] = True
+    costly: ClassVar[tuple[str, ...]] = ()
+    reads_at_once: ClassVar[bool] = False
+    replays: ClassVar[bool] = False
+
+    def types(self) -> dict[str, str]:
+        return {}
+
+    def describe(self: RowSource) -> str:
+        count, name = self.length(), kind_of(self).name
+        return name if count is None else f"{name} of {count:,} rows"
+
+    def sketch(self: RowSource) -> str:
+        return self.fingerprint()
+
+    def length(self) -> int | None:
+        return None
+
+    def row_bytes(self) -> dict[str, float]:
+        return {}
+
+    def unit_rows(self) -> np.ndarray | None:
+        return None
+
+
+@dataclass(frozen=True)
+class SourceKind:
+    """The declaration of a source."""
+
+    name: str
+    """What plans and errors call it; no two kinds share a name."""
+    tag: str
+    """The first word of its fingerprints, which must never change; empty for none."""
+    access: Access
+    cls: type
+
+
+BUILT_IN = {
+    "arrow": "silva.io.arrays.arrow",
+    "arrow table": "silva.io.arrays.arrow_table",
+    "csv": "silva.io.text.csv",
+    "files": "silva.io.files",
+    "huggingface dataset": "silva.io.datasets.huggingface",
+    "huggingface samples": "silva.io.datasets.huggingface",
+    "huggingface stream": "silva.io.datasets.huggingface",
+    "json": "silva.io.text.json",
+    "lake": "silva.io.lake.table",
+    "lance": "silva.io.lake.lance",
+    "lines": "silva.io.text.lines",
+    "memory": "silva.io.arrays.memory",
+    "npy": "silva.io.arrays.npy",
+    "parquet": "silva.io.lake.parquet",
+    "table": "silva.store.derived.table_source",
+    "tar": "silva.io.tar",
+    "torch dataset": "silva.io.datasets.torch",
+    "torch stream": "silva.io.datasets.torch",
+}
+"""The modules of silva's own sources. A format is imported when it is first used; its name is taken
+from the start."""
+
+_KINDS: dict[str, SourceKind] = {}
+
+
+def register_source(name: str, *, tag: str | None = None) -> Callable[[_C], _C]:
+    """Declares a class as a source, which `from_source` then reads.
+
+    `name` is what plans call it. `tag`, by default the name, is the first word of its fingerprints:
+    states and caches rely on it, so keep it when you rename the source. The class needs `columns`
+    and `fingerprint`, with `length` and `read` if it is indexed, or `units` and `open` if it is
+    chunked; docs/sources.md lists what else it may have.
+
+    >>> import silva as sv
+    >>> from silva.columns import Array
+    >>> @sv.register_source("even numbers")
+    ... @dataclass(frozen=True)
+    ... class EvenNumbers:
+    ...     count: int
+    ...     def columns(self): return ("x",)
+    ...     def fingerprint(self): return str(self.count)
+    ...     def length(self): return self.count
+    ...     def read(self, rows, columns): return {name: Array(2 * rows) for name in columns}
+    >>> sv.from_source(EvenNumbers(3))
+    source even numbers of 3 rows
+    >>> sv.from_source(EvenNumbers(3)).shuffle(seed=0).head(3)
+    [{'x': 4}, {'x': 0}, {'x': 2}]
+    """
+    for word, what in ((name, "name"), (tag or name, "tag")):
+        if not isinstance(word, str) or not word or not word.isprintable() or ":" in word:
+            raise PlanError(
+                f"register_source: the {what} of a source is printable text without a colon, not "
+                f"{word!r}"
+            )
+
+    def declare(cls: _C) -> _C:
+        _check_name(name, cls)
+        _check_tag(name if tag is None else tag, name, cls)
+        kind = SourceKind(name, name if tag is None else tag, _access_of(cls), cls)
+        fields = getattr(cls, "__dataclass_fields__", {})
+        for attribute, default in vars(Defaults).items():
+            if not (attribute.startswith("__") or attribute in fields or hasattr(cls, attribute)):
+                setattr(cls, attribute, default)
+        if BUILT_IN.get(name) != cls.__module__:
+            check_answers(cls)
+        own_fingerprint: Callable[[Any], str] = cls.fingerprint  # type: ignore[attr-defined]
+        declared = {"access": kind.access, "fingerprint": _with_tag(kind.tag, own_fingerprint)}
+        for attribute, value in (declared | {_KIND: kind}).items():
+            setattr(cls, attribute, value)
+        _KINDS[name] = kind
+        return cls
+
+    return declare
+
+
+def kind_of(source: object) -> SourceKind:
+    """The declaration of a source. Raises `PlanError` for an object that has none."""
+    kind: SourceKind | None = getattr(type(source), _KIND, None)
+    if kind is None:
+        raise PlanError(
+            f"{type(source).__qualname__} is not a source: put @sv.register_source(…) above its "
+            "class, as in docs/sources.md"
+        )
+    return kind
+
+
+def registered_sources() -> tuple[SourceKind, ...]:
+    """The sources that have been declared so far, by name."""
+    return tuple(_KINDS[name] for name in sorted(_KINDS))
+
+
+def _check_name(name: str, cls: type) -> None:
+    """A name belongs to one class. The same class may be declared again: a notebook's cell that is
+    run twice does so, and a module that is also run as a script."""
+    known = _KINDS.get(name)
+    if known is None:
+        owner = BUILT_IN.get(name, cls.__module__)
+        is_same = owner == cls.__module__
+    else:
+        owner = _path_of(known.cls)
+        is_same = known.cls.__qualname__ == cls.__qualname__ and _file_of(known.cls) == _file_of(
+            cls
+        )
+    if not is_same:
+        raise PlanError(
+            f"register_source: {owner} already has a source called {name!r}; give "
+            f"{_path_of(cls)} another name"
+        )
+
+
+def _check_tag(tag: str, name: str, cls: type) -> None:
+    """Two sources with one tag could have equal fingerprints, and take each other's states and
+    caches. Silva's own share tags where their fingerprints tell them apart."""
+    others = [kind for kind in _KINDS.values() if kind.tag == tag and kind.name != name]
+    if others and BUILT_IN.get(name) != cls.__module__:
+        raise PlanError(
+            f"register_source: {_path_of(others[0].cls)} already has the tag {tag!r}; give "
+            f"{_path_of(cls)} another one"
+        )
+
+
+def _path_of(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _file_of(cls: type) -> str:
+    """The file that defines a class, or its module where there is none."""
+    return getattr(sys.modules.get(cls.__module__), "__file__", None) or cls.__module__
+
+
+def _access_of(cls: type) -> Access:
+    """Indexed if it can read any row, chunked if it opens units. Raises for anything less."""
+    access: Access = "indexed" if hasattr(cls, "read") else "chunked"
+    needed = {"indexed": ("length", "read"), "chunked": ("units", "open")}[access]
+    missing = [n for n in ("columns", "fingerprint", *needed) if not hasattr(cls, n)]
+    if missing:
+        raise PlanError(
+            f"register_source: {_path_of(cls)} has no {' and no '.join(missing)}. A source has "
+            "columns and fingerprint, with length and read (indexed) or units and open (chunked)"
+        )
+    return access
+
+
+def _with_tag(tag: str, fingerprint: Callable[[Any], str]) -> Callable[[Any], str]:
+    """The method with the tag in front of what it returns; of an inherited one, instead of the tag
+    of the class that declared it."""
+    plain = getattr(fingerprint, "__wrapped__", fingerprint)
+
+    @functools.wraps(plain)
+    def tagged(self: Any) -> str:
+        own = plain(self)
+        if not isinstance(own, str):
+            raise SourceError(f"{_path_of(type(self))}.fingerprint must return text, not {own!r}")
+        return f"{tag}:{own}" if tag else own
+
+    return tagged
 
 
 def can_be_anywhere(source: Chunked) -> bool:
-    """Whether any worker may read any run of rows of a chunked source: they are counted, and
-    reading them neither begins at the start of a stream nor calls functions of the user's."""
-    return not source.replays and not runs_user_code(source) and source.unit_rows() is not None
+    """Whether any worker may read any run of rows of a chunked source: its rows are counted, and
+    reading them neither starts at the beginning of a stream nor calls functions of the user."""
+    return not source.replays and not source.runs_user_code and source.unit_rows() is not None
 
 
-def may_hold(source: Source, unit: int, conditions: tuple[Condition, ...]) -> bool:
+def may_hold(source: Chunked, unit: int, conditions: tuple[Condition, ...]) -> bool:
     """Whether a unit can hold a row that meets all conditions; True where the source has no
-    statistics (a method `may_hold`) to tell by."""
-    told = getattr(source, "may_hold", None)
-    return told is None or not conditions or bool(told(unit, conditions))
+    statistics (a method `may_hold`)."""
+    by_statistics: Callable[..., bool] | None = getattr(source, "may_hold", None)
+    return by_statistics is None or not conditions or bool(by_statistics(unit, conditions))

@@ -1,9 +1,9 @@
 """Tar files in the WebDataset layout: members `key.extension` that follow each other make a row.
 
 The key is the path up to the first dot of the base name; each extension is a column of raw bytes,
-which nothing here decodes. A unit is a tar file. Nothing is written to disk, and only members of
-columns that are asked for are read. Hidden members (`.x`, `._x`) and WebDataset's own notes
-(`__x__`) are no data.
+which is not decoded here. A unit is a tar file. Nothing is extracted to disk, and only the members
+of requested columns are read. Hidden members (`.x`, `._x`) and WebDataset's metadata (`__x__`) are
+skipped.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import BinaryIO, ClassVar, Literal, cast
+from typing import BinaryIO, ClassVar, cast
 
 import numpy as np
 
 from silva.columns import Array, Column, Values
 from silva.errors import SourceError
-from silva.io.batches import RUN_BYTES
+from silva.io.arrow_batches import RUN_BYTES
+from silva.io.file_source import FileSource, files_at
 from silva.io.names import chosen
 from silva.io.paths import Files, Paths
-from silva.io.storage import files_at
+from silva.io.source import register_source
 from silva.io.tar_members import members, read_data
-from silva.io.travel import Travels
 
 LOOK = 100
-"""Samples that decide which columns there are."""
+"""The number of samples from which the columns are inferred."""
 RUN_SAMPLES = 4096
 _COMPRESSED = (".tar.gz", ".tgz")
 
 Sample = tuple[str, dict[str, bytes]]
-"""A key, and the bytes of each extension (empty where they were not asked for)."""
+"""A key, and the bytes of each extension (empty for columns that are not requested)."""
 
 
+@register_source("tar")
 @dataclass(frozen=True)
-class TarFiles(Travels):
-    access: ClassVar[Literal["chunked"]] = "chunked"
+class TarFiles(FileSource):
     carried: ClassVar[tuple[str, ...]] = ("_names",)
     files: Files
     given: tuple[str, ...] | None
-    """Columns chosen by the user: other extensions are then ignored."""
+    """The columns that the user chose: other extensions are then ignored."""
     replays: bool
-    """True where a compressed file was named: it is read from its start."""
+    """Whether a file is compressed: it is then read from its start."""
 
     @functools.cached_property
     def _names(self) -> tuple[str, ...]:
@@ -65,40 +65,28 @@ class TarFiles(Travels):
     def types(self) -> dict[str, str]:
         return {name: "str" if name == "key" else "bytes" for name in self._names}
 
-    def describe(self) -> str:
-        return f"tar {self.files.describe()}"
-
-    def fingerprint(self) -> str:
-        return f"tar:{self.files.fingerprint()}"
-
-    def length(self) -> None:
-        return None
-
     def units(self) -> int:
         return len(self.files.listing)
-
-    def unit_rows(self) -> None:
-        return None
 
     def open(self, unit: int, start: int, columns: tuple[str, ...]) -> Iterator[dict[str, Column]]:
         known = frozenset(self._names)
         run: list[Sample] = []
-        held = 0
+        nbytes = 0
         with self._stream(unit) as (stream, path, size):
             for key, parts in _samples(stream, path, size, frozenset(columns), start):
                 if self.given is None and not parts.keys() <= known:
                     raise SourceError(_late(path, key, min(parts.keys() - known)))
                 run.append((key, parts))
-                held += sum(map(len, parts.values()))
-                if held >= RUN_BYTES or len(run) >= RUN_SAMPLES:
+                nbytes += sum(map(len, parts.values()))
+                if nbytes >= RUN_BYTES or len(run) >= RUN_SAMPLES:
                     yield _columns(run, columns)
-                    run, held = [], 0
+                    run, nbytes = [], 0
         if run:
             yield _columns(run, columns)
 
     @contextmanager
     def _stream(self, file: int) -> Iterator[tuple[BinaryIO, str, int | None]]:
-        """The plain archive, its path, and its size where it is not compressed."""
+        """The decompressed archive, its path, and its size if it is not compressed."""
         path = self.files.listing.paths[file]
         with self.files.open(file) as stream:
             if path.endswith(_COMPRESSED):
@@ -115,9 +103,9 @@ def _samples(
     wanted: frozenset[str] = frozenset(),
     start: int = 0,
 ) -> Iterator[Sample]:
-    """Samples from number `start` on; of those before, only headers are read.
+    """The samples from number `start` on; for those before, only headers are read.
 
-    Members are read as they come, never by going back: a compressed archive could not.
+    Members are read in order, never backwards, which a compressed archive would not allow.
     """
     key: str | None = None
     parts: dict[str, bytes] = {}
@@ -129,8 +117,8 @@ def _samples(
             continue
         if not dot or not extension or extension == "key":
             raise SourceError(
-                f"{path}: the member {member.name!r} is not called key.extension (and the "
-                "extension may not be 'key'), so it belongs to no row"
+                f"{path}: the member {member.name!r} belongs to no row: members are called "
+                "key.extension, and the extension may not be 'key'"
             )
         own = folder + slash + stem
         if own != key:
@@ -138,7 +126,7 @@ def _samples(
                 yield key, parts
             key, parts, number = own, {}, number + 1
         if extension in parts:
-            raise SourceError(f"{path}: the member {member.name!r} comes twice in one row")
+            raise SourceError(f"{path}: one row has the member {member.name!r} twice")
         is_read = number >= start and extension in wanted
         parts[extension] = read_data(stream, member, path) if is_read else b""
     if key is not None and number >= start:
@@ -157,12 +145,12 @@ def _columns(run: list[Sample], columns: tuple[str, ...]) -> dict[str, Column]:
 def _late(path: str, key: str, extension: str) -> str:
     return (
         f"{path}: the row {key!r} has a member .{extension}, which none of the first {LOOK} rows "
-        "of the first tar has; name the columns that you want with columns=[…] to ignore others"
+        "of the first tar file has: choose the columns with columns=[…] to ignore others"
     )
 
 
 def read_tar(paths: Paths, *, columns: Sequence[str] | None = None) -> TarFiles:
-    """Rows of `key` and one column of bytes an extension; None where a row lacks one."""
+    """Rows with `key` and a column of bytes per extension; None where a row lacks one."""
     files = files_at(paths, (".tar", *_COMPRESSED))
     replays = any(pattern.endswith(_COMPRESSED) for pattern in files.patterns)
     return TarFiles(files, chosen(columns), replays)

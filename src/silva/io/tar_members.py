@@ -1,7 +1,7 @@
-"""Walking through a tar file: where each member's bytes are, without reading them.
+"""Finds the members of a tar file without reading their data.
 
-`tarfile` reads a header in some 30 µs; a shard has tens of thousands. The plain headers that make
-up nearly all of a shard are therefore read here, and only the rest by `tarfile`'s own parser.
+`tarfile` takes about 30 µs per header, and a shard has tens of thousands. So the plain headers,
+which are nearly all of a shard, are parsed here, and only the others by `tarfile`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 from silva.errors import SourceError
-from silva.io.ranges import BROKEN
+from silva.io.byte_ranges import BROKEN
 
 BLOCK = 512
+_PIECE = 64 << 20
+_MOST_BYTES, _DIGITS = 1 << 60, 18
+"""The largest member: file offsets have 64 bits."""
 _END = bytes(BLOCK)
 _FILES = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
 _LONG_NAME, _EXTENDED = tarfile.GNUTYPE_LONGNAME, (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE)
@@ -23,14 +26,15 @@ _ABOUT_NEXT = (_LONG_NAME, *_EXTENDED)
 class Member(NamedTuple):
     name: str
     offset: int
-    """Of the data."""
+    """The byte at which the data starts."""
     size: int
 
 
 def members(stream: BinaryIO, path: str, size: int | None) -> Iterator[Member]:
-    """Regular files in order; `size` of the archive, where known, tells a cut one at once."""
+    """The regular files in order. If `size`, the size of the archive, is known, a truncated one is
+    noticed at once."""
     at = 0
-    name, length = "", -1  # what an extended header says about the next member
+    name, length = "", -1  # set by an extended header for the next member
     while True:
         block = _read(stream, at, BLOCK, path)
         if block == _END:
@@ -41,6 +45,10 @@ def members(stream: BinaryIO, path: str, size: int | None) -> Iterator[Member]:
             raise SourceError(f"{path}: no valid tar header at byte {at:,}: {error}") from error
         if length >= 0 and kind not in _ABOUT_NEXT:
             own_length = length
+        if not 0 <= own_length < _MOST_BYTES:
+            raise SourceError(
+                f"{path} is damaged: the member at byte {at:,} claims to have {own_length} bytes"
+            )
         data, at = at + BLOCK, at + BLOCK + -(-own_length // BLOCK) * BLOCK
         if size is not None and data + own_length > size:
             raise _truncated(path, data)
@@ -49,12 +57,15 @@ def members(stream: BinaryIO, path: str, size: int | None) -> Iterator[Member]:
             continue
         if kind in _EXTENDED:
             said = _records(_read(stream, data, own_length, path), path, data)
-            name, length = said.get("path", name), int(said.get("size", length))
+            name, length = said.path or name, length if said.size is None else said.size
             continue
         if kind in _FILES:
             yield Member(name or own_name, data, own_length)
         elif kind == tarfile.GNUTYPE_SPARSE:
-            raise SourceError(f"{path}: {name or own_name} is a sparse file: not supported")
+            raise SourceError(
+                f"{path}: the member {name or own_name!r} is a sparse file, which silva does not "
+                "read: write the archive without --sparse"
+            )
         name, length = "", -1
 
 
@@ -63,14 +74,22 @@ def read_data(stream: BinaryIO, member: Member, path: str) -> bytes:
 
 
 def _read(stream: BinaryIO, offset: int, length: int, path: str) -> bytes:
+    """Reads `length` bytes. Memory grows as they arrive, since a header may claim any length."""
+    pieces: list[bytes] = []
+    left = length
     try:
         stream.seek(offset)
-        data = stream.read(length)
+        while left:
+            piece = stream.read(min(left, _PIECE))
+            if not piece:
+                raise _truncated(path, offset + length - left)
+            pieces.append(piece)
+            left -= len(piece)
     except BROKEN as error:
+        if isinstance(error, SourceError):
+            raise
         raise SourceError(f"{path} is damaged or truncated at byte {offset:,}: {error}") from error
-    if len(data) < length:
-        raise _truncated(path, offset + len(data))
-    return data
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _truncated(path: str, offset: int) -> SourceError:
@@ -78,7 +97,7 @@ def _truncated(path: str, offset: int) -> SourceError:
 
 
 def _header(block: bytes) -> tuple[str, int, bytes]:
-    """Name, size and kind; checked by the header's sum, as `tarfile` does."""
+    """The name, size and type of a member, after the checksum of the header was verified."""
     plain = block[124] < 0x80 and block[257:262] == b"ustar" and not block[345]
     if plain:
         try:
@@ -89,27 +108,44 @@ def _header(block: bytes) -> tuple[str, int, bytes]:
         if total == sum(block) - sum(block[148:156]) + 8 * ord(" "):
             kind = block[156:157]
             name = _text(block[:100].partition(b"\0")[0])
-            # old archives mark a folder by its name alone
+            # old archives mark a folder only by its name
             is_folder = kind == tarfile.AREGTYPE and name.endswith("/")
             return name, size, tarfile.DIRTYPE if is_folder else kind
     info = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
     return info.name, info.size, info.type
 
 
-def _records(data: bytes, path: str, offset: int) -> dict[str, str]:
-    """The records of an extended header: `length key=value`, one a line."""
-    found: dict[str, str] = {}
+class _Said(NamedTuple):
+    """What an extended header says about the next member."""
+
+    path: str = ""
+    size: int | None = None
+
+
+def _records(data: bytes, path: str, offset: int) -> _Said:
+    """The records of an extended header: `length key=value`, one per line."""
+    found: dict[bytes, bytes] = {}
     at = 0
     try:
         while at < len(data) and data[at] != 0:
             digits = data[at : data.index(b" ", at)]
-            stop = at + int(digits)
+            stop = at + _number(digits)
+            if stop <= at + len(digits):
+                raise ValueError(digits)
             key, _, value = data[at + len(digits) + 1 : stop - 1].partition(b"=")
-            found[_text(key)] = _text(value)
+            found[key] = value
             at = stop
+        size = _number(found[b"size"]) if b"size" in found else None
     except ValueError as error:
-        raise SourceError(f"{path}: a damaged extended header at byte {offset:,}") from error
-    return found
+        raise SourceError(f"{path} is damaged: extended header at byte {offset:,}") from error
+    return _Said(_text(found.get(b"path", b"")), size)
+
+
+def _number(digits: bytes) -> int:
+    """An integer of digits only: `int` would also accept a sign and underscores."""
+    if not digits.isdigit() or len(digits) > _DIGITS:
+        raise ValueError(f"not a number: {digits[:20]!r}")
+    return int(digits)
 
 
 def _text(data: bytes) -> str:

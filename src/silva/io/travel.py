@@ -1,7 +1,7 @@
-"""How a source travels to a worker: as its fields, and the little that it has found out so far.
+"""How a source is pickled for a worker: its fields, and a few facts that it has found so far.
 
-What a `cached_property` holds (open files, footers, maps) stays at home, unless its name is among
-`carried`: small facts that cost a look at the disk, and that parent and worker must agree on.
+What a `cached_property` holds (open files, footers, memory maps) is not pickled, unless its name is
+in `carried`: small facts that took a read from disk, and on which parent and worker must agree.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 class Travels:
     carried: ClassVar[tuple[str, ...]] = ()
-    """Names of cached properties that travel once they have been computed."""
+    """The names of cached properties that are pickled once they have been computed."""
 
     def __getstate__(self) -> dict[str, Any]:
         assert dataclasses.is_dataclass(self)

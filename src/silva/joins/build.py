@@ -1,4 +1,4 @@
-"""`join` and `asof_join` as plan nodes: what they match, what they take, and what is wrong with it.
+"""`join` and `asof_join` as plan nodes, and the checks of their arguments.
 
 price, name = item.match(table).take(price, name)           join, left
 filter ~item.match(table).is_null(), before it              join, inner
@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from silva.errors import PlanError
-from silva.operators._join.keys import kind_of_type
-from silva.operators._join.times import span
+from silva.operators.join.keys import kind_of_type
+from silva.operators.join.times import span
+from silva.plan.arguments import name_of, names_of, one_of
 from silva.plan.expr import Call, Col, Term
 from silva.plan.node import Derive, Filter, Node, Source, walk
 from silva.plan.right_side import TABLE, ByKey, ByTime, RightSide
@@ -22,13 +23,12 @@ from silva.plan.verify import is_batched
 
 Names = str | Sequence[str]
 Pairs = tuple[tuple[str, str], ...]
-"""(left, right)."""
+"""Pairs (column on the left, column on the right)."""
 
 
 def join(left: Node, other: Any, on: Names | Mapping[str, str], how: str, wanted: Any) -> Node:
-    """The left plan with columns of the other side; `inner` drops rows without a match first."""
-    if how not in ("left", "inner"):
-        raise PlanError(f"join(how=…) is 'left' or 'inner', not {how!r}")
+    """The left plan with columns of the right side; `inner` first drops rows without a match."""
+    one_of("join(how=…)", how, "left", "inner")
     right = right_plan("join", other)
     pairs = as_pairs("join(on=…)", on)
     _check("join", left, right, pairs)
@@ -55,7 +55,7 @@ def asof_join(
     available: str | None,
     wanted: Any,
 ) -> Node:
-    """The left plan with columns of the latest row that was known by the time of each row."""
+    """The left plan with columns of the latest right row that was known at the time of each row."""
     right = right_plan("asof_join", other)
     pairs, times = as_pairs("asof_join(by=…)", by), as_pairs("asof_join(on=…)", on)
     if len(times) != 1:
@@ -67,7 +67,7 @@ def asof_join(
     _check_times(types(left).get(own), own, side)
     names = _taken("asof_join", left, right, wanted, side.columns)
     if not names:
-        raise PlanError("asof_join: the features have no columns beside their keys and times")
+        raise PlanError("asof_join: the features have no columns besides their keys and times")
     found = Call("join.latest", _cols((*side.called, own)), ((TABLE, side),))
     return _take(left, found, right, names)
 
@@ -75,13 +75,15 @@ def asof_join(
 def by_time(
     right: Node, pairs: Pairs, time: str, *, ttl: Any, lag: Any, available: str | None
 ) -> ByTime:
-    """How the latest row of a plan is found."""
-    names = () if available is None else (available,)
+    """The right side of an as-of join."""
+    names = () if available is None else (name_of("asof_join(available=…)", available),)
     _check_there("asof_join", "the features", right, (time, *names))
     kinds = [kind_of_type(types(right).get(name)) for name in (time, *names)]
     for name, kind in zip((time, *names), kinds, strict=True):
         if kind not in (None, "number", "time"):
-            raise PlanError(f"asof_join: {name!r} holds no times: it is {types(right)[name]}")
+            raise PlanError(
+                f"asof_join: {name!r} must hold numbers or times, but it is {types(right)[name]}"
+            )
     if kinds[0] is not None:
         span("ttl", ttl, kinds[0] == "time")
         span("lag", lag, kinds[0] == "time")
@@ -91,29 +93,29 @@ def by_time(
 
 
 def right_plan(verb: str, other: Any) -> Node:
-    """The plan of the other side, given as a pipeline, a table or a dict of columns."""
+    """The plan of the right side, passed as a pipeline, a table or a dict of columns."""
     plan = getattr(other, "plan", None)
     if not isinstance(plan, Node):
         plan = _in_memory(verb, other)
     if is_batched(plan):
-        raise PlanError(f"{verb}: the other side must be rows: join before its batch")
+        raise PlanError(f"{verb}: the other side must be rows: join it before its batch step")
     for node in walk(plan):
-        step = getattr(node, "step", None)
+        step = node.runs
         if step is not None and step_is_random(step):
             raise PlanError(
-                f"{verb}: the other side draws random numbers in `{node.id}`, but is read once: "  # type: ignore[attr-defined]
-                "derive what is random after the join"
+                f"{verb}: the other side is read only once, but `{node.id}` draws random numbers: "  # type: ignore[attr-defined]
+                "move that step after the join"
             )
     return plan
 
 
 def _in_memory(verb: str, other: Any) -> Node:
     if isinstance(other, Mapping):
-        from silva.io.memory import from_columns
+        from silva.io.arrays.memory import from_columns
 
         return Source(from_columns(other))
     if hasattr(other, "__arrow_c_stream__") or hasattr(other, "__arrow_c_array__"):
-        from silva.io.arrow_table import from_arrow
+        from silva.io.arrays.arrow_table import from_arrow
 
         return Source(from_arrow(other))
     raise PlanError(
@@ -122,14 +124,15 @@ def _in_memory(verb: str, other: Any) -> Node:
 
 
 def as_pairs(what: str, names: Names | Mapping[str, str]) -> Pairs:
-    if isinstance(names, str):
-        names = (names,)
-    items = names.items() if isinstance(names, Mapping) else ((n, n) for n in names)
-    pairs = tuple(items)
+    given = names if isinstance(names, Mapping) else {n: n for n in names_of(what, names)}
+    pairs = tuple(given.items())
+    if not isinstance(names, str | Mapping) and len(pairs) < len(tuple(names)):
+        pairs = ()
     wrong = [n for pair in pairs for n in pair if not isinstance(n, str)]
     if not pairs or wrong or len(dict(pairs)) < len(pairs):
         raise PlanError(
-            f"{what} names different columns, or maps left ones to right ones: {names!r}"
+            f"{what} is a list of different columns, or a dict from left to right columns, not "
+            f"{names!r}"
         )
     return pairs
 
@@ -156,7 +159,7 @@ def _check_kinds(verb: str, left: Node, right: Node, pairs: Pairs) -> None:
         if None not in kinds and kinds[0] != kinds[1]:
             raise PlanError(
                 f"{verb}: {own!r} is {ours[own]} here, and {name!r} is {theirs[name]} on the other "
-                "side: no value of one equals one of the other; cast one of them"
+                "side, so no two values can be equal: cast one of them"
             )
 
 
@@ -166,7 +169,7 @@ def _check_times(ours: str | None, own: str, side: ByTime) -> None:
     if None not in kinds and (kinds[0] != kinds[1] or kinds[0] not in ("number", "time")):
         raise PlanError(
             f"asof_join: {own!r} is {ours} here, and {side.time!r} is {theirs} on the other side: "
-            "times are numbers on both sides, or dates on both"
+            "use numbers on both sides, or dates on both"
         )
 
 
@@ -176,13 +179,13 @@ def _taken(
     if wanted is None:
         names = tuple(n for n in columns(right) if n not in found_by)
     else:
-        names = (wanted,) if isinstance(wanted, str) else tuple(wanted)
+        names = names_of(f"{verb}(columns=…)", wanted)
         _check_there(verb, "the other side", right, names)
     twice = [n for n in names if n in columns(left) or names.count(n) > 1]
     if twice:
         raise PlanError(
-            f"{verb}: there is a column {twice[0]!r} already: rename it on the other side, or "
-            "choose others with columns=[…]"
+            f"{verb}: there is already a column {twice[0]!r}: rename it on the other side, or "
+            "choose other columns with columns=[…]"
         )
     return names
 
@@ -198,6 +201,6 @@ def _cols(names: tuple[str, ...]) -> tuple[Term, ...]:
 
 
 def _id(plan: Node, name: str) -> str:
-    """Its output and how often that was written before, as for any derivation."""
+    """The id of a step: its output and how many steps before it have the same output."""
     before = sum(getattr(node, "id", "").rpartition("#")[0] == name for node in walk(plan))
     return f"{name}#{before}"

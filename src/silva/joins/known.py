@@ -1,4 +1,4 @@
-"""A plan as it would have been at some time: joined tables without the rows that came later."""
+"""A plan as of some time: its joined tables without the rows that became known later."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from silva.io.memory import Memory, as_column
+from silva.io.arrays.memory import MemorySource, as_column
 from silva.loader import read_columns
-from silva.operators._join.tables import visible_from
-from silva.operators._join.times import Times
+from silva.operators.join.tables import visible_from
+from silva.operators.join.times import Times
 from silva.physical.right_sides import RightSides
 from silva.plan import expr
 from silva.plan.fingerprint import fingerprint
@@ -21,10 +21,11 @@ from silva.plan.schema import columns
 
 
 class Removal:
-    """Takes the future out of joined tables; each table is read once, whatever the times."""
+    """Removes later rows from joined tables. Each table is read once for all times."""
 
     def __init__(self, known: tuple[str, ...], time: str) -> None:
-        """`known` are names of columns that say when a row was known, `time` the last resort."""
+        """`known`: columns of tables that say when a row became known; `time`: the column to use in
+        tables that have none of them."""
         self._known = known
         self._time = time
         self._read = RightSides(read_columns)
@@ -33,7 +34,7 @@ class Removal:
         self.unchecked: dict[str, None] = {}
 
     def without_future(self, plan: Node, moment: Any) -> Node:
-        """The plan with just those rows of its tables that were known by `moment`."""
+        """The plan with only those rows of its tables that were known by `moment`."""
 
         def change(node: Node) -> Node:
             finders = [side for side in right_sides(node) if type(side) is not RightSide]
@@ -46,7 +47,7 @@ class Removal:
         return transform(plan, change)
 
     def _table(self, side: RightSide, moment: Any) -> Node:
-        """The rows of a table that were known by then; the tables that it joins come first."""
+        """A table with only the rows known by `moment`; likewise the tables that it joins."""
         plan = self.without_future(side.plan, moment)
         column = self._column(side)
         if column is None:
@@ -68,24 +69,25 @@ class Removal:
         return self._time if self._time in there else None
 
     def _limits(self, side: RightSide) -> Any:
-        """What else says when a row counts: only where nothing was said instead."""
+        """The time and the lag of an as-of join, if its own column says when a row became known."""
         if not isinstance(side, ByTime) or self._column(side) != (side.available or side.time):
             return None
         return (side.time, side.lag)
 
-    def _known_by(self, plan: Node, side: RightSide, column: str, moment: Any, name: str) -> Memory:
+    def _known_by(
+        self, plan: Node, side: RightSide, column: str, moment: Any, name: str
+    ) -> MemorySource:
         names = columns(plan)
-        held = self._read.columns(plan, names)
-        seen = Times.of(column, held[column])
+        table = self._read.columns(plan, names)
+        seen = Times.of(column, table[column])
         if isinstance(side, ByTime) and self._limits(side) is not None:
-            late = None if side.available is None else (side.available, held[side.available])
-            seen = visible_from((side.time, held[side.time]), late, side.lag)
+            late = None if side.available is None else (side.available, table[side.available])
+            seen = visible_from((side.time, table[side.time]), late, side.lag)
         now = Times.of(self._time, as_column(self._time, [moment]))
-        (limit,), _ = now.bounds(seen.tick, seen.data.dtype == np.int64)
-        rows = np.flatnonzero(seen.valid & (seen.data <= limit))
-        left = Memory({n: held[n].take(rows) for n in names}, "what was known", len(rows))
-        left.__dict__["_fingerprint"] = name  # instead of hashing all rows once more
-        return left
+        (limit,), _ = now.bounds(seen.tick, seen.data.dtype)
+        rows = np.flatnonzero(seen.valid & (seen.data <= limit).astype(bool))
+        data = {n: table[n].take(rows) for n in names}
+        return MemorySource(data, "what was known", len(rows), known_as=name)
 
 
 def _into(table: Node, part: expr.Term) -> expr.Term:

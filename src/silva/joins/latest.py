@@ -1,7 +1,7 @@
-"""The latest features of some keys, for a model that serves: what `asof_join` gives, now.
+"""The latest features of given keys, for serving: what `asof_join` would join now.
 
-One definition, two uses. `asof_join` asks for each row of a spine, `Latest` for keys that are
-given; both look into the same `TimeTable`.
+`asof_join` looks up each row of a pipeline in a `TimeTable`, and `Latest` looks up given keys in
+the same table, so training and serving share one definition.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ import numpy as np
 
 from silva.columns import Column
 from silva.errors import PlanError
-from silva.io.memory import as_column
+from silva.io.arrays.memory import as_column
 from silva.joins.build import as_pairs, by_time, right_plan
 from silva.loader import read_columns
-from silva.operators._join.tables import TimeTable, take
+from silva.operators.join.tables import TimeTable, take
 from silva.physical.right_sides import RightSides
 from silva.plan.fingerprint import fingerprint
+from silva.plan.node import Node
 from silva.plan.schema import columns
 
 
 class Latest:
-    """The latest row of each key: of all, or of those known by some time.
+    """Looks up the latest row of each key, as of now or as of some time.
 
-    The arguments are those of `asof_join`; the features are read once, when they are first asked
-    for. Make a new one to see newer rows.
+    The arguments are those of `asof_join`. The features are read once, at the first lookup: make a
+    new `Latest` to see newer rows.
 
     >>> import silva as sv
     >>> counts = {"user": [1, 1, 2], "ts": [5, 20, 7], "seen": [1, 2, 9]}
@@ -57,7 +58,7 @@ class Latest:
 
     @property
     def fingerprint(self) -> str:
-        """Identifies the features, across processes: that of their pipeline."""
+        """The fingerprint of the features, equal in every process."""
         return fingerprint(self._side.plan)
 
     def get(self, keys: Any, at: Any = None) -> dict[str, Any]:
@@ -72,10 +73,9 @@ class Latest:
         if at is None:
             rows = table.last(asked)
         else:
-            moments = np.asarray(at)
-            if moments.ndim == 0:
-                moments = np.full(len(asked[0]), moments)
-            rows = table.find([*asked, as_column(self._side.time, moments)])
+            many = isinstance(at, list | tuple | range) or np.ndim(at)
+            moments = at if many else [at] * len(asked[0])
+            rows = table.find([*asked, as_column(self._side.time, moments, "get(at=…)")])
         return {name: take(self._held[name], rows).batch() for name in self._names}
 
     @functools.cached_property
@@ -94,19 +94,25 @@ class Latest:
                 raise PlanError(f"get takes a dict of the key columns {', '.join(names)}")
             keys = {names[0]: keys}
         if set(keys) != set(names):
-            raise PlanError(f"get takes the key columns {', '.join(names)}, not {', '.join(keys)}")
+            raise PlanError(
+                f"get takes the key columns {', '.join(names)}, not {', '.join(map(str, keys))}"
+            )
         found = [as_column(name, keys[name]) for name in names]
         if len({len(column) for column in found}) > 1:
-            raise PlanError("get takes key columns of one length")
+            raise PlanError("get takes key columns of the same length")
         return found
 
 
-def _chosen(plan: Any, wanted: Any, found_by: tuple[str, ...]) -> tuple[str, ...]:
+def _chosen(
+    plan: Node, wanted: str | Sequence[str] | None, found_by: tuple[str, ...]
+) -> tuple[str, ...]:
     there = columns(plan)
     if wanted is None:
         return tuple(name for name in there if name not in found_by)
     names = (wanted,) if isinstance(wanted, str) else tuple(wanted)
     for name in names:
         if name not in there:
-            raise PlanError(f"Latest: the features have no column {name!r}")
+            raise PlanError(
+                f"Latest: the features have no column {name!r}; they have {', '.join(there)}"
+            )
     return names

@@ -1,15 +1,14 @@
-"""Rows that see the future: found by taking the future away.
+"""Finds columns that depend on the future, by removing the future.
 
-For some times `t` the pipeline is run twice on its rows of that time: as it is, and with every row
-removed from every joined table that was not known by `t`. A value that is another one then came of
-something that nobody knew at the time. The rows are really removed, so nothing is taken on trust
-from the joins themselves.
+For some times `t`, the pipeline runs twice on its rows of that time: as it is, and with joined
+tables from which all rows that became known after `t` are removed. A value that differs depends on
+the future. The rows are really removed, so the check does not rely on the joins themselves.
 
-What this proves: of the rows that were tried, no value and no row depends on rows of joined tables
-that were known later than the row's own time. What it cannot see: a feature whose value was
-computed from the future before it came into its table; what a function reads by itself; columns of
+What this proves: no value of the rows that were compared, and no such row, depends on rows of
+joined tables that became known after the row's own time. What it cannot see: a feature that was
+computed from the future before it entered its table; what a function reads by itself; columns of
 the pipeline's own source, labels above all; tables without a column of times, which it names; rows
-that were not tried.
+that were not compared.
 """
 
 from __future__ import annotations
@@ -23,7 +22,9 @@ import numpy as np
 from silva.errors import PlanError, RowError
 from silva.joins.known import Removal
 from silva.loader import Loader
+from silva.options import LoaderOptions
 from silva.plan import expr
+from silva.plan.arguments import name_of, names_of, natural
 from silva.plan.node import Batch, Bucket, Filter, Node, Select, without_shuffles
 from silva.plan.schema import columns
 from silva.plan.verify import is_batched
@@ -33,15 +34,15 @@ _ROWS = "(the row itself)"
 
 @dataclass(frozen=True)
 class Leak:
-    """A column that changes when the future is taken away."""
+    """A column that changes when the future is removed."""
 
     column: str
     time: Any
-    """Of a row where it does."""
+    """The time of a row in which it changes."""
     found: Any
-    """Its value."""
+    """The value in that row."""
     known: Any
-    """What it is without the future."""
+    """The value without the future."""
 
     def __str__(self) -> str:
         return f"{self.column} at {self.time}: {self.found!r:.60}, but {self.known!r:.60} was known"
@@ -49,17 +50,17 @@ class Leak:
 
 @dataclass(frozen=True)
 class Leaks:
-    """What was found, and how far the search went; true where a leak was found."""
+    """The result of `check_leaks`: the leaks, and what was checked; true if there are leaks."""
 
     found: tuple[Leak, ...]
-    """One for each column."""
+    """One leak for each column that leaks."""
     rows: int
-    """Rows that were compared."""
+    """The number of rows that were compared."""
     times: int
     tables: tuple[str, ...]
-    """Tables whose future was removed, and by which column."""
+    """The tables whose future was removed, and the column that says when a row became known."""
     unchecked: tuple[str, ...]
-    """Tables without a column of times, and steps that were left out."""
+    """Tables without a column of times, and steps that were not checked."""
 
     def __bool__(self) -> bool:
         return bool(self.found)
@@ -80,13 +81,16 @@ def check_leaks(
     `known` names the columns of joined tables that say when a row was known, the first that a table
     has; without one, that of an as-of join is its own, and that of any other the one called `time`.
     """
+    name_of("check_leaks(time)", time)
+    natural("check_leaks(times=…)", times, least=1)
+    natural("check_leaks(seed=…)", seed)
     rows, skipped = _before_batch(without_shuffles(plan))
     if time not in columns(rows):
         raise PlanError(
             f"check_leaks(time={time!r}): there is no such column at the end of the pipeline; the "
             f"columns here are {', '.join(map(repr, columns(rows)))}"
         )
-    removal = Removal((known,) if isinstance(known, str) else tuple(known), time)
+    removal = Removal(names_of("check_leaks(known=…)", known), time)
     found: dict[str, Leak] = {}
     compared = 0
     moments = _moments(rows, time, times, seed)
@@ -110,7 +114,7 @@ def check_leaks(
 
 
 def _before_batch(plan: Node) -> tuple[Node, tuple[str, ...]]:
-    """The rows that a plan batches, and a word for what comes after."""
+    """The rows before a plan's batch step, and what is not checked after them."""
     if not is_batched(plan):
         return plan, ()
     node = plan
@@ -120,7 +124,7 @@ def _before_batch(plan: Node) -> tuple[Node, tuple[str, ...]]:
 
 
 def _moments(plan: Node, time: str, count: int, seed: int) -> list[Any]:
-    """Some of the times there are: the first, the last, and others at random."""
+    """A sample of the times: the first, the last, and others at random."""
     values = {row[time] for row in _read(Select(plan, (time,))) if row[time] is not None}
     there = sorted(values)
     if len(there) <= count:
@@ -137,8 +141,8 @@ def _at(plan: Node, time: str, moment: Any) -> Node:
 
 
 def _read(plan: Node) -> list[dict[str, Any]]:
-    with Loader(plan, backend="inline", cache="off") as loader:
-        return list(loader)
+    with Loader(plan, LoaderOptions(backend="inline", cache="off")) as loader:
+        return list(loader._loop())
 
 
 def _differences(

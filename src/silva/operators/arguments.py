@@ -15,6 +15,27 @@ def one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
         raise PlanError(f"{name} is one of {', '.join(map(repr, allowed))}, not {value!r}")
 
 
+def flag(name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise PlanError(f"{name} is True or False, not {value!r}")
+
+
+def plain_text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise PlanError(f"{name} is a text, not {value!r}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise PlanError(f"{name} holds half a surrogate pair: {value!r}") from None
+    return value
+
+
+def column_name(value: Any) -> str:
+    if not isinstance(value, str):
+        raise PlanError(f"a column's name is a string, not {value!r}")
+    return value
+
+
 def integer(name: str, value: Any, least: int) -> int:
     try:
         number = operator.index(value)
@@ -63,7 +84,7 @@ def share(name: str, value: Any) -> float:
 
 
 def factors(name: str, value: Any) -> tuple[float, float]:
-    """Factors around 1: a number is how far they go."""
+    """The range of a factor: a pair, or a number that says how far it may be from 1."""
     if isinstance(value, tuple | list):
         low, high = ordered(name, value)
     else:
@@ -72,6 +93,13 @@ def factors(name: str, value: Any) -> tuple[float, float]:
     if not 0 <= low <= high:
         raise PlanError(f"{name} is a number of at least 0, or (least, most), not {value!r}")
     return low, high
+
+
+def pair(name: str, value: Any) -> tuple[float, float]:
+    found = numbers(name, value)
+    if len(found) != 2:
+        raise PlanError(f"{name} is a pair of numbers (x, y), not {value!r}")
+    return found[0], found[1]
 
 
 def ordered(name: str, value: Any) -> tuple[float, float]:

@@ -11,10 +11,13 @@ from typing import Any
 
 import numpy as np
 
-import silva.operators.arithmetic_laws  # noqa: F401  registers them
-from silva.columns import Array, Column, Values
+from silva.columns import Array, Column, Lists, Values
+from silva.columns.settle import object_array
+from silva.operators.declare import column_operator
+from silva.operators.laws import inner
 from silva.order.draws import Draw
-from silva.plan.operator import Operator, register_operator
+from silva.plan.expr import Call, Term
+from silva.plan.law import law
 
 _UFUNCS: dict[str, Callable[..., Any]] = {
     "add": np.add,
@@ -58,8 +61,7 @@ def _operands(columns: list[Column]) -> tuple[list[Any], np.ndarray | None]:
             items = settled.rows()
             present = np.array([x is not None for x in items], dtype=bool)
             ok = None if present.all() else present
-            data = np.empty(len(items), dtype=object)
-            data[:] = items
+            data = object_array(items)
         arrays.append(data)
         if ok is not None:
             valid = ok if valid is None else valid & ok
@@ -99,6 +101,7 @@ def _objects(
     return Values(out.tolist()).settled()
 
 
+@column_operator("is_null")
 def _is_null(columns: list[Column], params: dict[str, Any], draw: Draw) -> Column:
     (column,) = columns
     if isinstance(column, Array):
@@ -107,22 +110,42 @@ def _is_null(columns: list[Column], params: dict[str, Any], draw: Draw) -> Colum
     return Array(np.array([x is None for x in column.rows()], dtype=bool))
 
 
+@column_operator("is_in", releases_gil=False)
 def _is_in(columns: list[Column], params: dict[str, Any], draw: Draw) -> Column:
     wanted = set(params["values"])
-    return Array(np.array([x in wanted for x in columns[0].rows()], dtype=bool))
+    items = columns[0].rows()
+    found = np.array([x in wanted for x in items], dtype=bool)
+    if None in wanted:
+        return Array(found)
+    present = np.array([x is not None for x in items], dtype=bool)
+    return Array(found, None if present.all() else present)
 
 
+@column_operator("cast")
 def _cast(columns: list[Column], params: dict[str, Any], draw: Draw) -> Column:
     column = columns[0].settled()
     dtype = np.dtype(params["dtype"])
+    if isinstance(column, Lists):
+        return Lists(_cast([column.values], params, draw), column.offsets, column.valid)
     if isinstance(column, Array):
-        return Array(column.data.astype(dtype), column.valid)
+        return _text_or_numbers(column.data.astype(dtype), column.valid)
     items = column.rows()
+    if any(isinstance(x, list | tuple | np.ndarray) for x in items):
+        return Values([x if x is None else np.array(x).astype(dtype) for x in items]).settled()
     present = np.array([x is not None for x in items], dtype=bool)
     data = np.array([0 if x is None else x for x in items]).astype(dtype)
-    return Array(data, None if present.all() else present)
+    return _text_or_numbers(data, None if present.all() else present)
 
 
+def _text_or_numbers(data: np.ndarray, valid: np.ndarray | None) -> Column:
+    """Text becomes Python strings: the width of numpy's depends on the longest of the block."""
+    if data.dtype.kind not in "OUS":
+        return Array(data, valid)
+    flags = np.ones(len(data), dtype=bool) if valid is None else valid
+    return Values([x if ok else None for x, ok in zip(data.tolist(), flags.tolist(), strict=True)])
+
+
+@column_operator("hash_fraction", releases_gil=False)
 def _hash_fraction(columns: list[Column], params: dict[str, Any], draw: Draw) -> Column:
     """A number in [0, 1) that depends on the value and the salt alone: stable as data grows."""
     import hashlib
@@ -138,8 +161,16 @@ def _hash_fraction(columns: list[Column], params: dict[str, Any], draw: Draw) ->
 
 
 for _name in _UFUNCS:
-    register_operator(Operator(_name, _elementwise(_name)))
-register_operator(Operator("is_null", _is_null))
-register_operator(Operator("is_in", _is_in, releases_gil=False))
-register_operator(Operator("cast", _cast))
-register_operator(Operator("hash_fraction", _hash_fraction, releases_gil=False))
+    column_operator(_name)(_elementwise(_name))
+
+
+@law(
+    "cast_twice",
+    "cast(t)(cast(t)(x)) = cast(t)(x)",
+    "exact",
+    fails="another first type: 300 as uint8 is 44, and stays 44 as int64",
+)
+def cast_twice(call: Call) -> Term | None:
+    first = inner(call, "cast")
+    same = call.op == "cast" and first is not None and first.params == call.params
+    return first if same else None

@@ -20,8 +20,8 @@ import numpy as np
 
 from silva.columns import empty
 from silva.errors import PlanError
-from silva.operators._features.arguments import number
 from silva.operators.arguments import integer
+from silva.operators.items.arguments import number
 
 Layout = Literal["hwc", "chw"]
 _FLOAT = np.float32

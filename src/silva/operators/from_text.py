@@ -21,18 +21,18 @@ class Ids:
 
 
 def as_function(step: Any) -> Any:
-    """`step`, or a function where it is a tokenizer, which is none."""
+    """Returns `step`; a tokenizer, which cannot be called, becomes a function of a row."""
     is_tokenizer = type(step).__module__.partition(".")[0] == "tokenizers"
     return Ids(step) if is_tokenizer and hasattr(step, "encode_batch") else step
 
 
 def as_term(fn: Any, column: str) -> Term | None:
     """`sv.text(column).tokenize(…)`, where `fn` does that to each row; else None."""
-    from silva.operators.text_expr import text
-
-    if isinstance(fn, Ids):
-        return text(column).tokenize(fn.tokenizer).term
     owner = getattr(fn, "__self__", None)
-    if type(owner).__module__.partition(".")[0] != "tiktoken":
+    if isinstance(fn, Ids):
+        owner = fn.tokenizer
+    elif type(owner).__module__.partition(".")[0] != "tiktoken" or fn.__name__ != "encode_ordinary":
         return None
-    return text(column).tokenize(owner).term if fn.__name__ == "encode_ordinary" else None
+    from silva.operators.text import text  # few pipelines need it
+
+    return text(column).tokenize(owner).term

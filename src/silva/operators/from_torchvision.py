@@ -7,10 +7,10 @@ known by the name and the module of its class, and read by its attributes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
-from silva.operators.image_expr import ImageExpr
-from silva.plan.expr import Expr
+from silva.operators.image import ImageExpr
+from silva.plan.expr import Call, Expr, walk
 
 Read = Callable[[ImageExpr, Any], ImageExpr]
 
@@ -25,8 +25,9 @@ def is_transform(fn: Any) -> bool:
 
 
 def as_expression(transform: Any, column: str) -> Expr:
-    """What the transform does to a column of images (height, width, channels); Unknown where silva
-    cannot say.
+    """The transform as an expression on a column of images (height, width, channels).
+
+    Raises Unknown where silva has no operator for a part of it.
 
     The transform must make a tensor of it (ToImage, ToTensor, …) before anything else.
     """
@@ -54,7 +55,7 @@ def _name(transform: Any) -> str:
 
 
 def _interpolation(transform: Any) -> Any:
-    """silva's word for it. Tensors are resized without aliasing unless told otherwise."""
+    """silva's name for the interpolation. By default, tensors are resized with antialiasing."""
     how = str(getattr(transform.interpolation, "value", transform.interpolation))
     smooth = getattr(transform, "antialias", True) is not False
     if how == "bilinear":
@@ -124,6 +125,33 @@ def _crop_resize(image: ImageExpr, step: Any) -> ImageExpr:
     )
 
 
+def _augment(image: ImageExpr, step: Any) -> ImageExpr:
+    """TrivialAugmentWide or RandAugment."""
+    how = str(getattr(step.interpolation, "value", step.interpolation))
+    fill = step.fill if hasattr(step, "fill") else None
+    fill = 0 if fill is None else fill
+    known = isinstance(fill, int | float) or all(isinstance(x, int | float) for x in fill)
+    if how not in ("nearest", "bilinear") or not known:
+        raise Unknown(f"{_name(step)}(interpolation={how!r}, fill={fill!r})")
+    interpolation: Literal["nearest", "bilinear"] = "nearest" if how == "nearest" else "bilinear"
+    bins = step.num_magnitude_bins
+    if _name(step) == "TrivialAugmentWide":
+        return image.trivial_augment(bins, interpolation, fill)
+    return image.rand_augment(step.num_ops, step.magnitude, bins, interpolation, fill)
+
+
+def _of_uint8(read: Read) -> Read:
+    """Reads a transform that means something else on floats, and therefore only before them."""
+
+    def checked(image: ImageExpr, step: Any) -> ImageExpr:
+        calls = {part.op for part in walk(image.term) if isinstance(part, Call)}
+        if calls & {"image.to_float", "image.normalize"}:
+            raise Unknown(f"{_name(step)} of floats")
+        return read(image, step)
+
+    return checked
+
+
 _TO_TENSOR = ("ToImage", "ToTensor", "PILToTensor")
 _READ: dict[str, Read] = {
     "ToImage": lambda image, step: image,
@@ -143,4 +171,13 @@ _READ: dict[str, Read] = {
     "GaussianBlur": _blur,
     "RandomErasing": _erase,
     "Normalize": _normalize,
+    "RandomSolarize": _of_uint8(lambda image, step: image.solarize(step.threshold, step.p)),
+    "RandomPosterize": _of_uint8(lambda image, step: image.posterize(step.bits, step.p)),
+    "RandomEqualize": _of_uint8(lambda image, step: image.equalize(step.p)),
+    "RandomAutocontrast": _of_uint8(lambda image, step: image.autocontrast(step.p)),
+    "RandomAdjustSharpness": _of_uint8(
+        lambda image, step: image.sharpness(step.sharpness_factor, step.p)
+    ),
+    "TrivialAugmentWide": _of_uint8(_augment),
+    "RandAugment": _of_uint8(_augment),
 }

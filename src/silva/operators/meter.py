@@ -1,7 +1,7 @@
-"""What each operator of an expression takes, measured on a few rows of every block while it runs.
+"""Measures the time of each operator of an expression, on a few rows of every block.
 
-An expression is one step of a stage, and a chain of row kernels is one loop: only from inside can
-it be told what decoding costs and what resizing. A thread that wants to know opens a `metering`.
+An expression is one step of a stage, and a chain of row kernels is one loop: only inside it can the
+cost of decoding be separated from the cost of resizing. A thread opens a `metering` to measure.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 Metered = dict[str, tuple[float, int, int]]
-"""By an operator's name: seconds, the rows they were spent on, and the bytes that came of it."""
+"""By an operator's name: seconds, the rows measured, and the bytes of the results."""
 
 _LOCAL = threading.local()
 
 
 @contextmanager
 def metering() -> Iterator[Metered]:
-    """What operators take on this thread while the block runs.
+    """Collects what operators cost on this thread while the block runs.
 
     >>> with metering() as found:
     ...     note("image.decode", 0.5, 2, 600)
@@ -36,12 +36,12 @@ def metering() -> Iterator[Metered]:
 
 
 def is_metering() -> bool:
-    """Whether somebody wants to know."""
+    """Whether this thread is measuring."""
     return getattr(_LOCAL, "found", None) is not None
 
 
 def note(name: str, seconds: float, rows: int, nbytes: int) -> None:
-    """An operator took so long for so many rows, and made so many bytes of them."""
+    """Records the seconds that an operator spent on some rows, and the bytes of its results."""
     found: Metered | None = getattr(_LOCAL, "found", None)
     if found is not None:
         spent, count, size = found.get(name, (0.0, 0, 0))

@@ -21,7 +21,7 @@ Params = dict[str, Any]
 
 class Draw(Protocol):
     def uniform(self, count: int) -> np.ndarray:
-        """(rows, count) numbers in [0, 1); row i's depend on nothing but row i."""
+        """Returns (rows, count) numbers in [0, 1); those of a row depend on that row alone."""
 
 
 Link = Callable[[int, Any, np.ndarray | None], Any]
@@ -35,7 +35,7 @@ where these parameters have no fused form."""
 
 
 class RowKernel:
-    """A kernel of `silva.plan.operator`, made of what happens to one row."""
+    """A kernel of `silva.plan.operator`, made from a function of one row."""
 
     def __init__(self, bind: Bind, after: Mapping[str, Fuse] | None = None) -> None:
         self.bind = bind
@@ -49,7 +49,7 @@ class RowKernel:
 
 NamedLink = tuple[str, Link]
 _METERED_ROWS = 4
-"""Of each block, whose steps are timed one by one."""
+"""Rows of each block whose steps are timed one by one."""
 
 Step = tuple[str, RowKernel, Params, Draw]
 """A step of a chain: the operator's name, its kernel, and what to bind it to."""
@@ -61,7 +61,7 @@ def run_chain(column: Column, steps: Sequence[Step]) -> Column:
 
 
 def fuse(steps: Sequence[Step]) -> list[NamedLink]:
-    """One link a step, or one for two neighbours where they have a fused kernel."""
+    """One link per step, or one for two neighbours that have a fused kernel."""
     links: list[NamedLink] = []
     at = 0
     while at < len(steps):
@@ -79,7 +79,8 @@ def fuse(steps: Sequence[Step]) -> list[NamedLink]:
 
 
 def run_rows(column: Column, links: Sequence[NamedLink]) -> Column:
-    """Every row through all links; one array where all results have one shape. Nulls stay null.
+    """Takes every row through all links; returns one array where all results have one shape.
+    Nulls stay null.
 
     A result with `is_bundle` has several parts, the first of which is what links write into `out`;
     the others become columns of their own.
@@ -108,7 +109,7 @@ def run_rows(column: Column, links: Sequence[NamedLink]) -> Column:
 
 
 class _Results:
-    """One array for as long as results are alike, else a list of them."""
+    """The results: one array while all have one shape and dtype, then a list."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -116,7 +117,7 @@ class _Results:
         self._made: list[Any] = []
 
     def out(self, row: int) -> np.ndarray | None:
-        """Where the row's result would lie."""
+        """The place for the row's result in the array, where there is one."""
         return None if self._whole is None else self._whole[row]
 
     def put(self, row: int, result: Any, value: Any) -> None:
@@ -161,13 +162,13 @@ def _alike(result: Any, whole: np.ndarray) -> bool:
 
 
 def _is_row(result: np.ndarray, whole: np.ndarray, row: int) -> bool:
-    """Whether the result was written where it belongs."""
+    """Whether the result was already written into its row of the array."""
     place: int = whole[row].__array_interface__["data"][0]
     return bool(result.__array_interface__["data"][0] == place)
 
 
 def _private(result: Any, value: Any) -> Any:
-    """The result as an array of its own: neither the row that it came from, nor a part of more."""
+    """A copy of the result where it shares memory with its input, or is a part of an array."""
     if type(result) is not np.ndarray:
         return result
     seen = type(value) is np.ndarray and np.may_share_memory(result, value)
@@ -175,7 +176,7 @@ def _private(result: Any, value: Any) -> Any:
 
 
 def room(out: np.ndarray | None, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """`out`, where it is of that shape and dtype; else a new array."""
+    """Returns `out` if it has that shape and dtype, else a new array."""
     if out is not None and out.shape == shape and out.dtype == dtype:
         return out
     return np.empty(shape, dtype)

@@ -20,12 +20,12 @@ _W0, _W1 = 0x9E3779B9, 0xBB67AE85
 _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
 _AT_ONCE = 1 << 14
-"""Numbers that are drawn in one go: few calls, and all in the cache."""
+"""Numbers drawn per call: few calls, and all of it stays in the CPU cache."""
 
 
 @functools.lru_cache(maxsize=1024, typed=True)
 def stream_key(*parts: int | str) -> tuple[int, int]:
-    """Two 64-bit words that stand for `parts`, e.g. (seed, epoch, step id)."""
+    """A key of two 64-bit words made from `parts`, e.g. (seed, epoch, step id)."""
     text = "\x1f".join(f"{type(p).__name__}:{p}" for p in parts)
     digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
     return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little")
@@ -52,7 +52,7 @@ class Draw:
         return out.reshape(len(self.ids), pairs * 2)[:, :count]
 
     def seeds(self) -> np.ndarray:
-        """One uint64 a row, to seed generators that are not ours."""
+        """One uint64 per row, to seed other libraries' generators."""
         a, b, _, _ = _philox(self.key[1], np.zeros(1, np.uint64), self.ids, self.places)
         words: np.ndarray = ((a << _32) | b)[0]
         return words
@@ -61,8 +61,11 @@ class Draw:
         places = None if self.places is None else self.places[start:stop]
         return Draw(self.key, self.ids[start:stop], places)
 
+    def take(self, rows: np.ndarray) -> Draw:
+        return Draw(self.key, self.ids[rows], None if self.places is None else self.places[rows])
+
     def generators(self) -> Iterator[np.random.Generator]:
-        """One generator, re-keyed for each row in turn: use it before asking for the next."""
+        """One generator, re-keyed for each row: use it before asking for the next."""
         bits = np.random.Philox(key=np.array(self.key, dtype=np.uint64))
         generator = np.random.Generator(bits)
         counter = np.zeros(4, dtype=np.uint64)
@@ -90,8 +93,8 @@ def _double(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def _philox(
     key: int, blocks: np.ndarray, ids: np.ndarray, places: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Four 32-bit words (held in uint64) for each block of numbers and each row, of Philox 4x32
-    with 10 rounds: (blocks, rows)."""
+    """Philox 4x32 with 10 rounds: four 32-bit words (held in uint64) of shape (blocks, rows), for
+    each block of numbers and each row."""
     k0, k1 = key & 0xFFFFFFFF, key >> 32
     shape = (len(blocks), len(ids))
     zero = np.zeros(1, np.uint64)

@@ -1,13 +1,15 @@
-"""Which pipeline gives the next row of a mix: a pure function of how many each has given.
+"""Which pipeline gives the next row of a mix: a pure function of the rows each has given.
 
 The pipeline that is furthest behind its share comes next, with a keyed jitter so that the pattern
-does not repeat. Ratios are thus honoured at any length (the counts stay within two of their
-shares), and the state is one count a pipeline.
+does not repeat. So ratios hold at any length (counts stay within two of their shares), and the
+state is one count per pipeline.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 
@@ -15,6 +17,8 @@ from silva.errors import PlanError
 from silva.order.draws import Draw, stream_key
 
 _JITTER = 0.5
+_FURTHEST = 8
+"""Rows that one pipeline may lag behind another; in practice at most two."""
 _AHEAD = 4096
 """Jitters are drawn for this many rows at a time."""
 
@@ -22,7 +26,7 @@ Schedule = tuple[tuple[int, tuple[float, ...]], ...]
 
 
 def check_schedule(schedule: Schedule, pipelines: int) -> None:
-    """Raises `PlanError` for weights that cannot be followed."""
+    """Raises `PlanError` for weights that cannot be honoured."""
     for at, weights in schedule:
         if len(weights) != pipelines:
             raise PlanError(f"mix of {pipelines} pipelines needs as many weights, not {weights}")
@@ -35,12 +39,31 @@ def check_schedule(schedule: Schedule, pipelines: int) -> None:
         raise PlanError(f"mix: a schedule's rows begin at 0 and go up, not {starts}")
 
 
+def could_have_given(schedule: Schedule, given: Sequence[int], live: Sequence[bool]) -> bool:
+    """Whether pipelines can have given these numbers of rows: no live pipeline is far behind the
+    others, or the mix would give only its rows until it caught up. Pipelines that have ended leave
+    their share to the others.
+
+    >>> [could_have_given(((0, (1.0, 1.0)),), (7, n), (True, True)) for n in (8, 90)]
+    [True, False]
+    """
+    row = sum(given)
+    phase = [phase for phase in _phases(schedule) if phase.at <= row][-1]
+    lags = [
+        owed + (row - phase.at) * share - count
+        for owed, share, count, reads in zip(phase.owed, phase.shares, given, live, strict=True)
+        if share and reads
+    ]
+    left = 0 if all(live) else phase.at
+    return not lags or max(lags) - min(lags) <= _FURTHEST + len(lags) + left
+
+
 class Chooser:
-    """Says who is next; `given` is all the state there is."""
+    """Chooses the pipeline that gives the next row; `given` is all its state."""
 
     def __init__(self, schedule: Schedule, given: list[int], key: tuple[int | str, ...]) -> None:
         self.given = given
-        """Rows given so far, by each pipeline."""
+        """Rows given so far by each pipeline."""
         self._key = key
         self._row = sum(given)
         self._phases = _phases(schedule)
@@ -67,6 +90,12 @@ class Chooser:
                     best, choice = lag, i
         return choice if choice >= 0 else live.index(True)  # only pipelines of weight 0 are left
 
+    def comes(self, pipeline: int) -> bool:
+        """Whether a pipeline has a weight, now or later in the schedule."""
+        ends = [phase.at for phase in self._phases[1:]]
+        left = [p for p, end in zip_longest(self._phases, ends) if end is None or end > self._row]
+        return any(phase.shares[pipeline] for phase in left)
+
     def take(self, choice: int) -> None:
         """Notes that a pipeline gave a row."""
         self.given[choice] += 1
@@ -87,13 +116,13 @@ class Chooser:
 
 @dataclass(frozen=True)
 class _Phase:
-    """A part of the schedule with the same weights throughout."""
+    """A part of the schedule with constant weights."""
 
     at: int
     """Its first row."""
     shares: tuple[float, ...]
     owed: tuple[float, ...]
-    """Each pipeline's share of all rows before it."""
+    """Each pipeline's share of the rows before this phase."""
 
 
 def _phases(schedule: Schedule) -> list[_Phase]:

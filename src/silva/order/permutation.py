@@ -36,7 +36,7 @@ def permute(positions: np.ndarray, n: int, *key: int | str) -> np.ndarray:
 def _feistel(x: np.ndarray, bits: int, keys: list[np.uint64]) -> np.ndarray:
     low_bits = bits // 2
     high_bits = bits - low_bits
-    for key in keys:  # halves of unlike size change places, so an even number of rounds
+    for key in keys:  # halves of different size swap, so the number of rounds is even
         low_mask = np.uint64((1 << low_bits) - 1)
         low, high = x & low_mask, x >> np.uint64(low_bits)
         mixed = (low + key) * _MULTIPLY

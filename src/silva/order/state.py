@@ -1,35 +1,47 @@
 """States of loaders: small, readable JSON, tied to the logical plan.
 
-A state holds one cursor for each shard that has started. It loads under another plan, backend,
-number of workers and (with the same shards) of ranks. `merge_states` joins the states of all ranks;
-`reshard` deals what remains out to another number of shards, so that no row is lost or repeated.
+A state holds, for each shard that has started, a cursor and the number of failed rows. It loads
+under another plan, backend, policy, number of workers and (with the same shards) of ranks. Every
+state passes `check_state`, which checks it strictly before anything is opened. `merge_states` joins
+the states of all ranks.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from silva.errors import StateError
-from silva.order.shards import Ranges, redistribute, shard_range
+from silva.order import state_0_1
+from silva.order.cursor_checks import MOST, shown
+from silva.order.cursors import Position, check_cursors
+from silva.order.forms import batching, cursor_form, has_windows
 from silva.plan import node as logical
 from silva.plan.fingerprint import fingerprint, says_only_how
 from silva.plan.show import show_node
 
-VERSION = 1
+VERSION = 2
 _FIELDS = {"silva", "pipeline", "seed", "epoch", "step", "shards", "cursors"}
+_MAY_HAVE = {"outline", "failures", "close", "substitutes"}
+
+MOST_SHARDS = 1 << 16
+"""The most shards that a state or a pipeline may have."""
+_MOST_EPOCHS = 1 << 32
+_MOST_LINES = 1 << 16
+_SEED_BITS = 256
 
 State = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What a state says about the pipeline it belongs to."""
+    """How a state identifies the pipeline it belongs to."""
 
     fingerprint: str
     outline: list[list[str]]
-    """Each node as [what it says, its fingerprint's first digits]: enough to name what changed."""
+    """Each node as [its text, the first digits of its fingerprint]: enough to name what changed."""
 
     @staticmethod
     def of(plan: logical.Node) -> Identity:
@@ -39,7 +51,7 @@ class Identity:
 
 
 def _without_path(text: str) -> str:
-    """Without the place of a function in some file, which says nothing about the stream."""
+    """The text without the file and line of a function, which do not affect the stream."""
     return text.partition("  [")[0]
 
 
@@ -48,12 +60,15 @@ def new_state(
     seed: int,
     epoch: int,
     shards: int,
-    cursors: dict[str, Any],
+    positions: Mapping[str, Position],
     step: int,
     close: Sequence[str] = (),
+    substitutes: bool = False,
 ) -> State:
-    """`close` names the rewrites in use that do not keep every bit: they are used again."""
-    own = {"close": list(close)} if close else {}
+    """A new state. `close` names the rewrites in use that do not keep every bit; loading the state
+    uses them again. `substitutes`: failed rows were replaced and counted."""
+    own: State = {"close": list(close)} if close else {}
+    own |= {"substitutes": True} if substitutes else {}
     return own | {
         "silva": VERSION,
         "pipeline": identity.fingerprint,
@@ -62,27 +77,145 @@ def new_state(
         "epoch": epoch,
         "step": step,
         "shards": shards,
-        "cursors": cursors,
+        "cursors": {shard: at.cursor for shard, at in positions.items()},
+        "failures": {shard: [at.failed, at.seen] for shard, at in positions.items()},
     }
 
 
-def check_state(state: Any, identity: Identity, allow_changed: bool) -> State:
-    """The state, if it can be loaded for this pipeline."""
-    if not isinstance(state, Mapping) or not set(state) >= _FIELDS:
-        raise StateError("this is not a state of a silva loader")
-    if state["silva"] != VERSION:
+def check_policy(state: State, plan: logical.Node, substitutes: bool) -> None:
+    """Raises unless a checked state can continue under this policy for failed rows.
+
+    A window is read again as a whole. If failed rows were counted differently, it would hold other
+    rows than those that were given.
+    """
+    same = state.get("substitutes", False) == substitutes
+    failed = any(count[0] for count in state["failures"].values())
+    if failed and not same and has_windows(cursor_form(plan)):
         raise StateError(
-            f"the state has version {state['silva']}, this silva reads version {VERSION}"
+            "rows failed before this state was saved, and its windows were filled "
+            + ("without them" if substitutes else "with substitutes for them")
+            + ": load the state with the same kind of on_error, or start the epoch again"
         )
-    if not isinstance(state.get("close", []), list | tuple):
-        raise StateError(f"the state's close laws are no list: {state['close']!r:.80}")
-    if state["pipeline"] != identity.fingerprint and not allow_changed:
+
+
+def positions(state: State) -> dict[str, Position]:
+    """The position of each shard in a checked state."""
+    counts = state["failures"]
+    return {s: Position(cursor, *counts.get(s, (0, 0))) for s, cursor in state["cursors"].items()}
+
+
+def check_state(
+    state: Any,
+    plan: logical.Node,
+    identity: Identity | None = None,
+) -> State:
+    """A copy of the state in today's form, if a stream of `plan` can continue from it.
+
+    Raises `StateError` otherwise, and nothing else, whatever `state` is. The work grows with the
+    length of the state and the plan only. `identity` is the plan's; without it, the state may
+    belong to another pipeline whose cursors have the same form.
+    """
+    found = check_head(state)
+    if identity is not None and found["pipeline"] != identity.fingerprint:
         raise StateError(
             f"the pipeline is not the one this state was saved for: "
-            f"{_difference(state, identity)}. Pass allow_changed=True to load_state_dict if the "
+            f"{_difference(found, identity)}. Pass allow_changed=True to load_state_dict if the "
             "rows and their order are the same"
         )
+    _check_shards(plan, found["shards"])
+    form = cursor_form(plan)
+    if found["silva"] == state_0_1.VERSION:
+        found = {**found, **state_0_1.upgrade(found, form), "silva": VERSION}
+    cursors = _check_numbered(found["cursors"], found["shards"], "cursors")
+    check_cursors(form, cursors, shards=found["shards"], seed=found["seed"], epoch=found["epoch"])
+    counts = _check_numbered(found.get("failures", {}), found["shards"], "failures")
+    for shard, count in counts.items():
+        if shard not in cursors or not isinstance(count, list | tuple) or len(count) != 2:
+            raise StateError(f"the failures of shard {shard} must be [failed, seen] of a cursor")
+        for number in count:
+            _check_number("failures", number, 0, MOST)
+    copied: State = json.loads(json.dumps({**found, "failures": counts}))
+    return copied
+
+
+def check_head(state: Any, most_shards: int = MOST_SHARDS) -> State:
+    """The state, if everything but its cursors is valid."""
+    if not isinstance(state, Mapping) or not state.keys() >= _FIELDS:
+        raise StateError("this is not a state of a silva loader")
+    version = state["silva"]
+    if type(version) is not int or version not in (state_0_1.VERSION, VERSION):
+        raise StateError(
+            f"the state has version {shown(version)}, this silva reads versions "
+            f"{state_0_1.VERSION} and {VERSION}"
+        )
+    if unknown := state.keys() - _FIELDS - _MAY_HAVE:
+        raise StateError(f"the state has an unknown field: {shown(next(iter(unknown)))}")
+    if not isinstance(state["pipeline"], str):
+        raise StateError(
+            f"the state's pipeline must be a fingerprint, not {shown(state['pipeline'])}"
+        )
+    if type(state["seed"]) is not int or state["seed"].bit_length() > _SEED_BITS:
+        raise StateError(f"the state's seed must be a whole number, not {shown(state['seed'])}")
+    _check_number("epoch", state["epoch"], 0, _MOST_EPOCHS - 1)
+    _check_number("step", state["step"], 0, MOST)
+    _check_number("shards", state["shards"], 1, most_shards)
+    _check_texts("close", state.get("close", []))
+    if state.get("substitutes", True) is not True:
+        raise StateError(f"the state's substitutes must be True, not {shown(state['substitutes'])}")
+    for line in _check_lines(state.get("outline", [])):
+        _check_texts("outline", line)
+    if not isinstance(state["cursors"], dict):
+        raise StateError(f"the state's cursors must be a dict, not {shown(state['cursors'])}")
     return dict(state)
+
+
+def _check_number(name: str, value: Any, least: int, most: int) -> None:
+    if type(value) is not int or not least <= value <= most:
+        raise StateError(
+            f"the state's {name} must be a whole number from {least} to {most}, not {shown(value)}"
+        )
+
+
+def _check_lines(value: Any) -> Sequence[Any]:
+    if not isinstance(value, list | tuple) or len(value) > _MOST_LINES:
+        raise StateError(f"the state's outline must be a list of steps, not {shown(value)}")
+    return value
+
+
+def _check_texts(name: str, value: Any) -> None:
+    lines = _check_lines(value)
+    if not all(isinstance(line, str) for line in lines) or (name == "outline" and len(lines) != 2):
+        raise StateError(f"the state's {name} must hold strings only")
+
+
+def _check_numbered(value: Any, shards: int, name: str) -> dict[str, Any]:
+    """The value, if its keys are numbers of shards, as strings."""
+    if not isinstance(value, dict):
+        raise StateError(f"the state's {name} must be a dict, not {shown(value)}")
+    for key in value:
+        plain = isinstance(key, str) and len(key) < 10 and key.isascii() and key.isdigit()
+        if not plain or str(int(key)) != key or int(key) >= shards:
+            raise StateError(
+                f"the state's {name} must be of shards 0 to {shards - 1}, not {shown(key)}"
+            )
+    return value
+
+
+def _check_shards(plan: logical.Node, shards: int) -> None:
+    """Raises unless the pipeline can be read in this number of shards."""
+    batch = batching(plan)
+    sizes: list[int] = []
+    if isinstance(batch, logical.Bucket):
+        sizes = [rows for _, rows in batch.sizes]
+    elif batch is not None and batch.size is not None:
+        sizes = [batch.size]
+    alone = batch is None or (isinstance(batch, logical.Batch) and batch.tokens is not None)
+    uneven = [rows for rows in sizes if rows % shards]
+    if (alone and shards != 1) or uneven:
+        raise StateError(
+            f"the state has {shards} shards, but this pipeline cannot be read in as many: "
+            + ("it has one" if alone else f"a batch has {uneven[0]} rows")
+        )
 
 
 def _difference(state: Mapping[str, Any], identity: Identity) -> str:
@@ -91,10 +224,10 @@ def _difference(state: Mapping[str, Any], identity: Identity) -> str:
     for i, (old, new) in enumerate(zip(saved, now, strict=False)):
         if old != new:
             if old[0] == new[0]:
-                return f"step {i}, `{new[0]}`, has other code, constants or data now"
-            return f"step {i} was `{old[0]}` and is `{new[0]}`"
+                return f"the code, constants or data of step {i}, `{new[0]}`, have changed"
+            return f"step {i} was `{old[0][:200]}` and is `{new[0]}`"
     if len(saved) > len(now):
-        return f"step {len(now)}, `{saved[len(now)][0]}`, is gone"
+        return f"step {len(now)}, `{saved[len(now)][0][:200]}`, is gone"
     if len(now) > len(saved):
         return f"step {len(saved)}, `{now[len(saved)][0]}`, is new"
     return "its data has changed"
@@ -102,84 +235,37 @@ def _difference(state: Mapping[str, Any], identity: Identity) -> str:
 
 def merge_states(states: Sequence[State]) -> State:
     """The states of all ranks as one, which any rank can load."""
-    if not states:
+    if not isinstance(states, Sequence) or isinstance(states, str | bytes) or not states:
         raise StateError("merge_states needs the states of all ranks")
-    first = states[0]
-    cursors: dict[str, Any] = {}
-    for state in states:
-        for name in ("silva", "pipeline", "seed", "epoch", "step", "shards", "close"):
+    found = [check_head(state, MOST) for state in states]
+    first = found[0]
+    for state in found:
+        for name in (
+            "silva",
+            "pipeline",
+            "seed",
+            "epoch",
+            "step",
+            "shards",
+            "close",
+            "substitutes",
+        ):
             if state.get(name) != first.get(name):
                 raise StateError(
-                    f"states to merge must agree on {name}: {first.get(name)!r} and "
-                    f"{state.get(name)!r}; "
-                    "save them after the same step"
+                    f"states to merge must agree on {name}: {shown(first.get(name))} and "
+                    f"{shown(state.get(name))}; save them after the same step"
                 )
-        for name, cursor in state["cursors"].items():
-            if name.isdigit() and name in cursors:
-                raise StateError(f"shard {name} is in two of the states")
-            if cursors.setdefault(name, cursor) != cursor:  # how many batches were taken, …
-                raise StateError(
-                    f"the ranks differ in {name!r} ({cursors[name]!r} and {cursor!r}), which "
-                    "belongs to a rank and not to a shard: resume with the same number of ranks"
-                )
-    return {**first, "cursors": cursors}
+    if first["silva"] == state_0_1.VERSION:
+        return {**first, "cursors": state_0_1.merge_cursors([state["cursors"] for state in found])}
+    joined = {name: _join(found, name) for name in ("cursors", "failures")}
+    return {**first, **joined}
 
 
-def reshard(state: State, shards: int, plan: Any) -> State:
-    """The state for another number of shards: what remains, dealt out anew."""
-    node = getattr(plan, "plan", plan)
-    old = int(state["shards"])
-    cursors = [state["cursors"].get(str(s)) for s in range(old)]
-    try:
-        new = _reshard(node, cursors, old, shards)
-    except (KeyError, TypeError) as error:
-        raise StateError(
-            f"a state in the middle of a window or chunk cannot be resharded ({error!r})"
-        ) from None
-    dealt = {str(i): cursor for i, cursor in enumerate(new)}
-    return {**state, "shards": shards, "cursors": dealt}
-
-
-def _reshard(node: logical.Node, cursors: list[Any], old: int, new: int) -> list[Any]:
-    match node:
-        case logical.Mix():
-            return _reshard_mix(node, cursors, old, new)
-        case logical.Zip() | logical.Concat() | logical.Explode() | logical.Pack():
-            raise StateError(f"a state in the middle of `{node.verb}` cannot be resharded")
-        case logical.Bucket() | logical.Take() | logical.Skip() | logical.Sample():
-            raise StateError(f"a state in the middle of `{node.verb}` cannot be resharded")
-        case logical.Source():
-            return _reshard_source(node, cursors, old, new)
-        case _:
-            cursors = [c["in"] if isinstance(c, dict) and "in" in c else c for c in cursors]
-            return _reshard(node.inputs[0], cursors, old, new)
-
-
-def _reshard_source(node: logical.Source, cursors: list[Any], old: int, new: int) -> list[Any]:
-    if node.source.access != "indexed":
-        raise StateError("a state over a chunked source or a stream cannot be resharded")
-    length = node.source.length()
-    remaining: list[Ranges] = []
-    for shard, cursor in enumerate(cursors):
-        start, stop = shard_range(length, old, shard)
-        if cursor is None:
-            remaining.append(((start, stop),))
-        elif "ranges" in cursor:
-            remaining.append(tuple((int(a), int(b)) for a, b in cursor["ranges"]))
-        else:
-            remaining.append(((int(cursor["at"]), stop),))
-    return [{"ranges": [list(run) for run in runs]} for runs in redistribute(remaining, new)]
-
-
-def _reshard_mix(node: logical.Mix, cursors: list[Any], old: int, new: int) -> list[Any]:
-    count = len(node.many)
-    if any(c is not None and c.get("passes") for c in cursors):
-        raise StateError("a mix that has begun to repeat a pipeline cannot be resharded")
-    each = []
-    for child in range(count):
-        inner = [None if c is None else c["each"][child] for c in cursors]
-        each.append(_reshard(node.many[child], inner, old, new))
-    given = [
-        max((c["given"][i] for c in cursors if c is not None), default=0) for i in range(count)
-    ]
-    return [{"given": given, "each": [each[i][s] for i in range(count)]} for s in range(new)]
+def _join(states: Sequence[State], name: str) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for state in states:
+        own = _check_numbered(state.get(name, {}), state["shards"], name)
+        if both := made.keys() & own.keys():
+            raise StateError(f"shard {min(both)} is in two of the states")
+        made |= own
+    return made

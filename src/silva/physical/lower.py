@@ -8,20 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import takewhile
 
 import numpy as np
 
-from silva.errors import PlanError
+from silva.errors import PlanError, SilvaError
+from silva.io.conditions import Condition, conditions
 from silva.io.source import can_be_anywhere
-from silva.order.groups import PermuteGroups
-from silva.order.positions import DrawRows, Map, Permute, PermuteWindows, Range, order_size
+from silva.order.positions import (
+    DrawRows,
+    Map,
+    Permute,
+    PermuteGroups,
+    PermuteWindows,
+    Range,
+    order_size,
+)
 from silva.physical import plan as physical
-from silva.physical.batches import BatchStage, CollateStage
-from silva.physical.places import ReadPlaces
 from silva.physical.right_sides import RightSides
-from silva.physical.stage import Stage
-from silva.physical.steps import (
+from silva.physical.stage.batch_steps import BatchStage, CollateStage
+from silva.physical.stage.places import ReadPlaces
+from silva.physical.stage.stage import Stage
+from silva.physical.stage.steps import (
     Call,
     CallColumns,
     Evaluate,
@@ -31,31 +39,30 @@ from silva.physical.steps import (
     Spread,
     Step,
 )
-from silva.physical.units import ReadUnits
+from silva.physical.stage.units import ReadUnits
 from silva.plan import expr
 from silva.plan import node as logical
-from silva.plan.conditions import Condition, conditions
 from silva.plan.fingerprint import fingerprint
 from silva.plan.function import Function
-from silva.plan.right_side import narrowed
+from silva.plan.right_side import narrow
 from silva.plan.schema import columns
-from silva.plan.traits import step_is_random, step_reads
+from silva.plan.traits import step_is_random, step_reads, traits
 from silva.plan.verify import is_batched
 
 WeightsOf = Callable[[logical.Node, str], np.ndarray]
-"""Reads a whole column of a plan, one value a row: weights cannot be known otherwise."""
+"""Reads a whole column of a plan, one value per row, for the weights of `sample`."""
 
 
 @dataclass
 class _Chain:
-    """A stage in the making: its input, and the steps so far."""
+    """A stage under construction: its input, and the steps so far."""
 
-    input: Any
+    input: physical.PhysicalNode
     steps: list[Step] = field(default_factory=list)
 
     @property
     def in_place(self) -> bool:
-        """Rows are still one to one with the input's."""
+        """Whether rows are still one to one with the rows of the input."""
         return not any(isinstance(s, Keep | Spread | MapWhole) for s in self.steps)
 
     @property
@@ -74,21 +81,24 @@ class Lowering:
         rights: RightSides,
         *,
         frugal: bool = True,
+        as_written: bool = False,
         variant: str = "",
-        may_cut: bool = False,
     ) -> None:
-        """`frugal`: what filters drop is not read where that can be told or put off. `variant` is
-        part of the keys of caches: rows that are only close to what was written are kept apart.
-        `may_cut`: stages may run as two, one after the other."""
-        self._may_cut = may_cut
+        """`frugal`: rows that filters drop are not read, if the source's statistics or a later read
+        allow it; `as_written`: only if no step before the filters could have failed on them.
+        `variant` is part of the keys of caches, so that rows of close rewrites have stores of
+        their own."""
         self._weights_of = weights_of
         self._rights = rights
         self._variant = variant
         self._frugal = frugal
+        self._as_written = as_written
         self._sources = 0
         self._segments = 0
 
-    def lower(self, node: logical.Node, needed: frozenset[str] | None = None) -> Any:
+    def lower(
+        self, node: logical.Node, needed: frozenset[str] | None = None
+    ) -> physical.PhysicalNode:
         """The physical plan of `node`, with only `needed` columns (None: all of them)."""
         wanted = frozenset(columns(node)) if needed is None else needed
         if is_batched(node):
@@ -142,7 +152,9 @@ class Lowering:
                 return self._zip(node, wanted)
         raise PlanError(f"{node.verb} cannot be run")
 
-    def _many(self, nodes: tuple[logical.Node, ...], wanted: frozenset[str]) -> tuple[Any, ...]:
+    def _many(
+        self, nodes: tuple[logical.Node, ...], wanted: frozenset[str]
+    ) -> tuple[physical.PhysicalNode, ...]:
         names = tuple(n for n in columns(nodes[0]) if n in wanted)
         return tuple(self._close(self._rows(n, wanted), names, wanted) for n in nodes)
 
@@ -158,6 +170,8 @@ class Lowering:
         return _Chain(physical.ChunkedFeed(ReadUnits(node.source, names, tag), None))
 
     def _derive(self, node: logical.Derive, wanted: frozenset[str]) -> _Chain:
+        if not wanted & set(node.into) and traits(node).pure:
+            return self._rows(node.input, wanted)  # nobody reads what it writes
         below = (wanted - set(node.into)) | set(step_reads(node.step))
         chain = self._rows(node.input, below)
         if isinstance(node.step, Function):
@@ -165,21 +179,21 @@ class Lowering:
             return self._with(chain, kind(node.step, node.into, node.id), node.step)
         step, into = node.step, node.into
         if isinstance(step, expr.Call) and step.op == "join.take":
-            step, into = narrowed(step, into, wanted)
+            step, into = narrow(step, into, wanted)
         chain.steps.append(Evaluate(self._rights.bound(step), into, node.id))
         return chain
 
-    def _bound(self, step: logical.Step) -> logical.Step:
+    def _bound(self, step: expr.Term | Function) -> expr.Term | Function:
         return step if isinstance(step, Function) else self._rights.bound(step)
 
-    def _with(self, chain: _Chain, step: Step, function: Any) -> _Chain:
-        """The chain with a step more; a function of fixed chunks starts a stage of its own."""
+    def _with(self, chain: _Chain, step: Step, function: expr.Term | Function | None) -> _Chain:
+        """The chain with one more step; a function of fixed chunks begins a new stage."""
         size = function.marks.batch_size if isinstance(function, Function) else None
         if size is None:
             chain.steps.append(step)
             return chain
         below = physical.Windows(self._segment(chain), size, None)
-        return _Chain(replace(self._segment(_Chain(below, [step])), whole=True, may_cut=False))
+        return _Chain(replace(self._new_segment(_Chain(below, [step])), whole=True))
 
     def _rename(self, node: logical.Rename, wanted: frozenset[str]) -> _Chain:
         new = dict(node.names)
@@ -203,12 +217,12 @@ class Lowering:
         chain = self._rows(node.input, wanted)
         feed = _feed(chain.input)
         movable = chain.at_most_one and _cached(chain.input).at_most_one
-        chunked = isinstance(feed, physical.ChunkedFeed)
+        chunked = feed if isinstance(feed, physical.ChunkedFeed) else None
         if node.kind == "two-level" and not (movable and chunked):
             raise PlanError("shuffle(kind='two-level') needs a chunked source (Parquet, tar, text)")
         if movable and isinstance(feed, physical.IndexedFeed):
             if node.by is not None:
-                return self._shuffle_groups(node, chain)
+                return self._shuffle_groups(node, chain, feed)
             if node.kind == "window":
                 return self._reorder(chain, PermuteWindows(node.seed, node.window))
             return self._reorder(chain, Permute(node.seed))
@@ -217,15 +231,17 @@ class Lowering:
                 "shuffle(kind='global') needs an indexed source (files, arrays, tables) with only "
                 "steps of one row to one row between; here rows can be shuffled in windows"
             )
-        if movable and chunked and feed.seed is None:
+        if movable and chunked is not None and chunked.seed is None:
             units = node.seed if node.kind in (None, "two-level") else None
-            windows = physical.Windows(replace(feed, seed=units), node.window, node.seed)
+            windows = physical.Windows(replace(chunked, seed=units), node.window, node.seed)
             chain.input = _over(chain.input, windows)
             return chain
         return _Chain(physical.Windows(self._segment(chain), node.window, node.seed))
 
-    def _shuffle_groups(self, node: logical.Shuffle, chain: _Chain) -> _Chain:
-        read = _feed(chain.input).read
+    def _shuffle_groups(
+        self, node: logical.Shuffle, chain: _Chain, feed: physical.IndexedFeed
+    ) -> _Chain:
+        read = feed.read
         if not hasattr(read.source, "groups") or read.maps:
             raise PlanError(
                 f"shuffle(by={node.by!r}) keeps groups of a table together: it needs "
@@ -240,6 +256,7 @@ class Lowering:
 
     def _reorder(self, chain: _Chain, step: Map, by_place: bool = False) -> _Chain:
         feed = _feed(chain.input)
+        assert isinstance(feed, physical.IndexedFeed)
         maps = (*feed.read.maps, step)
         read = replace(
             feed.read, maps=maps, identity_by_place=feed.read.identity_by_place or by_place
@@ -270,16 +287,30 @@ class Lowering:
             )
         weights = self._weights(node, feed.size)
         count = feed.size if node.size is None else node.size
+        if count and not feed.size:
+            raise PlanError(f"sample: there are no rows of which {count} could be drawn")
         step = DrawRows(np.cumsum(weights), count, node.seed)
         return self._reorder(chain, step, by_place=True)
 
-    def _weights(self, node: logical.Sample, size: int) -> np.ndarray:
-        if node.balance is not None:
-            values = self._weights_of(node.input, node.balance)
+    def _column_weights(self, plan: logical.Node, name: str, balanced: bool) -> np.ndarray:
+        try:
+            values = self._weights_of(plan, name)
+            if np.ma.is_masked(values):
+                raise ValueError("some rows have none")
+            if not balanced:
+                return np.asarray(values, dtype=np.float64)
             _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-            weights = 1.0 / counts[inverse]
-        elif isinstance(node.weights, str):
-            weights = np.asarray(self._weights_of(node.input, node.weights), dtype=np.float64)
+            return np.asarray(1.0 / counts[inverse])
+        except SilvaError:
+            raise
+        except (TypeError, ValueError) as error:
+            needs = "values with an order" if balanced else "numbers"
+            raise PlanError(f"sample needs {needs} in {name!r}, one a row: {error}") from None
+
+    def _weights(self, node: logical.Sample, size: int) -> np.ndarray:
+        name = node.balance if node.balance is not None else node.weights
+        if isinstance(name, str):
+            weights = self._column_weights(node.input, name, node.balance is not None)
         else:
             weights = np.asarray(node.weights.values, dtype=np.float64)
         if len(weights) != size:
@@ -292,7 +323,7 @@ class Lowering:
 
     def _cache(self, node: logical.Cache) -> _Chain:
         for below in logical.walk(node.input):
-            step = getattr(below, "step", None)
+            step = below.runs
             if step is not None and step_is_random(step):
                 raise PlanError(
                     f"cache comes after the random step `{below.id}`: it would freeze what should "  # type: ignore[attr-defined]
@@ -307,31 +338,38 @@ class Lowering:
                 "of one source, before mix, zip, concat, take after a filter, or pack"
             )
         chain.steps.append(Project(tuple((n, n) for n in names)))
-        segment = self._segment(chain, skips=False)  # a cache wants an answer for every row
+        segment = self._new_segment(chain, skips=False)  # a cache wants an answer for every row
         key = (node.key or fingerprint(node.input)) + self._variant
         return _Chain(physical.CacheRows(segment, node, key))
 
-    def _close(self, chain: _Chain, names: tuple[str, ...], wanted: frozenset[str]) -> Any:
+    def _close(
+        self, chain: _Chain, names: tuple[str, ...], wanted: frozenset[str]
+    ) -> physical.PhysicalNode:
         kept = tuple(n for n in names if n in wanted)
         if not chain.steps and _gives(chain.input) == kept:
             return chain.input
         chain.steps.append(Project(tuple((n, n) for n in kept)))
         return self._segment(chain)
 
-    def _segment(self, chain: _Chain, *, skips: bool = True) -> Any:
+    def _segment(self, chain: _Chain) -> physical.PhysicalNode:
+        """The rows of a chain: a segment, or its input where nothing is left to do."""
         if not chain.steps and not isinstance(chain.input, physical.IndexedFeed):
             return chain.input
+        return self._new_segment(chain)
+
+    def _new_segment(self, chain: _Chain, *, skips: bool = True) -> physical.Segment:
+        """`skips`: rows that the steps would drop need not be read."""
         self._segments += 1
         steps = _forget(chain.steps)
         below = chain.input
         if skips and self._frugal:
-            below = _sparing(below, steps)
+            below = _sparing(below, _leading_filters(steps) if self._as_written else steps)
         stage = Stage(steps, _read_by_worker(below), lazy=self._frugal)
-        return physical.Segment(below, stage, f"stage {self._segments}", may_cut=self._may_cut)
+        return physical.Segment(below, stage, f"stage {self._segments}")
 
     # Batches.
 
-    def _batched(self, node: logical.Node, wanted: frozenset[str]) -> Any:
+    def _batched(self, node: logical.Node, wanted: frozenset[str]) -> physical.PhysicalNode:
         after: list[logical.Node] = []
         while not isinstance(node, logical.Batch | logical.Bucket):
             if not isinstance(node, logical.Options):
@@ -352,7 +390,7 @@ class Lowering:
             below = physical.Take(below, min(n.count for n in takes))
         return below
 
-    def _batch(self, node: logical.Node, wanted: frozenset[str] | None) -> Any:
+    def _batch(self, node: logical.Node, wanted: frozenset[str] | None) -> physical.PhysicalNode:
         assert isinstance(node, logical.Batch | logical.Bucket)
         need = frozenset(columns(node.input)) if wanted is None else wanted
         if isinstance(node, logical.Bucket):
@@ -370,19 +408,19 @@ class Lowering:
 # and sample above a cache change the feed below it, as if the cache were not there.
 
 
-def _feed(node: Any) -> Any:
-    """What a chain reads, looking through a cache."""
+def _feed(node: physical.PhysicalNode) -> physical.PhysicalNode:
+    """The feed that a chain reads, below a cache if there is one."""
     return node.input.input if isinstance(node, physical.CacheRows) else node
 
 
-def _cached(node: Any) -> _Chain:
-    """The steps below the cache that a chain reads; none where it reads no cache."""
+def _cached(node: physical.PhysicalNode) -> _Chain:
+    """The steps below the cache that a chain reads; none without a cache."""
     steps = list(node.input.stage.steps) if isinstance(node, physical.CacheRows) else []
     return _Chain(_feed(node), steps)
 
 
-def _is_order(node: Any) -> bool:
-    """Whether rows come here as the source has them: in some order, and some left out."""
+def _is_order(node: physical.PhysicalNode) -> bool:
+    """Whether a node only reorders or skips rows of a chunked source."""
     if isinstance(node, physical.Windows | physical.Take | physical.Skip):
         return _is_order(node.input)
     return isinstance(node, physical.ChunkedFeed)
@@ -392,7 +430,7 @@ def _in_place(chain: _Chain) -> bool:
     return chain.in_place and _cached(chain.input).in_place
 
 
-def _over(node: Any, feed: Any) -> Any:
+def _over(node: physical.PhysicalNode, feed: physical.PhysicalNode) -> physical.PhysicalNode:
     """`node`, which is a feed or a cache of its rows, with another feed."""
     if not isinstance(node, physical.CacheRows):
         return feed
@@ -400,8 +438,8 @@ def _over(node: Any, feed: Any) -> Any:
     return replace(node, input=replace(node.input, input=feed, stage=stage))
 
 
-def _read_by_worker(node: Any) -> ReadPlaces | ReadUnits | None:
-    """How the stage above a node reads its own rows; None where it is given blocks of them."""
+def _read_by_worker(node: physical.PhysicalNode) -> ReadPlaces | ReadUnits | None:
+    """How the stage above a node reads its rows itself; None if it gets blocks."""
     if isinstance(node, physical.IndexedFeed):
         return node.read
     if isinstance(node, physical.ChunkedFeed) and can_be_anywhere(node.read.source):
@@ -409,8 +447,8 @@ def _read_by_worker(node: Any) -> ReadPlaces | ReadUnits | None:
     return None
 
 
-def _gives(node: Any) -> tuple[str, ...] | None:
-    """The columns that a physical node gives, where its last step says so."""
+def _gives(node: physical.PhysicalNode) -> tuple[str, ...] | None:
+    """The columns that a physical node yields, if its last step is a projection."""
     match node:
         case physical.Segment(stage=Stage(steps=(*_, Project(names=pairs)))):
             return tuple(new for _, new in pairs)
@@ -421,8 +459,8 @@ def _gives(node: Any) -> tuple[str, ...] | None:
     return None
 
 
-def _sparing(feed: Any, steps: tuple[Step, ...]) -> Any:
-    """A feed that does not read what the steps would drop, where its source can tell."""
+def _sparing(feed: physical.PhysicalNode, steps: tuple[Step, ...]) -> physical.PhysicalNode:
+    """The feed without rows that the steps would drop, if its source can tell by statistics."""
     match feed:
         case physical.ChunkedFeed() if hasattr(feed.read.source, "may_hold"):
             return replace(feed, conditions=_conditions(steps))
@@ -433,8 +471,20 @@ def _sparing(feed: Any, steps: tuple[Step, ...]) -> Any:
     return feed
 
 
+def _leading_filters(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """The filters before any other step that statistics can answer completely."""
+
+    def is_plain(step: Step) -> bool:
+        if not isinstance(step, Keep) or isinstance(step.step, Function):
+            return False
+        asked = sum(isinstance(t, expr.Call) and t.op != "and" for t in expr.walk(step.step))
+        return asked == len(conditions(step.step))
+
+    return tuple(takewhile(is_plain, steps))
+
+
 def _conditions(steps: tuple[Step, ...]) -> tuple[Condition, ...]:
-    """What the filters of a stage ask of columns as they were read."""
+    """The conditions that the filters of a stage place on columns as they were read."""
     found: list[Condition] = []
     written: set[str] = set()
     for step in steps:
@@ -453,7 +503,7 @@ def _conditions(steps: tuple[Step, ...]) -> tuple[Condition, ...]:
 
 
 def _forget(steps: list[Step]) -> tuple[Step, ...]:
-    """Neighbouring projections as one."""
+    """The steps with neighbouring projections merged."""
     out: list[Step] = []
     for step in steps:
         if isinstance(step, Project) and out and isinstance(out[-1], Project):

@@ -2,96 +2,139 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
-from silva.physical.places import ReadPlaces
-from silva.physical.stage import Runs, Stage
-from silva.physical.units import ReadUnits
+from silva.io.conditions import Condition
+from silva.physical.stage.places import ReadPlaces
+from silva.physical.stage.stage import Runs, Stage
+from silva.physical.stage.units import ReadUnits
 from silva.plan import node as logical
-from silva.plan.conditions import Condition
 
 
 @dataclass(frozen=True, eq=False)
-class IndexedFeed:
-    """Places in the order over an indexed source; the segment above reads them."""
+class PhysicalNode:
+    """What all physical nodes share: their inputs, and how a copy with other inputs is made."""
+
+    @property
+    def inputs(self) -> tuple[PhysicalNode, ...]:
+        return ()
+
+    def with_inputs(self, inputs: tuple[PhysicalNode, ...]) -> Self:
+        assert not inputs
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class OneInput(PhysicalNode):
+    """A node with one input."""
+
+    input: PhysicalNode
+
+    @property
+    def inputs(self) -> tuple[PhysicalNode, ...]:
+        return (self.input,)
+
+    def with_inputs(self, inputs: tuple[PhysicalNode, ...]) -> Self:
+        (one,) = inputs
+        return replace(self, input=one)
+
+
+@dataclass(frozen=True, eq=False)
+class ManyInputs(PhysicalNode):
+    """A node with several inputs."""
+
+    many: tuple[PhysicalNode, ...]
+
+    @property
+    def inputs(self) -> tuple[PhysicalNode, ...]:
+        return self.many
+
+    def with_inputs(self, inputs: tuple[PhysicalNode, ...]) -> Self:
+        return replace(self, many=inputs)
+
+
+@dataclass(frozen=True, eq=False)
+class IndexedFeed(PhysicalNode):
+    """Places in the order of an indexed source; the segment above reads them."""
 
     read: ReadPlaces
     size: int
 
 
 @dataclass(frozen=True, eq=False)
-class ChunkedFeed:
-    """Units of a chunked source: the segment above reads them where it can tell their rows, and
-    threads beside the consumer otherwise."""
+class ChunkedFeed(PhysicalNode):
+    """Units of a chunked source: read by the segment above if the number of their rows is known,
+    and prefetched by threads otherwise."""
 
     read: ReadUnits
     seed: int | None
-    """Units come in an order permuted by this seed; None for the order they have."""
+    """The seed that permutes the units; None for their own order."""
     conditions: tuple[Condition, ...] = ()
-    """What the stage above asks of every row: units that cannot meet it are not read."""
+    """Conditions of the stage above; units without a row that can meet them are not read."""
 
 
 @dataclass(frozen=True, eq=False)
-class Segment:
+class Segment(OneInput):
     """Blocks mapped through a stage: inline, on threads or in processes."""
 
-    input: Any
     stage: Stage
     name: str
     whole: bool = False
-    """Blocks of the input are fixed chunks and go through the stage uncut."""
-    may_cut: bool = False
-    """The stage may be run as two, one after the other (`physical.cut`)."""
+    """Whether the blocks of the input are fixed chunks, which the stage gets uncut."""
 
 
 @dataclass(frozen=True, eq=False)
-class Windows:
+class Windows(OneInput):
     """Rows regrouped into windows of `width`; shuffled within each where there is a seed."""
 
-    input: Any
     width: int
     seed: int | None
 
 
 @dataclass(frozen=True, eq=False)
-class Take:
-    input: Any
+class Take(OneInput):
+    """The first rows of its input."""
+
     count: int
 
 
 @dataclass(frozen=True, eq=False)
-class Skip:
-    input: Any
+class Skip(OneInput):
+    """Its input without the first rows."""
+
     count: int
 
 
 @dataclass(frozen=True, eq=False)
-class Concat:
-    many: tuple[Any, ...]
+class Concat(ManyInputs):
+    """The rows of its inputs, one after the other."""
 
 
 @dataclass(frozen=True, eq=False)
-class Zip:
-    many: tuple[Any, ...]
+class Zip(ManyInputs):
+    """Rows of several inputs side by side."""
+
     stop: str
 
 
 @dataclass(frozen=True, eq=False)
-class Mix:
-    many: tuple[Any, ...]
+class Mix(ManyInputs):
+    """Rows of several inputs in given proportions."""
+
     spec: logical.Mix
 
 
 @dataclass(frozen=True, eq=False)
-class Pack:
-    input: Any
+class Pack(OneInput):
+    """Rows packed into lines of one length."""
+
     spec: logical.Pack
 
 
 @dataclass(frozen=True, eq=False)
-class CacheRows:
-    """Rows kept by identity; `input` runs only for rows that are not there yet."""
+class CacheRows(OneInput):
+    """Rows that are stored by identity; `input` runs only for rows that are not stored yet."""
 
     input: Segment
     spec: logical.Cache
@@ -99,47 +142,48 @@ class CacheRows:
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
-    input: Any
+class Batch(OneInput):
+    """Rows cut into batches."""
+
     spec: logical.Batch
 
 
 @dataclass(frozen=True, eq=False)
-class Bucket:
-    input: Any
+class Bucket(OneInput):
+    """Rows of about one length cut into batches."""
+
     spec: logical.Bucket
 
 
 @dataclass(frozen=True, eq=False)
-class BatchSegment:
+class BatchSegment(OneInput):
     """Batches mapped through a stage of batch steps."""
 
-    input: Any
     stage: Runs
     name: str
     filters: bool = False
 
 
-PhysicalNode = (
-    IndexedFeed | ChunkedFeed | Segment | Windows | Take | Skip | Concat | Zip | Mix | Pack
-    | CacheRows | Batch | Bucket | BatchSegment
-)  # fmt: skip
-
-
-def inputs(node: Any) -> tuple[Any, ...]:
-    """The physical nodes that a node reads."""
-    if isinstance(node, Concat | Zip | Mix):
-        return node.many
-    return () if isinstance(node, IndexedFeed | ChunkedFeed) else (node.input,)
-
-
-def sources(plan: Any) -> list[Any]:
-    """What is read by the feeds of a plan."""
+def sources(plan: PhysicalNode) -> list[Any]:
+    """The sources that the feeds of a plan read."""
     if isinstance(plan, IndexedFeed | ChunkedFeed):
         return [plan.read.source]
-    return [source for child in inputs(plan) for source in sources(child)]
+    return [source for child in plan.inputs for source in sources(child)]
 
 
-def count_segments(plan: Any) -> int:
+def count_segments(plan: PhysicalNode) -> int:
     own = isinstance(plan, Segment | BatchSegment)
-    return own + sum(count_segments(child) for child in inputs(plan))
+    return own + sum(count_segments(child) for child in plan.inputs)
+
+
+def tell_sources(plan: PhysicalNode, epoch: int, derived: tuple[str, ...] = ()) -> None:
+    """Reports which columns a plan reads of a source, and derives from those, to sources that
+    record it."""
+    steps = plan.stage.steps if isinstance(plan, Segment) else ()
+    derived += tuple(name for step in steps for name in step.writes)
+    if isinstance(plan, IndexedFeed | ChunkedFeed):
+        if (note := getattr(plan.read.source, "note_read", None)) is not None:
+            note(tuple(dict.fromkeys((*plan.read.columns, *derived))), epoch)
+        return
+    for child in plan.inputs:
+        tell_sources(child, epoch, derived)

@@ -1,4 +1,4 @@
-"""What joins look into, read once: when a plan is first lowered, for as long as its loader lives.
+"""The right sides of joins: read once, when a plan is first lowered, and kept by the loader.
 
 Only the columns that are used are read. The same table is the same object in every plan of a
 loader, so stages that did not change stay equal, and one that goes to a worker goes with its tables
@@ -8,14 +8,23 @@ once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from silva.columns import Column
-from silva.operators._join.tables import Held, KeyTable, TimeTable
 from silva.plan import expr
 from silva.plan.fingerprint import fingerprint, opaque_parts
 from silva.plan.node import Node
-from silva.plan.right_side import ByKey, ByTime, RightSide, right_side, taken, with_right_side
+from silva.plan.right_side import (
+    ByKey,
+    ByTime,
+    RightSide,
+    columns_taken,
+    right_side,
+    with_right_side,
+)
+
+if TYPE_CHECKING:
+    from silva.operators.join.tables import Held
 
 ReadColumns = Callable[[Node, tuple[str, ...]], dict[str, Column]]
 """Reads whole columns of a plan."""
@@ -51,18 +60,22 @@ class RightSides:
         if side is None:
             return part
         assert isinstance(part, expr.Call)
-        names = () if isinstance(side, ByKey | ByTime) else taken(part)
+        names = () if isinstance(side, ByKey | ByTime) else columns_taken(part)
         return with_right_side(part, self.held(side, names))
 
     def held(self, side: RightSide, names: tuple[str, ...] = ()) -> Held:
         """What rows are found in; or, of a plain side, the columns of these names."""
         key = repr((fingerprint(side.plan), {**vars(side), "plan": type(side).__name__}, names))
         if key not in self._made:
+            from silva.operators.join.tables import Held
+
             opaque = tuple(opaque_parts(side))
             self._made[key] = Held.of(self._make(side, names), key, repr(side), opaque)
         return self._made[key]
 
     def _make(self, side: RightSide, names: tuple[str, ...]) -> Any:
+        from silva.operators.join.tables import KeyTable, TimeTable
+
         if isinstance(side, ByKey):
             read = self.columns(side.plan, side.keys)
             return KeyTable.of(side.called, [read[n] for n in side.keys])
@@ -93,4 +106,4 @@ def _columns_of(side: RightSide, call: expr.Call) -> tuple[str, ...]:
             return side.keys
         case ByTime():
             return side.columns
-    return taken(call)
+    return columns_taken(call)

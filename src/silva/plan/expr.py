@@ -1,4 +1,4 @@
-"""Column expressions: plain data, and the fluent form in which people write them.
+"""Column expressions: plain data, the fluent form in which people write them, and their text.
 
 `Col`, `Literal`, `RowId` and `Call` are the data that plans hold and compare by value. `Expr` is
 what `sv.col("x")` returns: it overloads Python's operators and builds that data. A kind of column
@@ -7,44 +7,56 @@ what `sv.col("x")` returns: it overloads Python's operators and builds that data
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar, Union
+from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 from silva.errors import PlanError
+from silva.plan.hints import EXPRESSIONS, missing
+from silva.plan.identity import tagged
 
 Term = Union["Col", "Literal", "RowId", "Call"]
 E = TypeVar("E", bound="Expr")
 
 
+@tagged("Col", "name")
 @dataclass(frozen=True)
 class Col:
+    """The value of a column."""
+
     name: str
 
 
+@tagged("Literal", "value")
 @dataclass(frozen=True)
 class Literal:
+    """A constant."""
+
     value: Any
 
 
+@tagged("RowId", "")
 @dataclass(frozen=True)
 class RowId:
-    """The row's identity: its source and its place in it."""
+    """The identity of a row: its source and its place there."""
 
 
+@tagged("Call", "op args params draw?")
 @dataclass(frozen=True)
 class Call:
+    """An operator applied to other terms."""
+
     op: str
     """The operator's registered name, e.g. `image.resize`."""
     args: tuple[Term, ...]
     params: tuple[tuple[str, Any], ...] = ()
     draw: tuple[str, int] | None = field(default=None, repr=False)
-    """Of a random call that may be moved: the step it was written in and its place there, by which
-    it draws. None while it stands where it was written."""
+    """The step in which a random call was written, and its place there: its random numbers are
+    keyed by both. None until the call is pinned, which is before any rewrite."""
 
 
 def walk(term: Term) -> Iterator[Term]:
-    """Every term below and including `term`, arguments first, in the order written."""
+    """Yields `term` and every term within it, arguments first, in the order written."""
     if isinstance(term, Call):
         for arg in term.args:
             yield from walk(arg)
@@ -57,8 +69,9 @@ def columns_read(term: Term) -> tuple[str, ...]:
 
 
 def rebuild(term: Term, change: Callable[[Term], Term]) -> Term:
-    """The term with `change` applied to every part, arguments first. A part that stands in several
-    places is changed once, and stays one part; what does not change stays the same object."""
+    """The term with `change` applied to every part, arguments first. A part that occurs in several
+    places is changed once and stays one object; a part that does not change stays the same object.
+    """
     made: dict[int, Term] = {}
 
     def visit(part: Term) -> Term:
@@ -74,25 +87,8 @@ def rebuild(term: Term, change: Callable[[Term], Term]) -> Term:
     return visit(term)
 
 
-def pinned(term: Term, step: str, is_random: Callable[[Call], bool]) -> Term:
-    """The term with every random call bound to the draws that it has where it stands, in `step`, so
-    that they stay the same wherever it is moved to."""
-    made: dict[int, Term] = {}
-    for place, part in enumerate(walk(term)):
-        if id(part) in made:
-            continue
-        made[id(part)] = part
-        if isinstance(part, Call):
-            args = tuple(made[id(arg)] for arg in part.args)
-            moved = any(a is not b for a, b in zip(args, part.args, strict=True))
-            draw = (step, place) if part.draw is None and is_random(part) else part.draw
-            if moved or draw is not part.draw:
-                made[id(part)] = replace(part, args=args, draw=draw)
-    return made[id(term)]
-
-
 def width(term: Term) -> int:
-    """How many columns a term makes: one, and one for each that its rows carry along."""
+    """The number of columns that a term computes: one, and one for each that is carried along."""
     for part in walk(term):
         if isinstance(part, Call) and (carried := dict(part.params).get("carries")):
             return 1 + len(carried)
@@ -118,14 +114,22 @@ class Expr:
         return type(self)(Call(op, terms, tuple(params.items())))
 
     def _any(self, op: str, *args: Any) -> Expr:
+        self._refuse_none(*args)
         return Expr(Call(op, (self.term, *(_term(a) for a in args))))
 
     def _reversed(self, op: str, left: Any) -> Expr:
+        self._refuse_none(left)
         return Expr(Call(op, (_term(left), self.term)))
 
-    def __repr__(self) -> str:
-        from silva.plan.show_steps import show_term
+    def _refuse_none(self, *others: Any) -> None:
+        if any(other is None for other in others):
+            raise PlanError(
+                f"{self!r} is compared or combined with None, which is null in every row, so a "
+                "filter would drop them all: write sv.col('x').is_null() for the rows without a "
+                "value, and ~sv.col('x').is_null() for the others"
+            )
 
+    def __repr__(self) -> str:
         return show_term(self.term)
 
     def __bool__(self) -> bool:
@@ -133,6 +137,11 @@ class Expr:
             f"the expression {self!r} has no truth value: combine conditions with &, | and ~ "
             "(not and, or, not), and put comparisons in parentheses"
         )
+
+    if not TYPE_CHECKING:  # a type checker goes on to find names that do not exist
+
+        def __getattr__(self, name):
+            raise missing(self, "an expression", name, EXPRESSIONS)
 
     def __iter__(self) -> Iterator[Any]:
         raise PlanError(f"the expression {self!r} is one column and cannot be iterated")
@@ -186,10 +195,10 @@ class Expr:
         return self._any("absolute")
 
     def __eq__(self, other: object) -> Expr:  # type: ignore[override]
-        return self._any("equal", other)
+        return self._any("equal", _comparable(self, other))
 
     def __ne__(self, other: object) -> Expr:  # type: ignore[override]
-        return self._any("not_equal", other)
+        return self._any("not_equal", _comparable(self, other))
 
     def __lt__(self, other: Any) -> Expr:
         return self._any("less", other)
@@ -229,20 +238,43 @@ class Expr:
         return self._any("is_null")
 
     def is_in(self, values: Any) -> Expr:
-        """True where the value is one of `values`."""
+        """True where the value is one of `values`, a list: `col("x").is_in(["a", "b"])`. Null where
+        the row has no value, unless None is one of them."""
+        if isinstance(values, str | bytes):
+            raise PlanError(
+                f"is_in takes a list of values, and {values!r} would count as a list of letters: "
+                f"write is_in([{values!r}])"
+            )
+        if not isinstance(values, Iterable):
+            raise PlanError(f"is_in takes a list of values, not {values!r}")
         return Expr(Call("is_in", (self.term,), (("values", tuple(values)),)))
 
     def cast(self, dtype: Any) -> Expr:
         """The same numbers as another numpy dtype."""
         import numpy as np
 
-        return Expr(Call("cast", (self.term,), (("dtype", np.dtype(dtype).str),)))
+        try:
+            found = np.dtype(dtype)
+        except (TypeError, ValueError):  # also text that is no Unicode
+            raise PlanError(f"cast(…) takes a numpy dtype, e.g. 'float32', not {dtype!r}") from None
+        return Expr(Call("cast", (self.term,), (("dtype", found.str),)))
 
 
 def _term(value: Any) -> Term:
     if isinstance(value, Expr):
         return value.term
     return Literal(value)
+
+
+def _comparable(expr: Expr, other: Any) -> Any:
+    """The other side of a comparison. A list is refused: no value equals it, so no row would
+    pass."""
+    if isinstance(other, list | tuple | set | frozenset):
+        raise PlanError(
+            f"{expr!r} is compared with several values, {other!r}, and no value is equal to them "
+            "all: write is_in([…])"
+        )
+    return other
 
 
 def col(name: str) -> Expr:
@@ -254,3 +286,51 @@ def col(name: str) -> Expr:
     if not isinstance(name, str):
         raise PlanError(f"a column's name is a string, not {name!r}")
     return Expr(Col(name))
+
+
+_INFIX = {
+    "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "floor_divide": "//",
+    "remainder": "%", "power": "**", "equal": "==", "not_equal": "!=", "less": "<",
+    "less_equal": "<=", "greater": ">", "greater_equal": ">=", "and": "&", "or": "|", "xor": "^",
+}  # fmt: skip
+_PREFIX = {"negative": "-", "not": "~"}
+
+
+def show_term(term: Term) -> str:
+    """An expression as text, in the form in which it is written."""
+    match term:
+        case Col():
+            return term.name
+        case Literal():
+            return _short(term.value)
+        case RowId():
+            return "row id"
+        case Call():
+            return _show_call(term)
+
+
+def _show_call(call: Call) -> str:
+    args = [
+        f"({show_term(a)})" if isinstance(a, Call) and a.op in _INFIX else show_term(a)
+        for a in call.args
+    ]
+    if call.op in _INFIX:
+        return f"{args[0]} {_INFIX[call.op]} {args[1]}"
+    if call.op in _PREFIX:
+        return f"{_PREFIX[call.op]}{args[0]}"
+    name = call.op.rpartition(".")[2]
+    if call.op == "join.take":  # the match that found the row names the table
+        names = (dict(call.params)["column"], *dict(call.params)["carries"])
+        return f"{args[0]}.{name}({', '.join(names)})"
+    shown = [*args[1:], *(_show_param(k, v) for k, v in call.params if v is not None)]
+    return f"{args[0]}.{name}({', '.join(shown)})"
+
+
+def _show_param(name: str, value: Any) -> str:
+    text = _short(value)
+    return text if text.startswith(f"{name} of ") else f"{name}={text}"  # "table of 9 × 4 float32"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "…"

@@ -1,4 +1,4 @@
-"""Plain Python functions as steps: which columns they read, and what else they ask for."""
+"""Steps: expressions, and plain Python functions with the columns that they read."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from silva.errors import PlanError
+from silva.plan.arguments import names_of
+from silva.plan.expr import Term, show_term
+from silva.plan.hints import WHOLE_ROWS
 
 F = TypeVar("F")
 
@@ -18,7 +21,7 @@ RNG = "rng"
 
 @dataclass(frozen=True)
 class Marks:
-    """What a decorator said about a function."""
+    """What decorators declare about a function."""
 
     batched: bool = False
     batch_size: int | None = None
@@ -28,7 +31,7 @@ class Marks:
 
 @dataclass(frozen=True)
 class Stateful:
-    """A class to be built once per worker, with the arguments it was given."""
+    """A class that each worker instantiates once, with the arguments for it."""
 
     cls: type
     args: tuple[Any, ...] = ()
@@ -59,6 +62,18 @@ class Function:
     @property
     def name(self) -> str:
         return describe(self.fn)
+
+
+Step = Term | Function
+"""What derives or tests a value: an expression or a plain function."""
+
+
+def show_step(step: Step) -> str:
+    """A step as text; a function with the file and line where it was written."""
+    if not isinstance(step, Function):
+        return show_term(step)
+    names = [*step.reads, *([RNG] if step.takes_rng else [])]
+    return f"{step.name}({', '.join(names)})  [{step.where}]"
 
 
 def batched(fn: F | None = None, *, size: int | None = None) -> Any:
@@ -138,11 +153,11 @@ def _mark(fn: Any, **changes: Any) -> Any:
 def read_function(
     fn: Any, columns: tuple[str, ...], reads: Iterable[str] | None = None
 ) -> Function:
-    """The step that `fn` is, given the columns there are."""
+    """`fn` as a step, over the given columns."""
     target = fn.cls.__call__ if isinstance(fn, Stateful) else fn
     marks = getattr(target, "__silva__", Marks())
     if reads is not None:
-        names = (reads,) if isinstance(reads, str) else tuple(reads)
+        names = names_of("reads=", reads)
         _check_known(fn, names, columns)
         return Function(fn, names, marks=marks)
     names, keywords, takes_rng = _parameters(fn, target, columns)
@@ -153,7 +168,10 @@ def read_function(
             "there is also a column called rng: rename the column"
         )
     for name in sorted(marks.owns - {*names, *keywords}):
-        raise PlanError(f"{describe(fn)} ({locate(fn)}) owns {name!r} but has no such parameter")
+        raise PlanError(
+            f"{describe(fn)} ({locate(fn)}) is marked @owns({name!r}) but has no parameter of that "
+            "name: own only columns that the function reads"
+        )
     return Function(fn, (*names, *keywords), keywords, takes_rng, marks)
 
 
@@ -175,7 +193,7 @@ def _parameters(
     positional: list[str] = []
     keywords: list[str] = []
     takes_rng = False
-    by_keyword = False  # once a parameter was left out, the rest cannot be positional
+    by_keyword = False  # once a parameter has been left out, the rest cannot be positional
     for p in parameters:
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
             star = "*" if p.kind is p.VAR_POSITIONAL else "**"
@@ -203,8 +221,17 @@ def _check_known(fn: Any, names: tuple[str, ...], columns: tuple[str, ...]) -> N
     if unknown:
         raise PlanError(
             f"{describe(fn)} ({locate(fn)}) reads {_listed(unknown)}, but the columns here are "
-            f"{_listed(columns)}"
+            f"{_listed(columns)}{_whole_row(unknown)}"
         )
+
+
+def _whole_row(unknown: list[str]) -> str:
+    if not WHOLE_ROWS.intersection(unknown):
+        return ""
+    return (
+        ": the parameters of a function are the columns that it reads, lambda x: x + 1; "
+        "map_rows(function) takes a function of the whole row"
+    )
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -222,7 +249,8 @@ def describe(fn: Any) -> str:
 
 
 def locate(fn: Any) -> str:
-    """`file.py:12`, where the user wrote the function; the type's name where nobody can say."""
+    """`file.py:12`, where the function was written; `built-in name` if it is not written in
+    Python."""
     if isinstance(fn, Stateful):
         fn = fn.cls
     if isinstance(fn, functools.partial):
@@ -237,6 +265,6 @@ def locate(fn: Any) -> str:
 
 
 def _code_of_class(cls: type) -> Any:
-    """Code of a method that tells where a class was written: of `__call__`, else of any."""
+    """The code of a method, for the file and line of its class: of `__call__`, or else of any."""
     methods = [vars(cls).get("__call__"), *vars(cls).values()]
     return next((m.__code__ for m in methods if hasattr(m, "__code__")), None)

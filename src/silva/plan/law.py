@@ -1,8 +1,8 @@
 """Laws of operators: equations by which an expression may be written in another way.
 
-A law is declared beside the operators that it speaks of and registers itself when they are first
-used; `sv.register_law` is the same door for everyone else. Tempting equations that do not hold are
-registered too, each with its counter-example: then `explain` can say why a plan was left as it is.
+A law is declared beside the operators that it is about and is registered when they are first used,
+with the same `register_law` that users call. Tempting equations that do not hold are registered
+too, each with its counter-example, so that `explain` can name the reason why a plan stays as it is.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from silva.plan import expr
 from silva.plan.operator import import_built_in
 
 Kind = Literal["exact", "close", "never"]
+Rewrite = Callable[[expr.Call], expr.Term | None]
+"""Returns the right side for a call that is a left side, and None for any other call."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Law:
 
     name: str
     equation: str
-    rewrite: Callable[[expr.Call], expr.Term | None]
+    rewrite: Rewrite
     """The right side for a call that is a left side, None for any other. The right side costs less,
     fails on the same rows, and keeps the `draw` of every random call."""
     kind: Kind
@@ -61,12 +63,32 @@ _LAWS: dict[str, Law] = {}
 
 
 def register_law(law: Law) -> Law:
-    """Makes a law known; from then on plans use it. A name can be given only once."""
+    """Registers a law; from then on plans use it. A name can be registered only once."""
     found = _LAWS.get(law.name)
     if found is not None and found.rewrite is not law.rewrite:
-        raise PlanError(f"a law called {law.name!r} is already registered")
+        raise PlanError(
+            f"register_law: a law called {law.name!r} is already registered; choose another name"
+        )
     _LAWS[law.name] = law
     return law
+
+
+def law(
+    name: str,
+    equation: str,
+    kind: Kind,
+    *,
+    fails: str,
+    bound: str | None = None,
+    last: bool = False,
+) -> Callable[[Rewrite], Rewrite]:
+    """Registers the decorated rewrite as a law; the arguments are the fields of `Law`."""
+
+    def register(rewrite: Rewrite) -> Rewrite:
+        register_law(Law(name, equation, rewrite, kind, fails, bound, last))
+        return rewrite
+
+    return register
 
 
 def known_laws() -> tuple[Law, ...]:

@@ -1,16 +1,13 @@
-"""The nodes of a logical plan: one frozen dataclass a verb, data and nothing else."""
+"""The nodes of a logical plan: one frozen dataclass per verb, without behaviour."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from silva.plan.expr import Term
-from silva.plan.function import Function
-
-Step = Term | Function
-"""What derives or tests a value: an expression or a plain function."""
+from silva.plan.function import Function, Step
+from silva.plan.identity import tagged
 
 
 @dataclass(frozen=True)
@@ -20,142 +17,211 @@ class Node:
     verb: ClassVar[str] = "node"
 
     @property
+    def runs(self) -> Step | None:
+        """The expression or function that the node runs on rows or batches; None if it has none."""
+        return None
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """The columns that the node derives."""
+        return ()
+
+    @property
     def inputs(self) -> tuple[Node, ...]:
-        found: list[Node] = []
-        for f in fields(self):
-            value = getattr(self, f.name)
-            if isinstance(value, Node):
-                found.append(value)
-            elif isinstance(value, tuple) and value and isinstance(value[0], Node):
-                found.extend(value)
-        return tuple(found)
+        """The nodes that it reads: its field `input` or `many`, the only fields that hold nodes."""
+        one: Node | None = getattr(self, "input", None)
+        if one is not None:
+            return (one,)
+        many: tuple[Node, ...] = getattr(self, "many", ())
+        return many
 
     def with_inputs(self, inputs: tuple[Node, ...]) -> Node:
-        names = {f.name for f in fields(self)}
-        if "input" in names:
+        if hasattr(self, "input"):
             return replace(self, input=inputs[0])  # type: ignore[call-arg]
-        return replace(self, many=inputs) if "many" in names else self  # type: ignore[call-arg]
+        return replace(self, many=inputs) if hasattr(self, "many") else self  # type: ignore[call-arg]
 
 
+@tagged("source", "- -")
 @dataclass(frozen=True)
 class Source(Node):
+    """Reads the rows of a source."""
+
     verb = "source"
     source: Any
-    """A `silva.io.source.Source`."""
+    """A `silva.io.source.RowSource`."""
     columns: tuple[str, ...] | None = None
-    """The columns that are read; None for all."""
+    """The columns to read; None for all."""
 
 
+@tagged("derive", "- step into id")
 @dataclass(frozen=True)
 class Derive(Node):
+    """Adds columns that a step computes from each row."""
+
     verb = "derive"
     input: Node
     step: Step
     into: tuple[str, ...]
     id: str
-    """Output column and occurrence when written; random draws are keyed by it."""
+    """The output column and its occurrence in the pipeline as written; random numbers are keyed by
+    it."""
+
+    @property
+    def runs(self) -> Step:
+        return self.step
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return self.into
 
 
+@tagged("filter", "- step id")
 @dataclass(frozen=True)
 class Filter(Node):
+    """Keeps the rows for which a step is true."""
+
     verb = "filter"
     input: Node
     step: Step
     id: str
 
+    @property
+    def runs(self) -> Step:
+        return self.step
 
+
+@tagged("select", "- names")
 @dataclass(frozen=True)
 class Select(Node):
+    """Keeps some of the columns."""
+
     verb = "select"
     input: Node
     names: tuple[str, ...]
 
 
+@tagged("rename", "- names")
 @dataclass(frozen=True)
 class Rename(Node):
+    """Gives columns other names."""
+
     verb = "rename"
     input: Node
     names: tuple[tuple[str, str], ...]
     """Pairs (old, new)."""
 
 
+@tagged("explode", "- column")
 @dataclass(frozen=True)
 class Explode(Node):
+    """Yields one row per item of a list column."""
+
     verb = "explode"
     input: Node
     column: str
 
 
+@tagged("map_rows", "- step into id")
 @dataclass(frozen=True)
 class MapRows(Node):
+    """Replaces each whole row by what a function returns for it."""
+
     verb = "map_rows"
     input: Node
     step: Function
     into: tuple[str, ...]
     id: str
 
+    @property
+    def runs(self) -> Function:
+        return self.step
 
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return self.into
+
+
+@tagged("shuffle", "- seed kind window by? most?")
 @dataclass(frozen=True)
 class Shuffle(Node):
+    """Yields the rows in a random order, another one in each epoch."""
+
     verb = "shuffle"
     input: Node
     seed: int
     kind: str | None
-    """`global`, `two-level` or `window`; None for the best that the source can do."""
+    """`global`, `two-level` or `window`; None for the best that the source supports."""
     window: int
     by: str | None = None
     """Rows with equal values of this column stay together: `group`, or the name that it has."""
     most: int | None = None
-    """How many of them at most."""
+    """The largest number of rows of one group; None for all."""
 
 
+@tagged("sample", "- weights balance size seed")
 @dataclass(frozen=True)
 class Sample(Node):
+    """Draws rows at random, with replacement, by weight."""
+
     verb = "sample"
     input: Node
     weights: Any
-    """A column's name, or a `Weights` of one number a row."""
+    """The name of a column, or `Weights` with one number per row."""
     balance: str | None
-    """A column whose values shall be drawn equally often."""
+    """A column whose values are drawn equally often."""
     size: int | None
     seed: int
 
 
+@tagged("take", "- count")
 @dataclass(frozen=True)
 class Take(Node):
+    """Keeps the first rows."""
+
     verb = "take"
     input: Node
     count: int
 
 
+@tagged("skip", "- count")
 @dataclass(frozen=True)
 class Skip(Node):
+    """Drops the first rows."""
+
     verb = "skip"
     input: Node
     count: int
 
 
+@tagged("batch", "- size per_rank tokens by drop_last pad collate grouped axis?")
 @dataclass(frozen=True)
 class Batch(Node):
+    """Groups rows into batches, by their number or by their tokens."""
+
     verb = "batch"
     input: Node
     size: int | None
-    """Rows in a global batch."""
+    """Rows per global batch."""
     per_rank: int | None = None
-    """Rows on each rank, instead of `size`."""
+    """Rows per rank, instead of `size`."""
     tokens: int | None = None
-    """Padded items in a batch, instead of `size`: rows × longest `by`."""
+    """Padded items per batch, instead of `size`: rows × longest `by`."""
     by: str | None = None
     drop_last: bool = False
     pad: Any = None
     """None, a value for every ragged column, or pairs (column, value)."""
     collate: Function | None = None
     grouped: tuple[tuple[str, ...], ...] = ()
-    """Columns shown as distinct rows and an index; those of one tuple share the index."""
+    """Columns that a batch holds as distinct rows and an index; those of one tuple share it."""
+    axis: int | None = None
+    """The axis of `by` whose length counts; None for rows of one dimension."""
 
 
+@tagged("pack", "- columns length window pad overflow")
 @dataclass(frozen=True)
 class Pack(Node):
+    """Packs sequences into rows of a fixed length."""
+
     verb = "pack"
     input: Node
     columns: tuple[str, ...]
@@ -166,8 +232,11 @@ class Pack(Node):
     """`split`, `truncate` or `error`."""
 
 
+@tagged("bucket", "- by sizes drop_last pad axis?")
 @dataclass(frozen=True)
 class Bucket(Node):
+    """Groups rows of similar length into batches."""
+
     verb = "bucket"
     input: Node
     by: str
@@ -175,46 +244,63 @@ class Bucket(Node):
     """Pairs (longest, rows in a batch), ascending."""
     drop_last: bool
     pad: Any
+    axis: int | None = None
+    """The axis of `by` whose length counts; None for rows of one dimension."""
 
 
+@tagged("cache", "- - - - -")
 @dataclass(frozen=True)
 class Cache(Node):
+    """Keeps the rows of its input for later epochs or runs."""
+
     verb = "cache"
     input: Node
     folder: str | None
     """None keeps rows in memory."""
     limit: int | None = None
-    """Bytes that the folder may hold, of all pipelines together; None for what the disk has."""
+    """Bytes that the folder may hold for all pipelines together; None for no limit."""
     key: str | None = None
-    """What its rows are known by: the fingerprint of `input` as it was written, however it is run.
-    None for that of `input` as it is."""
+    """The fingerprint under which rows are cached: that of `input` as written, even if rewrites
+    change it. None for the fingerprint of `input` itself."""
     planned: bool = False
-    """The planner has put it there: nothing but speed may show it, not even a state."""
+    """The planner added it: it may change nothing but speed, not even a state."""
 
 
+@tagged("options", "- values")
 @dataclass(frozen=True)
 class Options(Node):
+    """Holds options of the pipeline below it."""
+
     verb = "options"
     input: Node
     values: tuple[tuple[str, Any], ...]
 
 
+@tagged("concat", "-")
 @dataclass(frozen=True)
 class Concat(Node):
+    """Yields the rows of one input after the other."""
+
     verb = "concat"
     many: tuple[Node, ...]
 
 
+@tagged("zip", "- stop")
 @dataclass(frozen=True)
 class Zip(Node):
+    """Joins the rows of its inputs side by side."""
+
     verb = "zip"
     many: tuple[Node, ...]
     stop: str
     """`strict` or `shortest`."""
 
 
+@tagged("mix", "- schedule seed stop")
 @dataclass(frozen=True)
 class Mix(Node):
+    """Interleaves the rows of its inputs at random, by weight."""
+
     verb = "mix"
     many: tuple[Node, ...]
     schedule: tuple[tuple[int, tuple[float, ...]], ...]
@@ -225,7 +311,7 @@ class Mix(Node):
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """Every node of a plan, inputs before the nodes that read them."""
+    """Yields every node of a plan, inputs before the nodes that read them."""
     for child in node.inputs:
         yield from walk(child)
     yield node
@@ -240,7 +326,7 @@ def transform(node: Node, change: Callable[[Node], Node]) -> Node:
 
 
 def option(node: Node, name: str, default: Any = None) -> Any:
-    """The value that the outermost `options(name=…)` gives."""
+    """The value of an option; the outermost `options(name=…)` counts."""
     for found in reversed(list(walk(node))):
         if isinstance(found, Options):
             for key, value in reversed(found.values):
@@ -250,7 +336,8 @@ def option(node: Node, name: str, default: Any = None) -> Any:
 
 
 def without_shuffles(plan: Node) -> Node:
-    """The same rows in their own order: what evaluation reads."""
+    """The plan without shuffles and samples, as evaluation reads it: all rows in their own
+    order."""
 
     def change(node: Node) -> Node:
         return node.input if isinstance(node, Shuffle | Sample) else node

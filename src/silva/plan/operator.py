@@ -1,41 +1,73 @@
-"""Built-in operators as the plan knows them: a name, a kernel, and what may be assumed of it.
+"""Operators as the plan knows them: a name, a kernel, and the properties that plans rely on.
 
-The kernels live in `silva.operators` and register themselves here; `sv.register_operator` is the
-same door for everyone else.
+The built-in kernels live in `silva.operators` and register themselves here, with the same
+`register_operator` that users call.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from silva.errors import PlanError
+from silva.errors import PlanError, SilvaError
 
 Kernel = Callable[..., Any]
 """`kernel(columns, params, draw) -> Column`: whole columns in, one column of as many rows out.
-`draw` gives the rows' random numbers; kernels that draw nothing ignore it."""
+`draw` provides the rows' random numbers; kernels that are not random ignore it."""
 
 
 @dataclass(frozen=True)
 class Operator:
+    """A kernel under its registered name, with the properties that plans rely on."""
+
     name: str
     kernel: Kernel
     random: bool = False
-    """Draws from the row's random numbers."""
+    """The kernel uses the row's random numbers."""
     releases_gil: bool = True
-    """The kernel spends its time outside Python's lock."""
+    """The kernel runs without the GIL."""
+    ragged: bool = False
+    """The kernel accepts arrays of different lengths in one column."""
+    revision: int = 0
+    """Increased when the kernel computes other results: the fingerprints of its users then
+    change."""
+    by_row: bool = False
+    """Each row depends on that row alone, so rows of several types may come in one column; other
+    kernels get rows of one type at a time."""
+    needs: tuple[str, ...] = ()
+    """Libraries that only an extra of silva installs, the one named after the operator's kind. A
+    plan that uses the operator without them is refused."""
+    facts: frozenset[str] = frozenset()
+    """What laws may rely on, in the words of the operator's kind (`silva.operators.image.declare`
+    for images). An operator without facts takes part in no law about them."""
 
 
 _OPERATORS: dict[str, Operator] = {}
 
 
 def register_operator(operator: Operator) -> Operator:
-    """Makes an operator known by its name; a name can be given only once."""
+    """Registers an operator under its name; a name can be registered only once."""
     if operator.name in _OPERATORS and _OPERATORS[operator.name].kernel is not operator.kernel:
-        raise PlanError(f"an operator called {operator.name!r} is already registered")
+        raise PlanError(
+            f"register_operator: an operator called {operator.name!r} is already registered; "
+            "choose another name"
+        )
     _OPERATORS[operator.name] = operator
     return operator
+
+
+_REVISIONS: dict[str, int] = {}
+"""Of built-in operators that have changed what they give since 0.1. Not beside the kernels, since a
+fingerprint imports none."""
+
+
+def revision_of(name: str) -> int:
+    found = _OPERATORS.get(name)
+    return _REVISIONS.get(name, 0 if found is None else found.revision)
 
 
 def adopt_operators(operators: tuple[Operator, ...]) -> None:
@@ -54,10 +86,40 @@ def operator(name: str) -> Operator:
     if name not in _OPERATORS:
         kind, dot, _ = name.partition(".")
         _import_kind(kind if dot else "arithmetic")
-    try:
-        return _OPERATORS[name]
-    except KeyError:
-        raise PlanError(f"there is no operator called {name!r}") from None
+    found = _OPERATORS.get(name)
+    if found is None:
+        raise PlanError(f"there is no operator called {name!r}")
+    if found.needs:
+        _import_libraries(name.partition(".")[0], found.needs)
+    return found
+
+
+@functools.cache
+def _import_libraries(extra: str, names: tuple[str, ...]) -> None:
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            raise SilvaError(
+                f'sv.{extra} needs {error.name}: pip install "silva[{extra}]"'
+            ) from error
+
+
+def has_fact(name: str, fact: str) -> bool:
+    """Whether a registered operator declares a fact about itself."""
+    found = _OPERATORS.get(name)
+    return found is not None and fact in found.facts
+
+
+def known_operators() -> tuple[Operator, ...]:
+    """The operators that are registered so far, in the order of their declarations."""
+    return tuple(_OPERATORS.values())
+
+
+def built_in_operators() -> tuple[Operator, ...]:
+    """The built-in operators of every kind, in the order of their declarations."""
+    import_built_in()
+    return tuple(found for found in known_operators() if is_built_in(found))
 
 
 def import_built_in() -> None:
@@ -67,9 +129,6 @@ def import_built_in() -> None:
 
 
 def _import_kind(kind: str) -> None:
-    import importlib
-    import importlib.util
-
     module = f"silva.operators.{kind}"
     if kind.isidentifier() and importlib.util.find_spec(module) is not None:
         importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""Which columns there are at a node: names always, types where they are known."""
+"""The columns that a node yields: their names, and their types where these are known."""
 
 from __future__ import annotations
 
@@ -18,11 +18,15 @@ from silva.plan.node import (
     Source,
     Zip,
 )
-from silva.plan.right_side import right_side, taken
+from silva.plan.right_side import columns_taken, right_side
 
 SEGMENTS = "segment_ids"
 POSITIONS = "positions"
 """The columns that `pack` adds."""
+MOST_POSITIONS = 1 << 31
+"""The largest number of items of a packed row: positions are int32."""
+MASK = "mask"
+"""The column that `loader(eval=True)` adds to batches: False for padding."""
 
 _COMPARISONS = {
     "equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
@@ -31,7 +35,7 @@ _COMPARISONS = {
 
 
 def columns(node: Node) -> tuple[str, ...]:
-    """The names of the columns that `node` gives, in order."""
+    """The names of the columns that `node` yields, in order."""
     match node:
         case Source():
             return node.columns if node.columns is not None else tuple(node.source.columns())
@@ -56,7 +60,7 @@ def columns(node: Node) -> tuple[str, ...]:
 
 
 def types(node: Node) -> dict[str, str | None]:
-    """A short type for each column, or None where only running would tell."""
+    """A short type for each column; None where only running the step would show it."""
     match node:
         case Source():
             known = node.source.types()
@@ -95,7 +99,7 @@ def _joined_types(call: expr.Call, into: tuple[str, ...]) -> dict[str, str | Non
     side = right_side(call)
     assert side is not None
     known = types(side.plan)
-    return {new: known.get(name) for new, name in zip(into, taken(call), strict=True)}
+    return {new: known.get(name) for new, name in zip(into, columns_taken(call), strict=True)}
 
 
 def _term_type(term: expr.Term, known: dict[str, str | None]) -> str | None:

@@ -1,7 +1,9 @@
-"""Plans and expressions as text: one line a node, the source at the bottom."""
+"""Plans as text: one line per node, the source at the bottom."""
 
 from __future__ import annotations
 
+from silva.errors import printable
+from silva.plan.function import show_step
 from silva.plan.node import (
     Batch,
     Bucket,
@@ -23,13 +25,13 @@ from silva.plan.node import (
     Take,
     Zip,
 )
-from silva.plan.show_steps import show_step
 
 
 def show_plan(node: Node) -> str:
     """The plan as a tree.
 
-    Nodes with one input stand above it; a node with several has each below it, indented.
+    A node with one input is printed above it; the inputs of a node with several are indented below
+    it.
     """
     return "\n".join(_lines(node))
 
@@ -48,7 +50,7 @@ def _lines(node: Node) -> list[str]:
 
 def show_node(node: Node) -> str:
     """One node without its inputs."""
-    details = _details(node)
+    details = printable(_details(node))
     return f"{node.verb} {details}" if details else node.verb
 
 
@@ -82,7 +84,8 @@ def _details(node: Node) -> str:
         case Pack():
             return f"{', '.join(node.columns)} into {node.length}, window={node.window}"
         case Bucket():
-            return f"by {node.by}: " + ", ".join(f"≤{n}→{rows}" for n, rows in node.sizes)
+            sizes = ", ".join(f"≤{n}→{rows}" for n, rows in node.sizes)
+            return f"by {node.by}{_axis(node.axis)}: {sizes}"
         case Cache():
             limit = "" if node.limit is None else f", limit={node.limit:,} bytes"
             return "in memory" if node.folder is None else f"on disk{limit}"
@@ -97,12 +100,16 @@ def _details(node: Node) -> str:
             return ""
 
 
+def _axis(axis: int | None) -> str:
+    return "" if axis is None else f", axis {axis}"
+
+
 def _batch_details(node: Batch) -> str:
     parts = [str(node.size)] if node.size is not None else []
     if node.per_rank is not None:
         parts.append(f"per_rank={node.per_rank}")
     if node.tokens is not None:
-        parts.append(f"tokens={node.tokens} by {node.by}")
+        parts.append(f"tokens={node.tokens} by {node.by}{_axis(node.axis)}")
     if node.drop_last:
         parts.append("drop_last")
     if node.pad is not None:

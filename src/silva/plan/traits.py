@@ -1,4 +1,4 @@
-"""What may be assumed of a node: all that a rewrite needs to know."""
+"""The properties of a node that rewrites rely on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from silva.plan import expr
-from silva.plan.function import Function
+from silva.plan.function import Function, Step
 from silva.plan.node import (
     Batch,
     Bucket,
@@ -21,30 +21,26 @@ from silva.plan.node import (
     Select,
     Shuffle,
     Source,
-    Step,
 )
 from silva.plan.operator import operator
 from silva.plan.schema import columns
 
 Rows = Literal["one", "at most one", "any number", "other rows"]
-"""How many rows come of one row; `other rows` where order or grouping changes."""
+"""How many rows a row becomes; `other rows` where the order or the grouping changes."""
 
 Gil = Literal["holds", "releases", "unknown"]
 
 
 @dataclass(frozen=True)
 class Traits:
+    """The properties of a node that rewrites rely on."""
+
     reads: frozenset[str]
     writes: frozenset[str]
     rows: Rows
     random: bool
     pure: bool
     gil: Gil
-
-    @property
-    def barrier(self) -> bool:
-        """Nothing may be moved across it."""
-        return not self.pure or self.rows == "other rows"
 
 
 def step_reads(step: Step) -> tuple[str, ...]:
@@ -71,7 +67,7 @@ def _step_is_pure(step: Step) -> bool:
 
 
 def traits(node: Node) -> Traits:
-    """The traits of one node, its inputs left aside."""
+    """The traits of one node, without those of its inputs."""
     everything = frozenset(columns(node.inputs[0])) if node.inputs else frozenset()
     match node:
         case Derive():

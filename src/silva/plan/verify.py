@@ -1,4 +1,4 @@
-"""The invariants of a plan; every rewrite is checked against them."""
+"""The invariants of a plan, which are checked after every rewrite."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from silva.plan.node import (
     Zip,
     walk,
 )
-from silva.plan.schema import columns
+from silva.plan.schema import MASK, columns
 from silva.plan.show import show_node
 from silva.plan.traits import step_reads
 
@@ -31,8 +31,8 @@ _ROWS_ONLY = (Explode, Shuffle, Sample, Skip, Batch, Pack, Bucket, Cache)
 
 
 def verify(plan: Node) -> None:
-    """Raises `PlanError` at the first node that reads what is not there or stands where it may
-    not."""
+    """Raises `PlanError` for the first node that reads a column that does not exist, or that is in
+    a place where it is not allowed."""
     for node in walk(plan):
         if missing := _missing(node):
             names = [n for child in node.inputs for n in columns(child)]
@@ -44,6 +44,17 @@ def verify(plan: Node) -> None:
             raise PlanError(f"`{show_node(node)}` works on rows and must come before batch")
         if isinstance(node, Mix | Concat | Zip):
             _check_branches(node)
+
+
+def verify_eval(plan: Node) -> None:
+    """Raises `PlanError` if `loader(eval=True)` would overwrite a column."""
+    for node in walk(plan):
+        pads = isinstance(node, Batch) and node.size is not None and node.collate is None
+        if pads and MASK in columns(node.inputs[0]):
+            raise PlanError(
+                f"loader(eval=True) adds a column {MASK!r} to batches, but the rows already have a "
+                f"column of that name: rename({MASK}=…) before batch"
+            )
 
 
 def _missing(node: Node) -> list[str]:
@@ -74,7 +85,7 @@ def _missing(node: Node) -> list[str]:
 
 
 def is_batched(node: Node) -> bool:
-    """True where the rows of a plan are batches."""
+    """Whether a plan yields batches."""
     if isinstance(node, Batch | Bucket):
         return True
     return any(is_batched(child) for child in node.inputs)
@@ -89,7 +100,10 @@ def _check_branches(node: Mix | Concat | Zip) -> None:
         flat = [n for some in names for n in some]
         twice = sorted({n for n in flat if flat.count(n) > 1})
         if twice:
-            raise PlanError(f"zip: more than one pipeline has {', '.join(map(repr, twice))}")
+            raise PlanError(
+                f"zip: more than one pipeline has {', '.join(map(repr, twice))}: rename or drop it "
+                "in all but one"
+            )
         return
     for i, some in enumerate(names[1:], start=1):
         if set(some) != set(names[0]):

@@ -1,72 +1,95 @@
-"""Keeps stages busy: a window of tasks per stage, in order, within the memory that there is."""
+"""Runs stages: keeps a window of tasks in flight for each, in order and within the memory
+budget."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from silva.columns.bed import Bed, Spot
+from silva.cache.row_store import RowStore
+from silva.columns.allocation import BatchBuffer, BatchSlot
+from silva.cost.disk import Disk
+from silva.cost.model import Backend
 from silva.errors import DeadlineError, LoaderError
-from silva.io.paths import local_files_of
-from silva.optimize.model import Backend
+from silva.io.file_source import local_files_of
 from silva.physical import plan as physical
-from silva.physical.call import Worker
-from silva.physical.context import Context
-from silva.physical.stage import Result
-from silva.profile.disk import Disk
-from silva.run.cut_pool import CutPool
-from silva.run.cutting import ChosenCut
-from silva.run.flows.places import PlacesInput
-from silva.run.freed import keep_freed_memory
-from silva.run.lane import Lane
-from silva.run.offload import Offload
-from silva.run.open_store import cached_source, open_store
-from silva.run.processes import ProcessPool
-from silva.run.reading import UnitReader
-from silva.run.rowstore import MemoryStore, Room, RowStore
-from silva.run.task import Pool, Task, execute
-from silva.run.threads import PAUSE, InlinePool, ThreadPool
+from silva.physical.stage.call import Worker
+from silva.physical.stage.context import Context
+from silva.physical.stage.stage import Result
+from silva.run.placement.lane import Lane
+from silva.run.placement.offload import Offload
+from silva.run.pools.task import Pool, Task, execute
+from silva.run.pools.threads import PAUSE, InlinePool, ThreadPool
+from silva.run.reading import Run, UnitReader
+from silva.run.seams import MemoryBudget, Seams
+from silva.run.shared.allocator import keep_freed_memory
 from silva.run.window import Flight, Window
 
 if TYPE_CHECKING:
-    from silva.run.cluster import Cluster
+    from silva.run.pools.processes import ProcessPool
+    from silva.run.ray.cluster import Cluster
+    from silva.run.ray.pool import RayPool
 
 nobody_waits: ContextVar[bool] = ContextVar("nobody_waits", default=False)
-"""Whether batches are being made before the trainer asks for them: time that passes is not its own.
+"""Whether batches are made before the trainer asks for them; such time does not count as waiting.
 """
 _START_SECONDS = 60.0
 """Time that worker processes have to start, whatever the deadline of a step."""
 
 
-class _Beds:
-    """Which batch each block of a stage lies in, where blocks are smaller than batches."""
+class _BatchSlots:
+    """Assigns blocks that are smaller than a batch to buffers that hold one batch each."""
 
     def __init__(self, batch: int) -> None:
         self._batch = batch
         self._rows = 0
         self._number = 0
-        """Of the batch that the bed is for."""
-        self._bed = Bed(batch)
+        """The batch that the buffer is for."""
+        self._buffer = BatchBuffer(batch)
 
-    def fitting(self, rows: int) -> int:
-        """At most so many rows that a block which begins within a batch ends with it."""
+    def rows_of_next(self, rows: int) -> int:
+        """The rows of the next block, at most `rows`: a block that begins within a batch ends with
+        it."""
         begun = self._rows % self._batch
         left = self._batch - begun
         return min(rows, left) if begun or rows < self._batch else rows
 
-    def spot(self, rows: int) -> Spot | None:
-        """The place of the next block, of so many rows; None where it is a batch or more."""
+    def next_slot(self, rows: int) -> BatchSlot | None:
+        """The slot of the next block in its batch; None for a block of a batch or more."""
         number, start = divmod(self._rows, self._batch)
         self._rows += rows
         if number != self._number:
-            self._number, self._bed = number, Bed(self._batch)
+            self._number, self._buffer = number, BatchBuffer(self._batch)
         fits = rows < self._batch and start + rows <= self._batch
-        return Spot(self._bed, start, rows) if fits else None
+        return BatchSlot(self._buffer, start, rows) if fits else None
+
+
+Node = physical.Segment | physical.BatchSegment
+T = TypeVar("T")
+"""The trail that comes with an input."""
+Observe = Callable[[Node, Any, Context, list[Result]], None]
+
+
+class TaskSource(Protocol[T]):
+    """The inputs of a stage, in order."""
+
+    def next(self, rows: int) -> tuple[Any, T] | None:
+        """The input of one task, of about so many rows, and its trail; None at the end."""
+
+    def left(self) -> int | None:
+        """Rows still to come, where that is known."""
+
+    @property
+    def overtaking(self) -> Callable[[T, int, list[T]], T] | None:
+        """Finds the trail of a result that is handed on before those of pending inputs, given its
+        trail, its rows and their trails. None where results must stay in order."""
 
 
 class Executor:
@@ -77,12 +100,18 @@ class Executor:
         *,
         backend: Backend | None,
         workers: int,
-        memory: int,
+        memory: MemoryBudget,
         deadline: float,
         ordered: bool = True,
         cluster: Cluster | None = None,
+        epochs: int | None = None,
+        lanes: dict[str, Lane] | None = None,
+        observe: Observe | None = None,
+        seams: Seams | None = None,
     ) -> None:
-        """`workers` are this machine's; `cluster` knows how many there are elsewhere."""
+        """`workers` are this machine's; `cluster` knows how many there are elsewhere. `epochs` is
+        how many there will be, where that is known. New lanes are added to `lanes`. `observe` is
+        called with every block that is done."""
         self.backend = backend
         self.workers = workers
         self.cluster = cluster
@@ -91,66 +120,68 @@ class Executor:
         self._ordered = ordered
         self._closings = 0
         self._ready_at = 0.0
-        """When worker processes were last seen starting: a deadline counts from then on."""
+        """When worker processes were last seen starting; deadlines count from then on."""
         self._inline = InlinePool()
-        self._pools: dict[str, Pool] = {}
-        self.lanes: dict[str, Lane] = {}
+        self._pools: dict[Backend, Pool] = {}
+        self.lanes: dict[str, Lane] = {} if lanes is None else lanes
         self._here = Worker(shares_generators=False)
         self._stores: dict[tuple[str | None, str, int], RowStore] = {}
-        self._room = Room(memory // 2)
-        self.slow_seconds = 5.0
-        self.slow_times = 20.0
-        """A task that takes this many times the usual, and at least `slow_seconds`, is raced."""
+        self._readers: list[weakref.ref[UnitReader]] = []
         self._process = os.getpid()
-        self.sizes: Iterator[int] | None = None
-        """Block sizes to use instead of the lanes' own choice: tests move block borders by it."""
-        self.cutting: Callable[[Lane], ChosenCut | None] | None = None
-        """Cuts to use instead of the lanes' own choice: tests cut stages anywhere by it."""
-        self.keep: Callable[[Any, Any], None] | None = None
-        """Is shown every input of every stage: who replays them keeps some."""
-        self.witness: Callable[[Any, Any, Context, list[Result]], bool] | None = None
-        """Sees the first blocks, as long as it wants more, to check other plans on."""
+        self._epochs = epochs
+        self._observe = observe
+        self._seams = seams or Seams()
+        sizes = self._seams.block_sizes
+        self._sizes = None if sizes is None else itertools.cycle(sizes)
+        self._lent: list[Pool] = []
+        self._keep_input: Callable[[Any, Any], None] | None = None
         self.endings = 0
-        """How often the input of a stage has come to its end: what is left is being made."""
-        self.epochs: int | None = None
-        """Epochs that there will be, where somebody said so."""
-        self.segments = 1
-        """Segments that run at once (stages × shards): memory is shared among them."""
+        """How many inputs of stages have ended; all that is left of those is in flight."""
 
     def lane(self, node: physical.Segment | physical.BatchSegment) -> Lane:
-        """What is known of a stage; it outlives the physical plan that the stage was made for."""
+        """The lane of a stage; it outlives the physical plan that the stage was made for."""
         lane = self.lanes.get(node.name)
         if lane is None:
-            memory = self._memory // 2 if self._stores else self._memory  # caches hold the rest
-            budget = max(memory // max(self.segments, 1), 1 << 16)
             workers = self.workers
             if self.backend == "ray" and self.cluster is not None:
                 workers = self.cluster.width
-            lane = Lane(node.stage, node.name, self.backend, workers, budget)
+            lane = Lane(node.stage, node.name, self.backend, workers, self._memory, self._seams)
             files = [local_files_of(source) for source in physical.sources(node)]
             lane.disk = next((Disk(one) for one in files if one is not None), None)
             if self.cluster is not None and self.backend is None:
                 lane.offload = Offload(self.cluster)
             self.lanes[node.name] = lane
         lane.follow(node.stage)
-        lane.may_cut = isinstance(node, physical.Segment) and node.may_cut
         return lane
 
-    def run(self, node: Any, source: Any, context: Context) -> Iterator[tuple[Any, list[Result]]]:
-        """Results of each input in order, with its trail, for as long as `source` has any."""
+    @contextlib.contextmanager
+    def showing_inputs(self, keep: Callable[[Any, Any], None]) -> Iterator[None]:
+        """Calls `keep` with the node and the input of every task."""
+        self._keep_input = keep
+        try:
+            yield
+        finally:
+            self._keep_input = None
+
+    def run(
+        self, node: Node, source: TaskSource[T], context: Context
+    ) -> Iterator[tuple[T, list[Result]]]:
+        """Yields the results of each input in order, with its trail."""
         lane = self.lane(node)
-        lane.begin(source.left(), context.epoch & 0xFFFFFFFF, self.epochs)
-        window = Window()
+        lane.begin(source.left(), context.epoch & 0xFFFFFFFF, self._epochs)
+        window: Window[T] = Window()
         ended, failed, ready = False, None, 0
         closings = self._closings
-        unordered = not self._ordered and isinstance(source, PlacesInput)
-        wake = threading.Event() if unordered else None
-        beds = _Beds(lane.blocks.align)
+        overtaking = None if self._ordered else source.overtaking
+        wake = None if overtaking is None else threading.Event()
+        slots = _BatchSlots(lane.blocks.align)
         try:
             while True:
                 while not ended and _admits(lane, window):
                     wanted = (
-                        next(self.sizes) if self.sizes else beds.fitting(lane.blocks.next_rows())
+                        next(self._sizes)
+                        if self._sizes
+                        else slots.rows_of_next(lane.blocks.next_rows())
                     )
                     try:
                         found = source.next(wanted)
@@ -164,11 +195,11 @@ class Executor:
                         self.endings += 1
                         break
                     payload, trail = found
-                    if self.keep is not None:
-                        self.keep(node, payload)
+                    if self._keep_input is not None:
+                        self._keep_input(node, payload)
                     task = Task(node.stage, payload, context)
                     task.wake, task.landed = wake, window.landed
-                    task.spot = beds.spot(len(payload))
+                    task.slot = slots.next_slot(len(payload))
                     pool = self._pool(lane)
                     pool.submit(task)
                     window.add(Flight(trail, task, pool, len(payload)))
@@ -183,18 +214,18 @@ class Executor:
                 flight = window.take()
                 trail, task, pool, rows = flight.trail, flight.task, flight.pool, flight.rows
                 results = self._results(lane, task, pool, closings)
-                if unordered:
-                    trail = source.overtaking(trail, rows, window.trails())
+                if overtaking is not None:
+                    trail = overtaking(trail, rows, window.trails())
                 for result in results:
                     lane.learn(result, rows if len(results) == 1 else result.size_in)
-                if self.witness and not self.witness(node, task.payload, context, results):
-                    self.witness = None
+                if self._observe is not None:
+                    self._observe(node, task.payload, context, results)
                 if lane.rows_left is not None:
                     lane.rows_left -= rows
                 window.look()
                 ready += lane.ready(window.ready - ready)
                 lane.decide()
-                given = monotonic()
+                given = self._seams.clock()
                 self._adjust(lane, given)
                 yield trail, results
                 lane.returned(
@@ -205,30 +236,26 @@ class Executor:
             window.cancel()
 
     def _adjust(self, lane: Lane, now: float) -> None:
-        """Uses as many workers as the trainer's demand needs; stages on one pool share them."""
+        """Sets the number of workers by the trainer's demand; stages on one pool share them."""
         if lane.backend == "inline" or lane.workers < 2:
             return
-        pools = {b: self._pools[b] for b in lane.backends if b in self._pools}
-        complete = all(pool.complete for pool in pools.values())
+        pool = self._pools.get(lane.backend)
+        complete = pool is None or pool.complete
         lane.width.look(now, lane.stats.starved, lane.stats.busy, complete=complete)
-        for backend, pool in pools.items():
-            self._share(backend, pool)
+        if pool is not None:
+            self._share(lane.backend, pool)
 
     def _share(self, backend: Backend, pool: Pool) -> None:
-        used = sum(lane.width.now for lane in self.lanes.values() if backend in lane.backends)
+        used = sum(lane.width.now for lane in self.lanes.values() if backend == lane.backend)
         if used:  # by none where it is only for the meantime
             pool.use(min(pool.width, used))
 
     def _pool(self, lane: Lane) -> Pool:
-        """Where the next task of a stage goes."""
-        whole = self._pool_of(lane.backend)
-        if lane.meanwhile is not None and not whole.ready:
+        """The pool that gets the next task of a stage."""
+        pool = self._pool_of(lane.backend)
+        if lane.meanwhile is not None and not pool.ready:
             return self._pool_of(lane.meanwhile)
-        chosen = lane.cutting.chosen if self.cutting is None else self.cutting(lane)
-        if chosen is None:
-            return whole
-        first, second = map(self._pool_of, chosen.backends)
-        return CutPool(chosen.cut, first, second, whole)
+        return pool
 
     def _pool_of(self, backend: Backend) -> Pool:
         if backend == "inline":
@@ -237,21 +264,34 @@ class Executor:
             self._process, self._pools = os.getpid(), {}
         if backend not in self._pools:
             keep_freed_memory()
-            self._pools[backend] = pool = self._new_pool(backend)
+            self._pools[backend] = pool = self._open_pool(backend)
             self._share(backend, pool)  # at once: actors that nobody needs are not even started
         return self._pools[backend]
 
-    def _new_pool(self, backend: Backend) -> Pool:
+    def _open_pool(self, backend: Backend) -> Pool:
+        lent = self._seams.pool(backend)
+        if lent is not None:
+            self._lent.append(lent)
+            return lent
+        self._pools[backend] = pool = self._new_pool(backend)
+        pool.start()  # after it is known here: Ctrl-C may come while it starts
+        return pool
+
+    def _new_pool(self, backend: Backend) -> ThreadPool | ProcessPool | RayPool:
+        """A pool that has not been started."""
         if backend == "ray":
-            from silva.run.ray import RayPool
+            from silva.run.ray.pool import RayPool
 
             assert self.cluster is not None
             return RayPool(self.cluster, self.cluster.width)
-        kind = ThreadPool if backend == "threads" else ProcessPool
-        return kind(max(self.workers, 1))
+        if backend == "processes":
+            from silva.run.pools.processes import ProcessPool
 
-    def _bring_forward(self, window: Window, wake: threading.Event) -> None:
-        """Puts a task that is done first, where any order will do."""
+            return ProcessPool(max(self.workers, 1))
+        return ThreadPool(max(self.workers, 1))
+
+    def _bring_forward(self, window: Window[T], wake: threading.Event) -> None:
+        """Moves a finished task to the front, where results may come in any order."""
         began = monotonic()
         while monotonic() - began < PAUSE and window.first.pool is not self._inline:
             wake.clear()
@@ -260,7 +300,7 @@ class Executor:
             wake.wait(PAUSE / 4)
 
     def _results(self, lane: Lane, task: Task, pool: Pool, closings: int) -> list[Result]:
-        began = monotonic()
+        began = self._seams.clock()
         if pool is self._inline:
             with lane.watch() or contextlib.nullcontext():
                 pool.wait(task, lambda waited: None)
@@ -269,17 +309,17 @@ class Executor:
                 pool.help(task, self._here)  # must not take the trainer with it
             pool.wait(task, lambda waited: self._check(lane, task, pool, waited, closings))
             if not nobody_waits.get():
-                lane.stats.starved += monotonic() - began
+                lane.stats.starved += self._seams.clock() - began
         if task.error is not None:
             raise task.error
-        assert task.results is not None
-        if any(result.moved for result in task.results):
+        results = task.take()
+        if any(result.moved for result in results):
             return self._seeded(lane, task)
-        return task.results
+        return results
 
     def _seeded(self, lane: Lane, task: Task) -> list[Result]:
-        """A global generator moved while a thread ran the stage: by the stage, or by the trainer.
-        Only doing it again here, with the generators watched, can tell."""
+        """Runs a task again on this thread, with the global generators watched: one of them moved
+        while a thread ran the stage, and either the stage or the trainer may have moved it."""
         results = execute(task.stage, task.payload, task.context, self._here)
         if any(result.seeded is not None for result in results):
             lane.move(
@@ -291,10 +331,10 @@ class Executor:
     def _check(self, lane: Lane, task: Task, pool: Pool, waited: float, closings: int) -> None:
         if closings != self._closings:
             raise LoaderError("the loader was closed while it was being read")
-        stats = lane.stats
+        stats, slow = lane.stats, self._seams.slow
         usual = stats.busy / stats.blocks if stats.blocks else 0.0
         ran = 0.0 if task.started is None else monotonic() - task.started
-        if max(waited, ran) > max(self.slow_seconds, self.slow_times * usual):
+        if max(waited, ran) > max(slow.seconds, slow.times * usual):
             pool.race(task)
         starting = not pool.ready
         if starting:
@@ -306,58 +346,73 @@ class Executor:
                 f"(deadline={self._deadline:g}), on {task.describe()}.\n{pool.stacks()}"
             )
 
-    def run_here(self, node: Any, payload: Any, context: Context) -> list[Result]:
+    def run_here(self, node: Node, payload: Any, context: Context) -> list[Result]:
         return execute(node.stage, payload, context, self._here)
 
     def row_store(self, node: physical.CacheRows) -> RowStore:
-        """The rows that a cache keeps, for as long as the loader lives: a plan that is lowered
-        again finds them. Two sources are two, even where their fingerprints say little."""
+        """The store of a cache. It lives as long as the loader, so that a new plan finds its rows.
+        Different sources have different stores, even if their fingerprints are equal."""
+        from silva.cache.open_store import cached_source, open_store
+
         key = (node.spec.folder, node.fingerprint, id(cached_source(node)))
         if key not in self._stores:
-            self._stores[key] = open_store(node, self._room)
+            self._stores[key] = open_store(node, self._memory.caches)
+            self._memory.add_cache(self._stores[key])
         return self._stores[key]
 
-    def read_units(self, feed: physical.ChunkedFeed, runs: list[Any]) -> Iterator[Any]:
+    def read_units(
+        self, feed: physical.ChunkedFeed, runs: list[Run]
+    ) -> Iterator[tuple[Run, Iterator[Any]]]:
+        """Each run with its blocks, read ahead by threads."""
         source, columns = feed.read.source, feed.read.columns
         if self.backend == "inline" or self.workers == 0:
             return ((run, iter(source.open(run[1], run[2], columns))) for run in runs)
-        return iter(UnitReader(source, columns, runs, min(self.workers, 2), self._deadline))
+        reader = UnitReader(source, columns, runs, min(self.workers, 2), self._deadline)
+        alive = [known for known in self._readers if known() is not None]
+        self._readers = [*alive, weakref.ref(reader)]
+        return iter(reader)
 
     @property
     def keeps_rows(self) -> bool:
-        """Some cache is in use."""
+        """Whether a cache is in use."""
         return bool(self._stores)
 
-    @property
-    def room(self) -> int:
-        """Bytes that caches may hold in memory, with what they hold."""
-        kept = [store for store in self._stores.values() if isinstance(store, MemoryStore)]
-        return self._room.left + sum(store.nbytes for store in kept)
-
     def processes(self) -> list[int]:
-        """The process numbers of all workers."""
+        """The process ids of all workers."""
         pool = self._pools.get("processes")
-        return pool.processes() if isinstance(pool, ProcessPool) else []
+        if pool is None:
+            return []
+        from silva.run.pools.processes import ProcessPool
+
+        assert isinstance(pool, ProcessPool)
+        return pool.processes()
 
     @property
     def has_workers(self) -> bool:
-        """Some stage runs beside the consumer."""
+        """Whether any worker pool was started."""
         return bool(self._pools)
 
     def close(self) -> None:
-        """Ends every worker. The executor can be used again; it then starts new ones."""
+        """Ends all workers and threads. The executor starts new ones if it is used again."""
         for store in self._stores.values():
             store.close()
         self._closings += 1
         pools, self._pools = self._pools, {}
+        for known in self._readers:
+            reader = known()
+            if reader is not None:
+                reader.close()
         for pool in pools.values():
-            pool.close()
+            if pool not in self._lent:  # its owner closes it
+                pool.close()
+        for lane in self.lanes.values():
+            lane.close()
         if self.cluster is not None:
             self.cluster.leave()
 
 
-def _admits(lane: Lane, window: Window) -> bool:
-    """Whether one more block of a stage may go ahead."""
+def _admits(lane: Lane, window: Window[Any]) -> bool:
+    """Whether one more block of a stage may be submitted."""
     window.look()
     width = 0 if lane.backend == "inline" else lane.width.now
     return lane.blocks.admits(

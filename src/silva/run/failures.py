@@ -3,34 +3,42 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from silva.errors import FailureBudgetExceeded, PlanError, RowError
-from silva.physical.context import Failure
+from silva.folders import append_whole, telling_full_disk
+from silva.physical.stage.context import Failure
+from silva.plan.arguments import natural, number
 
+_ADVICE = (
+    "A row failed and could not be noted there; the rows noted so far are whole lines. Free some "
+    "room, or give loader(failures=…) a file on another disk"
+)
 KEPT = 1000
-"""Failures that a loader remembers; all are counted, and all go to the file if there is one."""
+"""Failures that a loader keeps in memory; all are counted, and all are written to the file."""
 
 
 @dataclass(frozen=True)
 class Skip:
-    """Leaves out rows that fail, as long as there are not too many.
+    """Drops rows that fail, up to a limit.
 
     >>> Skip(at_most=10)
     Skip(at_most=10, rate=None)
     """
 
     at_most: int | None = None
-    """Rows that may fail in an epoch."""
+    """The number of rows that may fail in an epoch."""
     rate: float | None = None
-    """Share of the rows that may fail, judged once 1 / rate rows were seen."""
+    """The share of rows that may fail, of those read from the sources so far; checked at each batch
+    once 1 / rate rows were read."""
 
     def __post_init__(self) -> None:
-        if self.at_most is not None and self.at_most < 0:
-            raise PlanError(f"Skip(at_most=…) cannot be negative: {self.at_most}")
-        if self.rate is not None and not 0 <= self.rate <= 1:
+        if self.at_most is not None:
+            natural("Skip(at_most=…)", self.at_most)
+        if self.rate is not None and not 0 <= number("Skip(rate=…)", self.rate) <= 1:
             raise PlanError(f"Skip(rate=…) is a share between 0 and 1, not {self.rate}")
 
 
@@ -48,67 +56,93 @@ class Substitute:
 Policy = Skip | Substitute | Literal["raise"]
 
 
+class Tally:
+    """Rows that failed since a flow was opened."""
+
+    __slots__ = ("_whole", "failed")
+
+    def __init__(self, whole: Tally | None = None) -> None:
+        """`whole` also counts what this tally counts."""
+        self.failed = 0
+        self._whole = whole
+
+    def add(self) -> None:
+        self.failed += 1
+        if self._whole is not None:
+            self._whole.add()
+
+
 class Failures:
-    """Counts and keeps the failures of a loader, and applies its policy in stream order."""
+    """Counts and keeps the failures of a loader, and applies its policy in stream order: a failure
+    is handled when the row after it is asked for, however far ahead rows were computed."""
 
     def __init__(self, policy: Policy, file: Path | None) -> None:
         self._policy = policy
         self._file = file
         self._failed = 0
-        self._seen = 0
+        self._judged = 0
+        """The number of failures when the rate was checked last."""
+        self._raised: list[tuple[RowError, Failure]] = []
+        """Errors that were raised while rows were read ahead; one of them ends the stream."""
         self.kept: list[Failure] = []
 
-    def forgives(self, seen: int) -> bool:
-        """Whether one more failure, `seen` rows further on, is within the policy."""
-        if isinstance(self._policy, Skip):
-            return not self._over(self._policy, self._failed + 1, self._seen + seen)
-        return self._policy != "raise"
-
     @property
-    def counts(self) -> bool:
-        """Whether states carry the counts."""
-        return isinstance(self._policy, Skip)
+    def raises(self) -> bool:
+        """Whether the first failure ends the stream."""
+        return self._policy == "raise"
 
     @property
     def total(self) -> int:
         return self._failed
 
-    def start(self) -> None:
-        """A new epoch, or a restored one, has begun: budgets count from here."""
-        self._failed = self._seen = 0
+    def start(self, failed: int) -> None:
+        """Begins an epoch, or continues from a state in which this many rows had failed."""
+        self._failed = self._judged = failed
 
-    def resume(self, failed: int, seen: int) -> None:
-        """Adds the counts that a state brings along."""
-        self._failed += failed
-        self._seen += seen
+    def handle(self, failure: Failure) -> None:
+        """Counts a failure that has been reached in stream order; raises if the policy says so."""
+        if self.raises:
+            error = row_error(failure)
+            self._raised.append((error, failure))
+            raise error
+        self._note(failure)
+        limit = self._policy.at_most if isinstance(self._policy, Skip) else None
+        if limit is not None and self._failed > limit:
+            raise self._exceeded(f"{self._failed} rows failed")
 
-    def saw(self, rows: int) -> None:
-        self._seen += rows
+    def note_end(self, error: RowError) -> None:
+        """Counts the failure whose error ends the stream."""
+        for raised, failure in self._raised:
+            if raised is error:
+                self._note(failure)
+        self._raised.clear()
 
-    def handle(self, failure: Failure, seen: int = 0) -> None:
-        """Notes a failure, `seen` rows further on; raises if the policy says so."""
+    def _note(self, failure: Failure) -> None:
         self._failed += 1
         if len(self.kept) < KEPT:
             self.kept.append(failure)
         if self._file is not None:
             self._write(failure)
-        if self._policy == "raise":
-            raise row_error(failure)
-        if isinstance(self._policy, Skip):
-            self._check_budget(self._policy, failure, self._seen + seen)
 
-    def _over(self, policy: Skip, failed: int, seen: int) -> bool:
-        over = policy.at_most is not None and failed > policy.at_most
-        if policy.rate is not None and seen * policy.rate >= 1:
-            over = over or failed > policy.rate * seen + 1
-        return over
+    @property
+    def unjudged(self) -> bool:
+        """Whether rows have failed since `judge` was called last."""
+        return self._failed > self._judged
 
-    def _check_budget(self, policy: Skip, failure: Failure, seen: int) -> None:
-        if self._over(policy, self._failed, seen):
-            raise FailureBudgetExceeded(
-                f"{self._failed} of {max(seen, self._failed)} rows failed, more than "
-                f"{policy} allows; the last:\n{describe(failure)}"
-            ) from failure.cause
+    def judge(self, seen: int, at_end: bool = False) -> None:
+        """Raises if too large a share of the `seen` rows has failed. Before the end of the epoch,
+        a few rows say nothing about the share."""
+        self._judged = self._failed
+        rate = self._policy.rate if isinstance(self._policy, Skip) else None
+        if rate is not None and (at_end or seen * rate >= 1) and self._failed > rate * seen + 1:
+            raise self._exceeded(f"{self._failed} of {max(seen, self._failed)} rows failed")
+
+    def _exceeded(self, what: str) -> FailureBudgetExceeded:
+        last = self.kept[-1] if self.kept else None
+        shown = "" if last is None else f"; the last:\n{describe(last)}"
+        error = FailureBudgetExceeded(f"{what}, more than {self._policy} allows{shown}")
+        error.__cause__ = None if last is None else last.cause
+        return error
 
     def _write(self, failure: Failure) -> None:
         assert self._file is not None
@@ -118,8 +152,39 @@ class Failures:
             "error": failure.error,
             "traceback": failure.traceback,
         }
-        with self._file.open("a", encoding="utf-8") as out:
-            out.write(json.dumps(record, ensure_ascii=False) + "\n")
+        line = json.dumps(record, ensure_ascii=False) + "\n"
+        with telling_full_disk(self._file, _ADVICE):  # half a surrogate pair is escaped
+            append_whole(self._file, line.encode(errors="backslashreplace"))
+
+
+class DeferredFailures:
+    """Failures of rows that are read ahead: they are handled when the row after them is asked for.
+
+    Where the first failure ends the stream, it is raised at once: the reader ahead hands out the
+    rows before an error first.
+    """
+
+    def __init__(self, failures: Failures | DeferredFailures) -> None:
+        self._failures = failures
+        self._deferred: deque[tuple[int, Failure]] = deque()
+        self.rows = 0
+        """The number of rows that were read ahead so far."""
+
+    @property
+    def raises(self) -> bool:
+        return self._failures.raises
+
+    def handle(self, failure: Failure) -> None:
+        if self.raises:
+            self._failures.handle(failure)
+        self._deferred.append((self.rows, failure))
+
+    def take(self, before: int | None = None) -> list[tuple[int, Failure]]:
+        """Removes and returns the failures before row `before` (None: all), each with its row."""
+        taken = []
+        while self._deferred and (before is None or self._deferred[0][0] < before):
+            taken.append(self._deferred.popleft())
+        return taken
 
 
 def describe(failure: Failure) -> str:

@@ -1,8 +1,8 @@
-"""Units of a chunked source, read ahead of need by a few threads, each unit's rows in order.
+"""Prefetches units of a chunked source by a few threads; the rows of each unit stay in order.
 
-Units may be a few KiB or many MiB. A reader goes on to further units while little is waiting, and
-readers and consumer wake each other only where somebody waits: handing each small unit over by
-itself would cost more than reading it.
+Units may be a few KiB or many MiB. A reader goes on to further units while few bytes are waiting.
+Readers and consumer wake each other only if the other waits: a wake-up per small unit would cost
+more than reading it.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from silva.errors import DeadlineError
-from silva.run.threads import PAUSE, join_all, thread_stacks
+from silva.errors import DeadlineError, LoaderError
+from silva.io.source import Chunked
+from silva.lifetime import Thread, join_all
+from silva.run.pools.threads import PAUSE, thread_stacks
 
 _AHEAD = 4
-"""Runs of rows (a few MiB each) that a unit may have waiting."""
+"""Blocks (of a few MiB each) of one unit that may wait."""
 _AHEAD_BYTES = 2 << 20
-"""Bytes of small units that may wait, however many units that is."""
-_FAREWELL = 1.0
-"""Seconds that closing waits for readers: one that hangs in a read cannot be ended, only left."""
+"""Bytes of small units that may wait."""
 
 Run = tuple[int, int, int, int | None]
-"""(place in the order, unit, first row, end or None)."""
+"""(position of the unit in the order, unit, first row, end or None)."""
 
 
 class UnitReader:
@@ -32,7 +32,7 @@ class UnitReader:
 
     def __init__(
         self,
-        source: Any,
+        source: Chunked,
         columns: tuple[str, ...],
         runs: list[Run],
         width: int,
@@ -43,11 +43,11 @@ class UnitReader:
         self._deadline = deadline
         lock = threading.Lock()
         self._filled, self._room = threading.Condition(lock), threading.Condition(lock)
-        """What the consumer waits for, and what readers do."""
+        """Wake the consumer, and the readers."""
         self._waits_for = -1
-        """The run whose rows the consumer waits for; -1 while it does not wait."""
+        """The run that the consumer waits for; -1 while it does not wait."""
         self._waiting = 0
-        """Bytes that were read and not taken yet."""
+        """Bytes that were read and not taken."""
         self._buffers: dict[int, deque[tuple[Any, int]]] = {}
         self._ended: set[int] = set()
         self._next = 0
@@ -55,8 +55,7 @@ class UnitReader:
         self._width = max(width, 1)
         self._closed = False
         self._threads = [
-            threading.Thread(target=self._work, name=f"silva-reader-{i}", daemon=True)
-            for i in range(min(self._width, len(runs)))
+            Thread(self._work, f"reader-{i}") for i in range(min(self._width, len(runs)))
         ]
 
     def __iter__(self) -> Iterator[tuple[Run, Iterator[Any]]]:
@@ -92,9 +91,11 @@ class UnitReader:
             yield item
 
     def _await(self, i: int) -> None:
-        """Waits until a reader has rows of run `i`, or has ended it."""
+        """Waits until a reader has rows of run `i`, or has reached its end."""
         began = time.monotonic()
         while not self._buffers.get(i) and i not in self._ended:
+            if self._closed:
+                raise LoaderError("the loader was closed while it was being read")
             self._waits_for = i
             self._filled.wait(PAUSE)
             self._waits_for = -1
@@ -106,7 +107,7 @@ class UnitReader:
                 )
 
     def _is_near(self) -> bool:
-        """Whether the next unit is among those that are read however much is waiting."""
+        """Whether the next unit is read regardless of the bytes that wait."""
         return self._next < self._current + self._width + 1
 
     def _may_start(self) -> bool:
@@ -156,4 +157,5 @@ class UnitReader:
         with self._room:
             self._closed = True
             self._room.notify_all()
-        join_all(self._threads, _FAREWELL)
+            self._filled.notify_all()
+        join_all(self._threads)

@@ -1,39 +1,41 @@
 """The tasks of a stage that are in flight, in order, and what they hold.
 
-It is looked at for every block, on the trainer's thread. So tasks say themselves that they have
-finished, and a look takes note of those alone, however many are in flight.
+The trainer's thread looks at it for every block. So tasks report that they have finished, and a
+look handles those alone, however many are in flight.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import Generic, TypeVar
 
-from silva.run.task import Pool, Task
+from silva.run.pools.task import Pool, Task
+
+T = TypeVar("T")
+"""The trail that comes with an input."""
 
 
-class Flight:
-    """A task on its way."""
+class Flight(Generic[T]):
+    """A task in flight."""
 
     __slots__ = ("nbytes", "pool", "rows", "task", "trail")
 
-    def __init__(self, trail: Any, task: Task, pool: Pool, rows: int) -> None:
+    def __init__(self, trail: T, task: Task, pool: Pool, rows: int) -> None:
         self.trail = trail
         self.task = task
         self.pool = pool
         self.rows = rows
         self.nbytes: int | None = None
-        """Of its results; None until it was seen to have finished."""
+        """Bytes of its results; None until it was seen to have finished."""
 
 
-class Window:
+class Window(Generic[T]):
     def __init__(self) -> None:
         self.landed: deque[Task] = deque()
-        """Tasks that have finished since the latest look, put there by whatever thread they did on.
-        """
-        self._all: deque[Flight] = deque()
-        self._running: dict[Task, Flight] = {}
-        """Those that were not seen to have finished."""
+        """Tasks that have finished since the latest look; the threads that ran them append here."""
+        self._all: deque[Flight[T]] = deque()
+        self._running: dict[Task, Flight[T]] = {}
+        """Tasks that were not yet seen to have finished."""
         self.rows = 0
         self.running_rows = 0
         self.done_bytes = 0
@@ -51,15 +53,15 @@ class Window:
         """Tasks that had finished at the latest look."""
         return len(self._all) - len(self._running)
 
-    def add(self, flight: Flight) -> None:
-        """Of a task whose `landed` is the window's, from before it was given to anybody."""
+    def add(self, flight: Flight[T]) -> None:
+        """Adds a task. Its `landed` was set to the window's before it was submitted."""
         self._all.append(flight)
         self._running[flight.task] = flight
         self.rows += flight.rows
         self.running_rows += flight.rows
 
     def look(self) -> None:
-        """Takes note of what has finished since."""
+        """Handles the tasks that have finished since the latest look."""
         while self.landed:
             task = self.landed.popleft()
             flight = self._running.pop(task, None)
@@ -69,8 +71,8 @@ class Window:
             self.running_rows -= flight.rows
             self.done_bytes += flight.nbytes
 
-    def take(self) -> Flight:
-        """The first in the order, which is in flight no more."""
+    def take(self) -> Flight[T]:
+        """Removes the first task and returns it."""
         flight = self._all.popleft()
         self.rows -= flight.rows
         if flight.nbytes is None:
@@ -81,7 +83,7 @@ class Window:
         return flight
 
     def bring_forward(self) -> bool:
-        """Puts a task first that has finished; whether there is one."""
+        """Moves a finished task to the front; False if there is none."""
         self.look()
         for i, flight in enumerate(self._all):
             if flight.nbytes is not None:
@@ -91,14 +93,14 @@ class Window:
         return False
 
     @property
-    def first(self) -> Flight:
+    def first(self) -> Flight[T]:
         return self._all[0]
 
-    def trails(self) -> list[Any]:
+    def trails(self) -> list[T]:
         return [flight.trail for flight in self._all]
 
     def cancel(self) -> None:
-        """Nobody wants them any more."""
+        """Cancels all tasks."""
         for flight in self._all:
             flight.task.landed = None
             flight.task.cancel()

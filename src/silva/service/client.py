@@ -6,31 +6,29 @@ import threading
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Unpack
 
-from silva.columns.serial_batch import decode_batch
-from silva.errors import LoaderError, PlanError
-from silva.loader import check_reader
-from silva.profile.machine import parse_bytes
+from silva.columns.serial.batch_codec import decode_batch
+from silva.cost.machine import parse_bytes
+from silva.errors import LoaderError, PlanError, ServiceError, SilvaError
+from silva.lifetime import Thread, close_at_exit, join_all
+from silva.options import ServiceArguments, ServiceOptions, check_known
 from silva.service.connection import Connection
-from silva.service.wire import Next, Open, Stream
+from silva.service.wire import BatchRequest, OpenRequest, StreamKey
 
 if TYPE_CHECKING:
     from silva.feed.torch import TorchFeed
 
-_MEMORY = 256 << 20
-_DEADLINE = 600.0
-_LOOK = 0.5
-"""Seconds after which a trainer that waits looks for Ctrl-C: one that comes just before a wait
-begins does not end it."""
-_ANSWER = 8 << 20
-"""Bytes of an answer after which no further batch is added to it."""
+_POLL = 0.5
+"""Seconds after which a waiting trainer checks for Ctrl-C: one that comes just before a wait does
+not interrupt it."""
+_RESPONSE_BYTES = 8 << 20
+"""Bytes after which no further batch is added to a response."""
 
 
-def connect(address: str, pipeline: str, **arguments: Any) -> Served:
-    """Reads a pipeline of a service by its name; see `Served` for the arguments.
+def connect(address: str, pipeline: str, **arguments: Unpack[ServiceArguments]) -> Served:
+    """Reads a pipeline of a service by its name; `ServiceOptions` says what each argument is.
 
     >>> import silva as sv
     >>> numbers = sv.from_columns({"x": range(4)}).batch(2)
@@ -39,63 +37,46 @@ def connect(address: str, pipeline: str, **arguments: Any) -> Served:
     ...     [batch["x"].tolist() for batch in loader]
     [[0, 1], [2, 3]]
     """
-    return Served(address, pipeline, **arguments)
+    check_known("connect", ServiceOptions, arguments)
+    return Served(address, pipeline, ServiceOptions(**arguments))
 
 
 class Served:
     """Made by `pipeline.loader(service=address, …)` or `sv.connect(address, name, …)`. Each
     `for batch in loader` is one epoch; states are those of any other loader of the pipeline.
-
-    Each of `world` ranks gets its own shards; with `aligned=True`, its rows of one batch of the
-    whole job, so that all have like lengths in every step. With `exact=False` the first epoch may
-    begin in the middle of a run that other jobs share, which then costs nothing to join.
     """
 
-    def __init__(
-        self,
-        address: str,
-        pipeline: str,
-        *,
-        token: str | None = None,
-        certificate: str | Path | None = None,
-        rank: int = 0,
-        world: int = 1,
-        aligned: bool = False,
-        exact: bool = True,
-        seed: int | None = None,
-        eval: bool = False,
-        epochs: int | None = None,
-        steps: int | None = None,
-        memory: int | str = _MEMORY,
-        deadline: float = _DEADLINE,
-    ) -> None:
-        check_reader(rank, world, epochs, steps, deadline)
-        own = {"parts": world} if aligned else {"rank": rank, "world": world}
-        self._stream = Stream(pipeline, seed=seed, eval=eval, steps=steps, **own)
-        self._part = rank if aligned else 0
-        self._exact, self._epochs = exact, epochs
-        self._memory = parse_bytes(memory)
-        self._connect: Callable[[], Connection] = lambda: Connection(
-            address, token, certificate, deadline
+    def __init__(self, address: str, pipeline: str, options: ServiceOptions) -> None:
+        rank, world = options.rank or 0, options.world
+        own = {"parts": world} if options.aligned else {"rank": rank, "world": world}
+        self._stream = StreamKey(
+            pipeline, seed=options.seed, eval=options.eval, steps=options.steps, **own
         )
+        self._part = rank if options.aligned else 0
+        self._exact, self._epochs = options.exact, options.epochs
+        self._memory = parse_bytes(options.memory)
+        self._address = address
+        self._connect: Callable[[], Connection] = lambda: Connection(address, options)
         self._reader = uuid.uuid4().hex
         with _closing(self._connect()) as connection:
-            opened = connection.open(Open(self._stream))
+            opened = connection.open(OpenRequest(self._stream))
         self._state, self._length = opened.state, opened.length
-        """The state after the batch that was handed out last."""
+        """The state after the last batch that the loop yielded."""
         self._fresh = True
-        """The next loop begins at that state; otherwise with the next epoch."""
-        self._live: _Ahead | None = None
+        """Whether the next loop starts at that state, and not with the next epoch."""
+        self._live: _Prefetcher | None = None
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         if self._live is not None:
             raise LoaderError(
-                "this loader is already being iterated; make a second loader, or finish (or close) "
+                "this loader is already being iterated: make a second loader, or finish or close "
                 "the first loop"
             )
-        return self._iterate()
+        loop = self._iterate()
+        close_at_exit(loop)
+        return loop
 
-    def _iterate(self) -> Iterator[dict[str, Any]]:
+    def _iterate(self) -> Generator[dict[str, Any]]:
         if self._live is not None:
             raise LoaderError("this loader is already being iterated")
         if not self._fresh:
@@ -103,35 +84,50 @@ class Served:
         if self._epochs is not None and self.epoch >= self._epochs:
             raise LoaderError(f"all {self._epochs} epochs of this loader are done")
         self._fresh = False
-        ahead = self._live = _Ahead(self._connect(), self._asked(), self._memory)
+        ahead = self._live = _Prefetcher(self._connect(), self._request(), self._memory)
+        close_at_exit(ahead)
         closer = weakref.finalize(self, ahead.close)
+        closer.atexit = False
         try:
             for data, moved in ahead:
                 if data is None:
                     self._state, self._fresh = self._state | moved, True
                     return
-                batch = decode_batch(memoryview(data))
+                batch = self._decode(data)
                 self._state = self._state | moved
                 yield batch
         finally:
             self._live = None
             closer()
 
-    def _asked(self) -> Next:
-        return Next(self._stream, self._reader, self._part, self._state, self._exact, _ANSWER)
+    def _decode(self, data: Any) -> dict[str, Any]:
+        try:
+            return decode_batch(memoryview(data))
+        except SilvaError:
+            raise
+        except Exception as error:
+            raise ServiceError(
+                f"the service at {self._address} sent a batch that cannot be decoded: "
+                f"{error!r:.200}"
+            ) from error
+
+    def _request(self) -> BatchRequest:
+        return BatchRequest(
+            self._stream, self._reader, self._part, self._state, self._exact, _RESPONSE_BYTES
+        )
 
     # State.
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the stream stands, after the batch that was handed out last; plain JSON."""
+        """The state after the last batch that the loop yielded; plain JSON."""
         return dict(self._state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from `state`: the next loop hands out what came after it."""
+        """Continues from `state`: the next loop yields the batches after it."""
         if self._live is not None:
-            raise LoaderError("a loader cannot be moved while it is being iterated")
+            raise LoaderError("load_state_dict comes before the loop, not inside it")
         with _closing(self._connect()) as connection:
-            self._state = connection.open(Open(self._stream, state=dict(state))).state
+            self._state = connection.open(OpenRequest(self._stream, state=dict(state))).state
         self._fresh = True
 
     def set_epoch(self, epoch: int) -> None:
@@ -141,12 +137,12 @@ class Served:
         if epoch < 0:
             raise PlanError(f"epochs count from 0, not {epoch}")
         with _closing(self._connect()) as connection:
-            self._state = connection.open(Open(self._stream, epoch)).state
+            self._state = connection.open(OpenRequest(self._stream, epoch)).state
         self._fresh = True
 
     @property
     def epoch(self) -> int:
-        """The epoch that is being read, or comes next."""
+        """The epoch that is being read, or that comes next."""
         return int(self._state["epoch"])
 
     def __len__(self) -> int:
@@ -156,7 +152,7 @@ class Served:
         return self._length
 
     def stats(self) -> dict[str, Any]:
-        """What the service says about its runs."""
+        """The statistics of the service: see `Service.stats`."""
         with _closing(self._connect()) as connection:
             return connection.stats()
 
@@ -175,7 +171,7 @@ class Served:
         return jax_batches(self, device)
 
     def close(self) -> None:
-        """Hangs up."""
+        """Closes the connection."""
         if self._live is not None:
             self._live.close()
 
@@ -186,27 +182,27 @@ class Served:
         self.close()
 
 
-class _Ahead:
-    """Batches of one epoch, asked for before they are needed, by a thread."""
+class _Prefetcher:
+    """A thread that requests the batches of one epoch before they are needed."""
 
-    def __init__(self, connection: Connection, asked: Next, room: int) -> None:
-        self._connection, self._asked, self._room = connection, asked, room
+    def __init__(self, connection: Connection, request: BatchRequest, room: int) -> None:
+        self._connection, self._request, self._room = connection, request, room
         self._changed = threading.Condition()
-        self._found: deque[tuple[Any, dict[str, Any]]] = deque()
+        self._ready: deque[tuple[Any, dict[str, Any]]] = deque()
         self._bytes = 0
         self._error: BaseException | None = None
         self._closed = False
-        self._thread = threading.Thread(target=self._work, name="silva-served", daemon=True)
+        self._thread = Thread(self._work, "served")
         self._thread.start()
 
     def __iter__(self) -> Iterator[tuple[Any, dict[str, Any]]]:
         while True:
             with self._changed:
-                while not self._found and self._error is None and not self._closed:
-                    self._changed.wait(_LOOK)
-                if not self._found:
+                while not self._ready and self._error is None and not self._closed:
+                    self._changed.wait(_POLL)
+                if not self._ready:
                     raise self._error or LoaderError("this loader has been closed")
-                data, moved = self._found.popleft()
+                data, moved = self._ready.popleft()
                 self._bytes -= 0 if data is None else data.nbytes
                 self._changed.notify_all()
             yield data, moved
@@ -216,15 +212,17 @@ class _Ahead:
     def _work(self) -> None:
         try:
             while self._has_room():
-                for data, moved in self._connection.next(self._asked):
-                    self._asked.state = self._asked.state | moved
+                for data, moved in self._connection.next(self._request):
+                    before, self._request.state = self._request.state, self._request.state | moved
+                    if self._request.state == before:
+                        raise ServiceError("the service sent a batch without progress in its state")
                     with self._changed:
-                        self._found.append((data, moved))
+                        self._ready.append((data, moved))
                         self._bytes += 0 if data is None else data.nbytes
                         self._changed.notify_all()
                     if data is None:
                         return
-        except BaseException as error:  # noqa: BLE001  raised where batches are waited for
+        except BaseException as error:  # noqa: BLE001  raised in the loop
             with self._changed:
                 self._error = error
                 self._changed.notify_all()
@@ -232,7 +230,7 @@ class _Ahead:
             self._connection.close()
 
     def _has_room(self) -> bool:
-        """Waits for it; False when nothing more is wanted."""
+        """Waits for room; False once closed."""
         with self._changed:
             while self._bytes >= self._room and not self._closed:
                 self._changed.wait()
@@ -242,11 +240,12 @@ class _Ahead:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        self._connection.close()
+        self._connection.interrupt()
+        join_all([self._thread])
 
 
 class _closing:
-    """A connection for one question."""
+    """A connection for one request."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -1,157 +1,323 @@
-"""The reader's side of HTTP: asks until there is an answer, or the deadline has come."""
+"""The reader's side of HTTP: retries until there is a response, or the deadline has passed.
+
+The server at the address need not be a silva service, or may be hostile. So a response must be
+complete by a deadline and fit into the reader's memory, and it can raise silva's own errors only.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import io
 import random
+import socket
 import ssl
 import threading
 import time
+import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 
-from silva.errors import ServiceError
-from silva.service.access import known_token, parse_address, reader_context
-from silva.service.wire import VERSION, Head, Next, Open, Opened, Refusal, raised
+from silva import errors
+from silva.cost.machine import parse_bytes
+from silva.errors import ServiceError, SilvaError
+from silva.options import ServiceOptions
+from silva.service.access import client_context, client_token, parse_address
+from silva.service.bounded_reader import BoundedReader, TooManyBytes
+from silva.service.wire import (
+    PROGRESS,
+    VERSION,
+    BatchRequest,
+    ErrorResponse,
+    OpenRequest,
+    OpenResponse,
+    ResponseHead,
+    error_from,
+)
 
-_ANSWER = 30.0
-"""Seconds in which a service that is well says something, if only that there is nothing yet."""
+_RESPONSE = 30.0
+"""Seconds in which a healthy service sends something, if only an empty response."""
+_CONNECT = 5.0
+"""Seconds in which a host that is up accepts a connection."""
+_LEAST_SECONDS = 1e-3
+"""The shortest timeout in seconds: 0 would mean non-blocking."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
+_QUIET = 1.0
+"""Seconds of failed attempts after which the user is warned."""
+_HEAD_BYTES = 4 << 20
+"""The most bytes of a response beside its batches: a state has a few kilobytes."""
+_LEAST_BYTES = 64 << 20
+"""Bytes of batches that a response may have, however small `memory` is."""
+_ERRORS = frozenset(
+    name
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, SilvaError)
+)
+"""The errors that a service may raise here."""
 
-_Said = TypeVar("_Said")
+_Body = TypeVar("_Body")
+Batch = tuple[np.ndarray | None, dict[str, Any]]
+"""The bytes of a batch, or None at the end of an epoch, and what has changed in the state."""
 
 
 class Connection:
-    """To a service; made anew when it breaks. For one thread at a time."""
+    """A connection to a service, opened again when it breaks. For one thread at a time."""
 
     def __init__(
-        self, address: str, token: str | None, certificate: str | Path | None, deadline: float
+        self, address: str, options: ServiceOptions, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._address, self._deadline = address, deadline
+        self._address, self._deadline, self._wait = address, options.deadline, options.wait
+        self._most = max(parse_bytes(options.memory), _LEAST_BYTES)
+        self._clock = clock
         self._where = parse_address(address)
-        self._context = reader_context(certificate) if self._where.secure else None
+        self._context = client_context(self._where, options.certificate)
         self._headers = {
-            "Authorization": f"Bearer {known_token(token)}",
+            "Authorization": f"Bearer {client_token(options.token)}",
             "Content-Type": "application/json",
         }
         self._http: http.client.HTTPConnection | None = None
         self._closed = threading.Event()
 
-    def open(self, asked: Open) -> Opened:
-        return self._asked("open", asked, lambda answer: _said(answer, Opened))
+    def open(self, request: OpenRequest) -> OpenResponse:
+        return self._request(
+            "open", request, lambda response: _check_opened(_read_json(response, OpenResponse))
+        )
 
-    def next(self, asked: Next) -> list[tuple[np.ndarray | None, dict[str, Any]]]:
-        """What comes next: the bytes of a batch, or None for the end of an epoch, and where the
-        stream stands after it."""
-        return self._asked("next", asked, _batches)
+    def next(self, request: BatchRequest) -> list[Batch]:
+        """The next batches, at least one."""
+        until = self._clock() + self._deadline
+        while True:
+            found = self._request("next", request, self._batches, until)
+            if found:
+                return found
+            if self._clock() >= until:
+                raise ServiceError(
+                    f"the service at {self._address} had no batch for {self._deadline:g} s "
+                    "(deadline=…): its pipeline, or the source that it reads, makes no progress"
+                )
 
     def stats(self) -> dict[str, Any]:
-        return self._asked("stats", None, lambda answer: _said(answer, dict[str, Any]))
+        return self._request("stats", None, lambda response: _read_json(response, dict[str, Any]))
 
-    def _asked(
-        self, path: str, question: Any, read: Callable[[http.client.HTTPResponse], _Said]
-    ) -> _Said:
-        """The answer, however often it takes to ask for it."""
-        until = time.monotonic() + self._deadline
-        pause = _FIRST_PAUSE
+    def _request(
+        self,
+        path: str,
+        body: Any,
+        read: Callable[[http.client.HTTPResponse], _Body],
+        until: float | None = None,
+    ) -> _Body:
+        """Sends a request until there is a response, or the time `until` has come."""
+        begun = self._clock()
+        until = begun + self._deadline if until is None else until
+        pause, warned = _FIRST_PAUSE, False
         while True:
             reused = self._http is not None
             try:
-                return self._once(path, question, read)
+                return self._try_once(path, body, read, until)
             except (OSError, http.client.HTTPException) as error:
-                self._hang_up()
-                if self._closed.is_set():
-                    raise ServiceError("this loader has been closed") from None
-                if isinstance(error, ssl.SSLCertVerificationError):
-                    raise ServiceError(
-                        f"{self._address} shows a certificate that is not trusted "
-                        f"({error.verify_message}): certificate=… names the file of one that is"
-                    ) from None
-                if isinstance(error, ServiceError) and not isinstance(error, _Busy):
-                    raise
-                left = until - time.monotonic()
-                if left <= 0:
-                    raise ServiceError(
-                        f"the service at {self._address} did not answer for "
-                        f"{self._deadline:g} s: {_words(error)}"
-                    ) from error
-                if not reused:  # a connection that was idle may just have been closed
-                    self._closed.wait(min(pause * random.uniform(0.5, 1), left))
-                    pause = min(2 * pause, _LONGEST_PAUSE)
-
-    def _once(
-        self, path: str, question: Any, read: Callable[[http.client.HTTPResponse], _Said]
-    ) -> _Said:
-        if self._http is None:
-            where, seconds = self._where, min(_ANSWER, self._deadline)
-            self._http = (
-                http.client.HTTPSConnection(
-                    where.host, where.port, timeout=seconds, context=self._context
+                self.close()
+                self._raise_if_final(error, reused)
+                failed = error
+            now = self._clock()
+            if now >= until:
+                raise ServiceError(
+                    f"the service at {self._address} did not answer for {self._deadline:g} s "
+                    f"(deadline=…): {_reason(failed)}"
+                ) from failed
+            if reused:  # a connection that was idle may just have been closed
+                continue
+            if not warned and now - begun >= _QUIET:
+                warned = True
+                warnings.warn(
+                    f"no service answers at {self._address} ({_reason(failed)}); retrying for "
+                    f"{until - now:.0f} s",
+                    stacklevel=2,
                 )
-                if self._context is not None
-                else http.client.HTTPConnection(where.host, where.port, timeout=seconds)
-            )
-        body = None if question is None else msgspec.json.encode(question)
-        method = "GET" if question is None else "POST"
-        self._http.request(method, f"/v{VERSION}/{path}", body, self._headers)
-        answer = self._http.getresponse()
-        if answer.status != 200:
-            refused = _said(answer, Refusal)
-            if answer.status == 503:
-                raise _Busy(refused.message)
-            raise raised(refused)
-        return read(answer)
+            self._closed.wait(min(pause * random.uniform(0.5, 1), until - now))
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _hang_up(self) -> None:
+    def _raise_if_final(self, error: Exception, reused: bool) -> None:
+        """Raises if a retry would not help, or is not wanted."""
+        if self._closed.is_set():
+            raise ServiceError("this loader has been closed") from None
+        if isinstance(error, ssl.SSLCertVerificationError):
+            raise ServiceError(
+                f"the certificate of {self._address} is not trusted ({error.verify_message}): pass "
+                "certificate=…, the file of the certificate to trust"
+            ) from None
+        if isinstance(error, SilvaError) and not isinstance(error, _Busy):
+            raise error
+        if not self._wait and not reused:
+            raise ServiceError(
+                f"no service answers at {self._address} ({_reason(error)}); it is not tried again "
+                "because of wait=False"
+            ) from error
+
+    def _try_once(
+        self,
+        path: str,
+        body: Any,
+        read: Callable[[http.client.HTTPResponse], _Body],
+        until: float,
+    ) -> _Body:
+        connection = self._http = self._http or self._connect(until)
+        body = None if body is None else msgspec.json.encode(body)
+        method = "GET" if body is None else "POST"
+        if connection.sock is not None:
+            connection.sock.settimeout(max(min(_RESPONSE, until - self._clock()), _LEAST_SECONDS))
+        connection.response_class = self._bounded_response(until)
+        try:
+            connection.request(method, f"/v{VERSION}/{path}", body, self._headers)
+            response = connection.getresponse()
+            if response.status == 200:
+                return read(response)
+            raise self._error_of(response)
+        except TooManyBytes:
+            raise ServiceError(
+                f"the response of {self._address} has more than {self._most >> 20} MiB: raise "
+                "memory=…, or make the batches smaller"
+            ) from None
+
+    def _connect(self, until: float) -> http.client.HTTPConnection:
+        where, seconds = self._where, max(min(_CONNECT, until - self._clock()), _LEAST_SECONDS)
+        made = (
+            http.client.HTTPSConnection(
+                where.host, where.port, timeout=seconds, context=self._context
+            )
+            if self._context is not None
+            else http.client.HTTPConnection(where.host, where.port, timeout=seconds)
+        )
+        made.connect()
+        made.auto_open = 0  # reconnecting is up to `_request`
+        return made
+
+    def _bounded_response(self, until: float) -> Any:
+        """A response class that reads within the deadline and the memory."""
+
+        def response(
+            sock: socket.socket, debuglevel: int = 0, method: str | None = None
+        ) -> http.client.HTTPResponse:
+            response = http.client.HTTPResponse(sock, debuglevel, method)
+            response.fp.close()
+            reader = BoundedReader(sock, _RESPONSE, self._clock)
+            reader.until, reader.left = until, self._most + _HEAD_BYTES
+            response.fp = io.BufferedReader(reader)
+            return response
+
+        return response
+
+    def _error_of(self, response: http.client.HTTPResponse) -> SilvaError:
+        """The error that a service sent instead of a response."""
+        status = response.status
+        try:
+            found = _read_json(response, ErrorResponse)
+        except http.client.HTTPException:
+            if status >= 500:  # a proxy whose service is not there
+                raise
+            raise ServiceError(
+                f"the server at {self._address} is not a silva service: HTTP status {status}"
+            ) from None
+        if status == 503:
+            return _Busy(found.message)
+        known = found.error in _ERRORS
+        return error_from(found if known else msgspec.structs.replace(found, error="ServiceError"))
+
+    def _batches(self, response: http.client.HTTPResponse) -> list[Batch]:
+        length, head_length = _length(response), response.headers.get("Silva-Head", "")
+        if not (head_length.isascii() and head_length.isdigit() and len(head_length) < 18):
+            raise http.client.HTTPException("not a silva service: the response has no head")
+        if int(head_length) > min(length, _HEAD_BYTES):
+            raise http.client.HTTPException("the head of the response is too long")
+        head = _decode(_read_exactly(response, int(head_length)).tobytes(), ResponseHead)
+        sizes = [item.bytes or 0 for item in head.items]
+        if min(sizes, default=0) < 0 or int(head_length) + sum(sizes) != length:
+            raise http.client.HTTPException("the lengths in the response do not add up")
+        if length > self._most:
+            raise TooManyBytes
+        return [
+            (
+                None if item.bytes is None else _read_exactly(response, item.bytes),
+                _check_progress(item.moved),
+            )
+            for item in head.items
+        ]
+
+    def close(self) -> None:
+        """Closes the connection."""
         connection, self._http = self._http, None
         if connection is not None:
             connection.close()
 
-    def close(self) -> None:
-        """From any thread: who is asking gets an error."""
+    def interrupt(self) -> None:
+        """From any thread: the request in progress fails at once."""
         self._closed.set()
-        self._hang_up()
+        connection = self._http
+        sock = None if connection is None else connection.sock
+        if sock is not None:
+            with contextlib.suppress(OSError):  # already closed
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
 class _Busy(ServiceError):
     """The service cannot answer now, but may later."""
 
 
-def _said(answer: http.client.HTTPResponse, kind: type[_Said]) -> _Said:
+def _length(response: http.client.HTTPResponse) -> int:
+    """The length of a response, which must be sent the way a service sends it."""
+    lengths = response.headers.get_all("Content-Length", [])
+    for name in ("Transfer-Encoding", "Content-Encoding"):
+        if name in response.headers:
+            raise http.client.HTTPException(f"the response has {name}, which no service sends")
+    if len(lengths) != 1 or response.length is None:
+        raise http.client.HTTPException("the response has no length")
+    return response.length
+
+
+def _read_json(response: http.client.HTTPResponse, kind: type[_Body]) -> _Body:
+    length = _length(response)
+    if length > _HEAD_BYTES:
+        raise http.client.HTTPException(
+            f"the response has {length} bytes, where a few were expected"
+        )
+    return _decode(_read_exactly(response, length).tobytes(), kind)
+
+
+def _decode(data: bytes, kind: type[_Body]) -> _Body:
     try:
-        return msgspec.json.decode(answer.read(), type=kind)
-    except msgspec.DecodeError as error:
-        raise http.client.HTTPException(f"no answer of a silva service: {error}") from None
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise http.client.HTTPException(f"not a silva service: {error}") from None
 
 
-def _batches(
-    answer: http.client.HTTPResponse,
-) -> list[tuple[np.ndarray | None, dict[str, Any]]]:
-    size = int(answer.headers["Silva-Head"])
-    head = msgspec.json.decode(_exactly(answer, size).data, type=Head)
-    found = []
-    for item in head.items:
-        data = None if item.bytes is None else _exactly(answer, item.bytes)
-        found.append((data, item.moved))
-    answer.read()
+def _check_opened(found: OpenResponse) -> OpenResponse:
+    _check_progress({name: found.state[name] for name in PROGRESS if name in found.state})
+    if "epoch" not in found.state:
+        raise http.client.HTTPException("not a silva service: its state has no epoch")
     return found
 
 
-def _exactly(answer: http.client.HTTPResponse, size: int) -> np.ndarray:
-    """So many bytes, in memory of their own that can be written."""
+def _check_progress(moved: dict[str, Any]) -> dict[str, Any]:
+    """The change of a state, if it is a valid one."""
+    numbers = [moved[name] for name in ("epoch", "step", "shards") if name in moved]
+    if not moved.keys() <= set(PROGRESS) or any(type(n) is not int or n < 0 for n in numbers):
+        raise http.client.HTTPException("not a silva service: it sent no position in a stream")
+    return moved
+
+
+def _read_exactly(response: http.client.HTTPResponse, size: int) -> np.ndarray:
+    """The next `size` bytes, in a new writable array."""
     data = np.empty(size, np.uint8)
     view, done = data.data, 0
     while done < size:
-        got = answer.readinto(view[done:])
+        got = response.readinto(view[done:])
         if not got:
             raise http.client.IncompleteRead(b"", size - done)
         done += got
     return data
 
 
-def _words(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     return str(error) or type(error).__name__

@@ -1,88 +1,191 @@
-"""The service's side of HTTP: who may ask, what was asked, and the answer.
+"""The service's side of HTTP: authorization, requests and responses.
 
-Plain HTTP/1.1 of the standard library. Arrow Flight, which would be at hand, cannot be shut down
-while a reader holds a stream and does not read: that was measured to take as long as the reader's
-own time limit.
+This is plain HTTP/1.1 of the standard library. Arrow Flight cannot be shut down while a reader
+holds a stream without reading: measured, the shutdown takes as long as the reader's own timeout.
+
+A client is not trusted before it has sent the token: the number of connections is limited, and so
+are the size of a request and the time in which it must arrive.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
+import logging
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from silva.errors import PlanError, ServiceError, SilvaError
-from silva.service.access import is_right
-from silva.service.wire import VERSION, Head, Item, Next, Open, Opened, Refusal, refusal
+from silva.lifetime import Thread, join_all
+from silva.service.access import has_token
+from silva.service.bounded_reader import BoundedReader, TooManyBytes
+from silva.service.limits import REQUEST_BYTES, check_next, check_open
+from silva.service.wire import (
+    VERSION,
+    BatchHead,
+    BatchRequest,
+    OpenRequest,
+    OpenResponse,
+    ResponseHead,
+    error_response,
+)
 
 if TYPE_CHECKING:
-    from silva.service.run import Kept
+    from silva.service.shared_run import EncodedBatch
 
-_Asked = TypeVar("_Asked", Open, Next)
+_Request = TypeVar("_Request", OpenRequest, BatchRequest)
 
 _SILENT = 60.0
-"""Seconds after which a connection on which nothing moves is closed; readers open another."""
-_LARGEST = 64 << 20
-"""Bytes of a question: states are small."""
+"""Seconds after which an idle connection is closed; readers open another one."""
+_WHOLE = 30.0
+"""Seconds in which a request must arrive, once it has begun."""
+_HEAD = 64 << 10
+"""The most bytes of a request's first line and headers."""
+_MESSAGE = 4096
+"""The most characters of an error message."""
+_FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 74\r\n\r\n"
+    b'{"error": "ServiceError", "message": "the service has no connection left"}'
+)
+_log = logging.getLogger("silva.service")
 
 
-class Answers(Protocol):
-    """What a service knows."""
+class Endpoint(Protocol):
+    """What answers requests. `address` is that of the reader."""
 
-    def open(self, asked: Open) -> Opened: ...
-    def next(self, asked: Next) -> list[Kept]: ...
+    def open(self, request: OpenRequest) -> OpenResponse: ...
+    def next(self, request: BatchRequest, address: str) -> list[EncodedBatch]: ...
     def stats(self) -> dict[str, Any]: ...
 
 
-class Server(ThreadingHTTPServer):
-    """A thread for each connection; all of them end with `stop`."""
+class _Response(NamedTuple):
+    head: bytes
+    rest: Sequence[memoryview] = ()
+    code: int = 200
 
-    daemon_threads = True
-    block_on_close = False
+
+class _Client:
+    """A connection, and the thread that serves it."""
+
+    def __init__(self, connection: socket.socket, thread: Thread) -> None:
+        self.connection, self.thread = connection, thread
+        self.busy = False
+        """Whether a request is being answered."""
+        self.authorized = False
+        """Whether it has sent the token."""
+        self.since = time.monotonic()
+        """The time of its last request."""
+
+
+class Server(ThreadingHTTPServer):
+    """Serves each connection on a thread of its own; `stop` ends all of them."""
+
     allow_reuse_address = True
     request_queue_size = 128
 
     def __init__(
-        self, place: tuple[str, int], token: str, context: ssl.SSLContext | None, answers: Answers
+        self,
+        bind_address: tuple[str, int],
+        token: str,
+        context: ssl.SSLContext | None,
+        endpoint: Endpoint,
+        most: int,
     ) -> None:
-        self.token, self.context, self.answers = token, context, answers
-        self.open_ones: set[socket.socket] = set()
-        if ":" in place[0]:
+        """`most`: the maximum number of connections."""
+        self.token, self.context, self.endpoint = token, context, endpoint
+        self._most = most
+        self._lock = threading.Lock()
+        self.clients: dict[int, _Client] = {}
+        """By the `id` of the socket."""
+        if ":" in bind_address[0]:
             self.address_family = socket.AF_INET6
-        super().__init__(place, _Handler)
+        super().__init__(bind_address, _Handler)
+        self._thread = Thread(self.serve_forever, "service-http", (0.1,))
 
     @property
     def port(self) -> int:
         return int(self.server_address[1])
 
     def server_bind(self) -> None:
-        """As it is, but for asking who this host is, which may take seconds."""
+        """Binds without looking up the name of this host, which may take seconds."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = str(self.server_address[0]), self.port
 
     def start(self) -> None:
-        threading.Thread(
-            target=self.serve_forever, args=(0.1,), name="silva-service-http", daemon=True
-        ).start()
+        self._thread.start()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serves a connection on a thread. If there are too many, the one that has been idle for
+        longest is closed, unauthorized ones first; if all are busy, the new one is refused."""
+        work = (request, client_address)
+        thread = Thread(self.process_request_thread, "service-answer", work)
+        with self._lock:
+            admitted = len(self.clients) < self._most or self._make_room()
+            if admitted:
+                self.clients[id(request)] = _Client(request, thread)
+        if not admitted:
+            if self.context is None:
+                with contextlib.suppress(OSError):
+                    request.settimeout(0.0)
+                    request.send(_FULL)
+            self.shutdown_request(request)
+            return
+        try:
+            thread.start()
+        except RuntimeError:  # the system is out of threads
+            self._forget(request)
+            self.shutdown_request(request)
+
+    def _make_room(self) -> bool:
+        silent = [client for client in self.clients.values() if not client.busy]
+        if not silent:
+            return False
+        client = min(silent, key=lambda one: (one.authorized, one.since))
+        del self.clients[id(client.connection)]
+        _shut(client.connection)
+        return True
+
+    def _forget(self, request: Any) -> None:
+        with self._lock:
+            self.clients.pop(id(request), None)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._forget(request)
 
     def stop(self) -> None:
-        """Takes no more connections, and ends those that there are."""
+        """Accepts no more connections, and closes the open ones."""
         self.shutdown()
         self.server_close()
-        for connection in list(self.open_ones):
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
+        with self._lock:
+            clients = list(self.clients.values())
+        for client in clients:
+            _shut(client.connection)
+        join_all([self._thread, *(client.thread for client in clients)])
+
+    def server_close(self) -> None:
+        self.socket.close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A reader that goes away is no error of the service."""
+        """A client that disconnects or is no reader is not an error of the service."""
+        _log.debug("a connection ended", exc_info=True)
+
+
+def _shut(connection: socket.socket) -> None:
+    """Closes a connection that another thread may be using."""
+    with contextlib.suppress(OSError):  # already closed
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)  # without the closing handshake of TLS
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -93,100 +196,149 @@ class _Handler(BaseHTTPRequestHandler):
     server: Server
 
     def setup(self) -> None:
+        client = self.server.clients.get(id(self.request))
+        if client is None:
+            raise ConnectionError("closed to make room for another connection")
+        self._client = client
         if self.server.context is not None:
-            self.request.settimeout(_SILENT)  # a slow one keeps nobody else waiting
-            self.request = self.server.context.wrap_socket(self.request, server_side=True)
+            self.request.settimeout(_WHOLE)  # on this thread: a slow client delays no other
+            self.request = client.connection = self.server.context.wrap_socket(
+                self.request, server_side=True, do_handshake_on_connect=False
+            )
+            self.request.do_handshake()
         super().setup()
-        self.server.open_ones.add(self.request)
+        self.rfile.close()
+        self._bounded = BoundedReader(self.connection, _SILENT)
+        self.rfile = self._buffered = io.BufferedReader(self._bounded)
 
     def finish(self) -> None:
-        self.server.open_ones.discard(self.request)
         super().finish()
+        if self.server.context is not None:
+            self.connection.close()
+
+    def handle_one_request(self) -> None:
+        """Handles one request, from its first byte to the last byte of the response."""
+        bounded, client = self._bounded, self._client
+        bounded.until = bounded.left = None
+        self._buffered.peek(1)  # idle time before a request does not count
+        client.since = time.monotonic()
+        bounded.until, bounded.left = client.since + _WHOLE, _HEAD
+        try:
+            super().handle_one_request()
+        except TooManyBytes:
+            self.requestline = self.command = ""
+            self.send_error(431, f"the head of a request has at most {_HEAD} bytes")
+        finally:
+            client.busy = False
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: addresses of readers are nobody's business, and tokens least of all."""
+        """Logs nothing: neither addresses of readers nor tokens belong into a log."""
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Sends an error and closes the connection, since the start of the next request is unknown.
+        (The standard library calls it for methods, versions and headers that it does not know.)"""
+        self.close_connection = True
+        self.request_version = self.protocol_version  # whatever version the client sent
+        self._send(*_error_response(ServiceError(message or f"HTTP status {code}"), code))
 
     def do_GET(self) -> None:
-        if self.path == "/health":
-            self._say(200, {"silva": VERSION})
-        elif self._let_in():
-            if self.path == f"/v{VERSION}/stats":
-                self._say(200, self.server.answers.stats())
-            else:
-                self._unknown()
+        if self.headers.get_all("Content-Length", ["0"]) != ["0"]:
+            self.send_error(400, "a GET has no body")
+        elif "Transfer-Encoding" in self.headers:
+            self.send_error(400, "a request has no Transfer-Encoding")
+        elif self.path == "/health":
+            self._send(msgspec.json.encode({"silva": VERSION}))
+        elif self._is_authorized():
+            self._send(*self._respond(b""))
 
     def do_POST(self) -> None:
-        if not self._let_in():
-            return
-        body = self._body()
-        if body is None:
-            return
-        answers = self.server.answers
-        try:
-            if self.path == f"/v{VERSION}/next":
-                self._send(*_asked_next(answers, body))
-            elif self.path == f"/v{VERSION}/open":
-                self._say(200, answers.open(_decoded(body, Open)))
-            else:
-                self._unknown()
-        except OSError as error:
-            if not isinstance(error, SilvaError):
-                raise  # the reader is gone
-            self._say(503 if isinstance(error, ServiceError) else 400, refusal(error))
-        except Exception as error:  # noqa: BLE001  the reader must hear of it
-            self._say(400 if isinstance(error, SilvaError) else 500, refusal(error))
+        if self._is_authorized():
+            body = self._body()
+            if body is not None:
+                self._send(*self._respond(body))
 
-    def _let_in(self) -> bool:
-        if is_right(self.headers.get("Authorization"), self.server.token):
+    def _is_authorized(self) -> bool:
+        if has_token(self.headers.get("Authorization"), self.server.token):
+            self._client.authorized = self._client.busy = True
             return True
-        self.close_connection = True
-        self._say(401, Refusal("ServiceError", "the token is not that of this service"))
+        self.send_error(401, "the token is wrong: pass the token of this service, token=…")
         return False
 
     def _body(self) -> bytes | None:
+        """The body of a request; None if it was refused."""
+        lengths = self.headers.get_all("Content-Length", [])
+        if "Transfer-Encoding" in self.headers:
+            self.send_error(400, "a request has no Transfer-Encoding")
+        elif len(lengths) != 1 or not (lengths[0].isascii() and lengths[0].isdigit()):
+            self.send_error(411, "a request has one Content-Length")
+        elif len(lengths[0]) > 18 or int(lengths[0]) > REQUEST_BYTES:
+            self.send_error(413, f"a request has at most {REQUEST_BYTES} bytes")
+        else:
+            size = int(lengths[0])
+            self._bounded.left = size
+            body = self.rfile.read(size)
+            if len(body) == size:
+                return body
+            self.close_connection = True  # the reader disconnected within its request
+        return None
+
+    def _respond(self, body: bytes) -> _Response:
+        """The response; an error becomes one too."""
         try:
-            size = int(self.headers.get("Content-Length", ""))
-        except ValueError:
-            size = -1
-        if not 0 <= size <= _LARGEST:
-            self.close_connection = True
-            self._say(413, Refusal("ServiceError", f"a question has 0 to {_LARGEST} bytes"))
-            return None
-        return self.rfile.read(size)
+            return self._route(body)
+        except SilvaError as error:
+            return _error_response(error, 503 if isinstance(error, ServiceError) else 400)
+        except Exception as error:  # noqa: BLE001  the reader gets it
+            _log.exception("a request could not be answered")
+            return _error_response(error, 500)
 
-    def _unknown(self) -> None:
-        self._say(
-            404,
-            Refusal("ServiceError", f"this service speaks version {VERSION}, not {self.path:.80}"),
-        )
+    def _route(self, body: bytes) -> _Response:
+        endpoint, request = self.server.endpoint, (self.command, self.path)
+        if request == ("POST", f"/v{VERSION}/next"):
+            return _next_batches(endpoint, body, str(self.client_address[0]))
+        if request == ("POST", f"/v{VERSION}/open"):
+            opening = _decode(body, OpenRequest)
+            check_open(opening)
+            return _Response(msgspec.json.encode(endpoint.open(opening)))
+        if request == ("GET", f"/v{VERSION}/stats"):
+            return _Response(msgspec.json.encode(endpoint.stats()))
+        message = f"this service has protocol version {VERSION}, and no path {self.path:.80}"
+        return _error_response(ServiceError(message), 404)
 
-    def _say(self, code: int, what: Any) -> None:
-        self._send(msgspec.json.encode(what), (), code)
-
-    def _send(self, head: bytes, rest: Sequence[memoryview], code: int = 200) -> None:
+    def _send(self, head: bytes, rest: Sequence[memoryview] = (), code: int = 200) -> None:
+        self.connection.settimeout(_SILENT)
         self.send_response(code)
         self.send_header("Content-Type", "application/octet-stream" if rest else "application/json")
         self.send_header("Silva-Head", str(len(head)))
         self.send_header("Content-Length", str(len(head) + sum(part.nbytes for part in rest)))
+        if self.close_connection:
+            self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(head)
         for part in rest:
             self.wfile.write(part)
 
 
-def _asked_next(answers: Answers, body: bytes) -> tuple[bytes, list[memoryview]]:
-    asked = _decoded(body, Next)
+def _error_response(error: Exception, code: int) -> _Response:
+    response = error_response(error)
+    response.message = response.message[:_MESSAGE]
+    return _Response(msgspec.json.encode(response), (), code)
+
+
+def _next_batches(endpoint: Endpoint, body: bytes, address: str) -> _Response:
+    request = _decode(body, BatchRequest)
+    check_next(request)
     items, parts = [], []
-    for kept in answers.next(asked):
-        part = kept.parts[asked.part] if kept.parts else None
-        items.append(Item(None if part is None else part.nbytes, kept.moved))
+    for kept in endpoint.next(request, address):
+        part = kept.parts[request.part] if kept.parts else None
+        items.append(BatchHead(None if part is None else part.nbytes, kept.moved))
         if part is not None:
             parts.append(part)
-    return msgspec.json.encode(Head(items)), parts
+    return _Response(msgspec.json.encode(ResponseHead(items)), parts)
 
 
-def _decoded(body: bytes, kind: type[_Asked]) -> _Asked:
+def _decode(body: bytes, kind: type[_Request]) -> _Request:
     try:
         return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise PlanError(f"the service does not understand the question: {error}") from None
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise PlanError(f"the service cannot decode the request: {error}") from None

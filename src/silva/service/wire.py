@@ -1,14 +1,13 @@
-"""What readers and a service say to each other: questions in JSON, batches as raw bytes.
+"""The protocol between readers and a service: requests in JSON, batches as raw bytes.
 
-An answer is a head in JSON, which says what follows, and then the batches end to end. A reader
-names the place in the stream from which it goes on, so a service remembers nothing about its
-readers that it could not do without: each question can be asked again, also of a service that was
-started anew.
+A response is a head in JSON, which lists what follows, and then the batches end to end. A request
+holds the state that the reader continues from, so a service need not remember its readers: each
+request can be repeated, also to a service that was restarted.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -16,84 +15,84 @@ from silva import errors
 from silva.errors import RowError, SilvaError
 
 VERSION = "1"
-"""In the path of every question: another service does not understand it."""
+"""The version of the protocol; part of every path."""
 
-MOVES = ("epoch", "step", "shards", "cursors", "close")
-"""What changes in a state from batch to batch."""
+PROGRESS = ("epoch", "step", "shards", "cursors", "failures", "close")
+"""The keys of a state that change from batch to batch."""
 
 
-class Stream(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which stream of a service is meant."""
+class StreamKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Identifies one stream of a service."""
 
     pipeline: str
-    """By its name, or by its fingerprint."""
+    """The name of the pipeline, or its fingerprint."""
     rank: int = 0
     world: int = 1
     parts: int = 0
-    """Batches of the whole job are dealt out to so many ranks; 0 where each rank has its shards."""
+    """The number of ranks among which each batch is split; 0 if each rank reads its own shards."""
     seed: int | None = None
     eval: bool = False
     steps: int | None = None
-    """Batches of an epoch, where the reader wants so many and no more."""
+    """The number of batches in an epoch, if the reader sets it."""
 
 
-class Open(msgspec.Struct, forbid_unknown_fields=True):
-    """Where does this stream begin; or, can it go on from this state?"""
+class OpenRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Asks where a stream begins, or whether it can continue from a state."""
 
-    stream: Stream
+    stream: StreamKey
     epoch: int = 0
     state: dict[str, Any] | None = None
 
 
-class Opened(msgspec.Struct):
+class OpenResponse(msgspec.Struct):
     state: dict[str, Any]
     length: int | None
 
 
-class Next(msgspec.Struct, forbid_unknown_fields=True):
-    """What comes after this state?"""
+class BatchRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Asks for the batches after a state."""
 
-    stream: Stream
+    stream: StreamKey
     reader: str
-    """Tells readers apart, so that none is waited for that is gone."""
+    """A random name, so that the service does not wait for readers that are gone."""
     part: int
     state: dict[str, Any]
     exact: bool = True
-    """If not, any place of a run that others have begun will do."""
+    """False accepts any position in a run that other readers have started."""
     limit: int = 0
-    """Bytes after which no further batch is added."""
+    """Bytes after which no further batch is added to the response."""
 
 
-class Item(msgspec.Struct):
-    bytes: int | None
-    """Of the batch; None where the epoch ends."""
+class BatchHead(msgspec.Struct):
+    bytes: Annotated[int, msgspec.Meta(ge=0)] | None
+    """The size of the batch; None at the end of an epoch."""
     moved: dict[str, Any]
-    """Where the stream stands after it."""
+    """What has changed in the state after it."""
 
 
-class Head(msgspec.Struct):
-    items: list[Item]
-    """None of them where nothing was ready in time: ask again."""
+class ResponseHead(msgspec.Struct):
+    items: list[BatchHead]
+    """Empty if no batch was ready in time: the reader asks again."""
 
 
-class Refusal(msgspec.Struct):
+class ErrorResponse(msgspec.Struct):
     error: str
     message: str
     key: str = ""
     step: str = ""
 
 
-def refusal(error: BaseException) -> Refusal:
-    """An error, in words that `raised` understands."""
+def error_response(error: BaseException) -> ErrorResponse:
+    """An error as a response, which `error_from` turns back into the error."""
     known = isinstance(error, SilvaError)
     message = str(error) if known else f"{type(error).__name__}: {error}"
     if isinstance(error, RowError):
-        return Refusal(type(error).__name__, message, error.key, error.step)
-    return Refusal(type(error).__name__ if known else "ServiceError", message)
+        return ErrorResponse(type(error).__name__, message, error.key, error.step)
+    return ErrorResponse(type(error).__name__ if known else "ServiceError", message)
 
 
-def raised(found: Refusal) -> SilvaError:
-    """The error that a service met, as the reader would have met it."""
+def error_from(found: ErrorResponse) -> SilvaError:
+    """The error of a service, as a loader in this process would have raised it."""
     kind = getattr(errors, found.error, errors.ServiceError)
     if kind is RowError:
         return RowError(found.message, key=found.key, step=found.step)

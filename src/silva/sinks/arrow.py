@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from silva.columns import Block, Column, Grouped, Strings, Values, to_arrow
+from silva.columns import Block, Column, Dictionary, Strings, Union, Values, to_arrow
 from silva.errors import ColumnError
 from silva.feed.arrow_types import arrow_array
 
@@ -16,9 +16,9 @@ from silva.feed.arrow_types import arrow_array
 class ArrowTables:
     def __init__(self, schema: Any, hint: str) -> None:
         self.schema = schema
-        """None until the first chunk tells."""
+        """None until the first chunk."""
         self._hint = hint
-        """What to do about values that do not fit."""
+        """Advice for values that do not fit, appended to errors."""
 
     def table(self, chunk: Block) -> Any:
         import pyarrow as pa
@@ -47,11 +47,18 @@ class ArrowTables:
 
 
 def _array(name: str, column: Column) -> Any:
-    if isinstance(column, Grouped):
+    if isinstance(column, Dictionary):
         column = column.expand()
     if isinstance(column, Strings):
         return column.data
     column = column.settled()
-    if isinstance(column, Values):
-        return arrow_array(name, column.batch())
+    if isinstance(column, Values | Union):
+        try:
+            return arrow_array(name, column.batch())
+        except OverflowError:
+            raise ColumnError(
+                f"column {name!r} holds integers beyond int64: cast it first"
+            ) from None
+        except RecursionError:
+            raise ColumnError(f"column {name!r} holds lists that are nested too deeply") from None
     return to_arrow(column)

@@ -1,24 +1,33 @@
-"""Parquet shards, in row groups of some megabytes.
+"""Parquet shards, in row groups of a few megabytes.
 
-The schema is kept with the progress, so that a run that goes on writes the same types.
+The schema is saved with the progress, so that a resumed run writes the same types.
 """
 
 from __future__ import annotations
 
 import base64
-from pathlib import Path
-from typing import Any
+import contextlib
+from typing import Any, BinaryIO
 
 from silva.columns import Block
+from silva.errors import ColumnError, PlanError
+from silva.folders import OwnFolder
+from silva.plan.arguments import one_of
 from silva.sinks.arrow import ArrowTables
 from silva.sinks.files import ShardFiles
 
 _GROUP_BYTES, _GROUP_ROWS = 16 << 20, 1 << 16
-"""A row group is written when it has so much."""
+"""Rows and bytes at which a row group is written."""
+_CODECS = ("none", "snappy", "gzip", "brotli", "lz4", "zstd")
 
 
 class ParquetWriter:
-    def __init__(self, folder: Path, schema: Any, compression: str) -> None:
+    def __init__(self, folder: OwnFolder, schema: Any, compression: str) -> None:
+        import pyarrow as pa
+
+        one_of("to_parquet(compression=…)", compression, None, *_CODECS)
+        if schema is not None and not isinstance(schema, pa.Schema):
+            raise PlanError(f"to_parquet(schema=…) is a pyarrow.Schema, not {schema!r}")
         self._files = ShardFiles(folder, ".parquet")
         self._arrow = ArrowTables(schema, ", or to_parquet(schema=…) a type that holds both")
         self._given = schema is not None
@@ -26,11 +35,11 @@ class ParquetWriter:
         self._open: Any = None
         self._nbytes = 0
         self._written = 0
-        """Of these bytes."""
+        """Bytes of the rows that wait."""
         self._waiting: list[Any] = []
-        """Chunks of the next row group."""
+        """The chunks of the next row group."""
         self._waiting_rows = 0
-        self._path = folder
+        self._file: BinaryIO | None = None
 
     def settings(self) -> dict[str, Any]:
         given = _as_text(self._arrow.schema) if self._given else None
@@ -45,11 +54,17 @@ class ParquetWriter:
         return {"schema": _as_text(self._arrow.schema)}
 
     def open(self, number: int) -> None:
-        self._path = self._files.begin(number)
+        self._file = self._files.begin(number)
         self._nbytes = self._written = 0
 
     def write(self, chunk: Block) -> int:
         table = self._arrow.table(chunk)
+        for column in table.schema if not self._nbytes else ():
+            if _is_hollow(column.type):
+                raise ColumnError(
+                    f"to_parquet: column {column.name!r} holds dicts without keys, which Parquet "
+                    "cannot hold: drop the column, or give schema="
+                )
         self._waiting.append(table)
         self._waiting_rows += table.num_rows
         self._nbytes += table.nbytes
@@ -64,7 +79,7 @@ class ParquetWriter:
 
         if self._open is None:
             self._open = pq.ParquetWriter(
-                self._path, self._arrow.schema, compression=self._compression
+                self._file, self._arrow.schema, compression=self._compression
             )
         group = pa.concat_tables(self._waiting)
         self._open.write_table(group, row_group_size=max(group.num_rows, 1))
@@ -79,10 +94,19 @@ class ParquetWriter:
 
     def discard(self) -> None:
         if self._open is not None:
-            self._open.close()
+            with contextlib.suppress(OSError):  # a full disk: the file is removed anyway
+                self._open.close()
             self._open = None
         self._waiting, self._waiting_rows = [], 0
         self._files.discard()
+
+
+def _is_hollow(kind: Any) -> bool:
+    """Whether an Arrow type is or contains a struct without fields."""
+    import pyarrow as pa
+
+    parts = [kind.field(i).type for i in range(kind.num_fields)]
+    return (pa.types.is_struct(kind) and not parts) or any(map(_is_hollow, parts))
 
 
 def _as_text(schema: Any) -> str:

@@ -1,19 +1,19 @@
 """Tar shards in WebDataset's layout: for each row, members `key.column`.
 
-Bytes are written as they are, text as UTF-8, whole numbers as digits; a null is a member that is
-not there. Headers hold no times and no owners, so that equal rows are equal bytes.
+Bytes are written unchanged, text as UTF-8, integers as digits; a null has no member. Headers hold
+neither times nor owners, so that equal rows give equal bytes.
 """
 
 from __future__ import annotations
 
 import tarfile
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from silva.columns import Block
-from silva.errors import ColumnError
+from silva.errors import ColumnError, no_unicode
+from silva.folders import OwnFolder
 from silva.sinks.files import ShardFiles
 
 _BLOCK = 512
@@ -21,8 +21,8 @@ _END = bytes(2 * _BLOCK)
 
 
 class TarWriter:
-    def __init__(self, folder: Path, key: str | None) -> None:
-        """`key` is the column with the names of rows; None to number them."""
+    def __init__(self, folder: OwnFolder, key: str | None) -> None:
+        """`key`: the column with the keys of rows; None to number the rows."""
         self._files = ShardFiles(folder, ".tar")
         self._key = key
         self._open: BinaryIO | None = None
@@ -40,7 +40,7 @@ class TarWriter:
         return {"row": self._row}
 
     def open(self, number: int) -> None:
-        self._open = self._files.begin(number).open("wb")
+        self._open = self._files.begin(number)
         self._last = None
 
     def write(self, chunk: Block) -> int:
@@ -63,15 +63,20 @@ class TarWriter:
 
     def _check(self, key: Any, values: list[Any]) -> None:
         if not isinstance(key, str):
-            raise ColumnError(f"to_tar: a key is text, not {key!r:.80}")
+            raise ColumnError(f"to_tar: a key must be text, not {key!r:.80}")
+        _utf8(self._key or "key", key)
         base = key.rpartition("/")[2]
         if not base or "." in base or base.startswith("__") or key == self._last:
             raise ColumnError(
-                f"to_tar: {key!r} cannot be a row's key: keys have no dot after their last slash, "
-                "do not begin with two underscores, and no two rows beside each other share one"
+                f"to_tar: {key!r} cannot be the key of a row: a key has no dot after its last "
+                "slash, does not start with two underscores, and differs from the key of the row "
+                "before"
             )
         if all(value is None for value in values):
-            raise ColumnError(f"to_tar: the row {key!r} has nothing but nulls and would be lost")
+            raise ColumnError(
+                f"to_tar: the row {key!r} holds only nulls, for which tar files have no form: drop "
+                "such rows with filter"
+            )
         self._last = key
 
     def _add(self, name: str, data: bytes) -> None:
@@ -85,25 +90,29 @@ class TarWriter:
     def close(self) -> str:
         assert self._open is not None
         self._open.write(_END)
-        self._open.close()
         self._open = None
         return self._files.complete()
 
     def discard(self) -> None:
-        if self._open is not None:
-            self._open.close()
-            self._open = None
+        self._open = None
         self._files.discard()
+
+
+def _utf8(name: str, value: str) -> bytes:
+    try:
+        return value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ColumnError(f"to_tar: {no_unicode(name)}") from None
 
 
 def _data(name: str, value: Any) -> bytes:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     if isinstance(value, str):
-        return value.encode("utf-8")
+        return _utf8(name, value)
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return str(int(value)).encode()
     raise ColumnError(
-        f"to_tar: {name!r} is {type(value).__name__}; a member is bytes, text or a whole number: "
+        f"to_tar: {name!r} is {type(value).__name__}, but a member is bytes, text or an integer: "
         "encode it first, e.g. derive(png=sv.image('image').encode('png'))"
     )

@@ -1,37 +1,43 @@
-"""Writes a pipeline: chunks of rows into shards, and after each shard where to go on.
+"""Writes a pipeline: chunks of rows into shards, and the progress after each shard.
 
-Chunks have a fixed number of rows, whatever workers and blocks there are, so shards are cut at the
-same rows in every run, also in one that was killed and begun again.
+Chunks have a fixed number of rows, however many workers and blocks there are, so shards are cut at
+the same rows in every run, also in one that was killed and resumed.
 """
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from silva.errors import PlanError
+from silva.folders import OwnFolder, telling_full_disk
 from silva.loader import Loader
+from silva.options import LoaderOptions, WriteArguments
 from silva.plan.fingerprint import fingerprint, opaque_parts
 from silva.plan.node import Batch, Node, walk
 from silva.plan.verify import is_batched
-from silva.sinks.progress import Progress, alone, read_progress, write_progress
-from silva.sinks.writer import Writer
+from silva.sinks.progress import WriteProgress, alone, read_progress, write_progress
+from silva.sinks.writer import ShardWriter
 
+_ADVICE = (
+    "Complete shards are listed in _silva.json, and the unfinished one is removed. Free some space "
+    "and run it again: it continues after the last complete shard"
+)
 _CHUNK = 256
-"""Rows: few enough that photos fit into memory, enough that each costs little beside its rows."""
+"""Rows: few enough that photos fit into memory, enough that the cost per chunk is small."""
 
 
 @dataclass(frozen=True)
 class Limits:
     rows: int | None
-    """In a shard; None for any number."""
+    """The most rows in a shard; None for any number."""
     nbytes: int
-    """After which a shard is closed."""
+    """Bytes after which a shard is closed."""
 
     @property
     def chunk(self) -> int:
-        """Rows that are read and written at once: they fill a shard exactly, if they can."""
+        """Rows that are read and written at once; if possible, chunks fill a shard exactly."""
         if self.rows is None or self.rows % _CHUNK == 0:
             return _CHUNK
         if self.rows <= _CHUNK:
@@ -40,28 +46,27 @@ class Limits:
         return fitting[0] if fitting else self.rows // -(-self.rows // _CHUNK)
 
     def reached(self, rows: int, nbytes: int) -> bool:
-        """Whether a shard that holds so much is full."""
+        """Whether a shard with this many rows and bytes is full."""
         full = self.rows is not None and rows + self.chunk > self.rows
         return full or nbytes >= self.nbytes
 
 
 @dataclass(frozen=True)
 class Written:
-    """What a sink has made."""
+    """The result of a write."""
 
     folder: Path
     shards: tuple[str, ...]
-    """Names of files in the folder, in the order of their rows."""
+    """The names of the files in the folder, in the order of their rows."""
     rows: int
 
 
 def write(
-    plan: Node, folder: Path, writer: Writer, limits: Limits, arguments: dict[str, Any]
+    plan: Node, folder: OwnFolder, writer: ShardWriter, limits: Limits, arguments: WriteArguments
 ) -> Written:
-    """Writes all rows, or the rest of them where an earlier run was cut off."""
+    """Writes all rows, or the remaining ones after an interrupted run."""
     if is_batched(plan):
-        raise PlanError("what is written are rows: leave out batch")
-    folder.mkdir(parents=True, exist_ok=True)
+        raise PlanError("rows are written, not batches: leave out batch")
     settings = {
         **writer.settings(),
         "rows": limits.rows,
@@ -70,49 +75,65 @@ def write(
     }
     with alone(folder):
         before = read_progress(folder)
-        now = Progress(fingerprint(plan), settings)
+        now = WriteProgress(fingerprint(plan), settings)
         if before is not None:
             _check_same(folder, plan, before, now)
             now = before
         if not now.done:
-            now = _Run(plan, folder, writer, limits, arguments).go_on(now)
-    return Written(folder, tuple(now.shards), sum(now.rows))
+            now = _ShardedWrite(plan, folder, writer, limits, arguments).go_on(now)
+    return Written(folder.path, tuple(now.shards), sum(now.rows))
 
 
-class _Run:
+class _ShardedWrite:
     def __init__(
-        self, plan: Node, folder: Path, writer: Writer, limits: Limits, arguments: dict[str, Any]
+        self,
+        plan: Node,
+        folder: OwnFolder,
+        writer: ShardWriter,
+        limits: Limits,
+        arguments: WriteArguments,
     ) -> None:
         self._folder, self._writer, self._limits = folder, writer, limits
-        self._loader = Loader(Batch(plan, limits.chunk), **arguments)
+        self._loader = Loader(Batch(plan, limits.chunk), LoaderOptions(**arguments))
 
-    def go_on(self, progress: Progress) -> Progress:
+    def go_on(self, progress: WriteProgress) -> WriteProgress:
         writer, loader = self._writer, self._loader
         writer.resume(progress.shards, progress.kept)
-        write_progress(self._folder, progress)
+        self._note(progress)
         rows, is_open = 0, False
         try:
             if progress.state is not None:
                 loader.load_state_dict(progress.state)
             for chunk in loader.blocks():
-                if not is_open:
-                    writer.open(len(progress.shards))
-                    rows, is_open = 0, True
-                nbytes = writer.write(chunk)
+                with self._telling_full_disk():
+                    if not is_open:
+                        writer.open(len(progress.shards))
+                        rows, is_open = 0, True
+                    nbytes = writer.write(chunk)
                 rows += len(chunk)
                 if self._limits.reached(rows, nbytes):
                     progress, is_open = self._closed(progress, rows), False
             if is_open:
                 progress = self._closed(progress, rows)
         finally:
-            writer.discard()
-            loader.close()
+            try:
+                writer.discard()
+            finally:
+                loader.close()
         progress = replace(progress, done=True)
-        write_progress(self._folder, progress)
+        self._note(progress)
         return progress
 
-    def _closed(self, progress: Progress, rows: int) -> Progress:
-        name = self._writer.close()
+    def _telling_full_disk(self) -> AbstractContextManager[None]:
+        return telling_full_disk(self._folder.path, _ADVICE)
+
+    def _note(self, progress: WriteProgress) -> None:
+        with self._telling_full_disk():
+            write_progress(self._folder, progress)
+
+    def _closed(self, progress: WriteProgress, rows: int) -> WriteProgress:
+        with self._telling_full_disk():
+            name = self._writer.close()
         progress = replace(
             progress,
             shards=[*progress.shards, name],
@@ -120,22 +141,22 @@ class _Run:
             kept=self._writer.keep(),
             state=self._loader.state_dict(),
         )
-        write_progress(self._folder, progress)
+        self._note(progress)
         return progress
 
 
-def _check_same(folder: Path, plan: Node, before: Progress, now: Progress) -> None:
+def _check_same(folder: OwnFolder, plan: Node, before: WriteProgress, now: WriteProgress) -> None:
     if before.pipeline != now.pipeline:
-        steps = [getattr(node, "step", None) for node in walk(plan)]
+        steps = [node.runs for node in walk(plan)]
         unstable = [name for step in steps for name in opaque_parts(step)]
-        hint = f" ({unstable[0]} has another identity in every process)" if unstable else ""
+        hint = f" ({unstable[0]} has another fingerprint in every process)" if unstable else ""
         raise PlanError(
-            f"{folder} holds {len(before.shards)} shards of another pipeline{hint}: write into a "
-            "new folder"
+            f"{folder.path} holds {len(before.shards)} shards of another pipeline{hint}: write "
+            "into a new folder"
         )
     for name, value in now.settings.items():
         if before.settings.get(name) != value:
             raise PlanError(
-                f"{folder} was begun with {name}={before.settings.get(name)!r}, not {value!r}: go "
-                "on with the same, or write into a new folder"
+                f"{folder.path} was begun with {name}={before.settings.get(name)!r}, not "
+                f"{value!r}: continue with the same value, or write into a new folder"
             )

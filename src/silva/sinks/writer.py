@@ -1,4 +1,4 @@
-"""What a format is to the sinks."""
+"""The interface of a format that pipelines are written in."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import Any, Protocol
 from silva.columns import Block
 
 
-class Writer(Protocol):
-    """Makes shards, one at a time: open, write some chunks, close."""
+class ShardWriter(Protocol):
+    """Writes shards one at a time: open, write some chunks, close."""
 
     def settings(self) -> dict[str, Any]:
-        """What decides the bytes, as JSON: shards of other settings are not continued."""
+        """The settings that determine the bytes, as JSON: a resumed run must have the same."""
 
     def resume(self, shards: list[str], kept: dict[str, Any]) -> None:
-        """Begins after these shards, which are complete; removes whatever else it had begun.
-        `kept` is what `keep` gave for them."""
+        """Continues after these complete shards, and removes unfinished ones. `kept` is what `keep`
+        returned after the last of them."""
 
     def keep(self) -> dict[str, Any]:
-        """What later shards must agree with, as JSON: a schema, say."""
+        """What later shards must agree with, as JSON, e.g. a schema."""
 
     def open(self, number: int) -> None:
-        """Begins a shard."""
+        """Starts a shard."""
 
     def write(self, chunk: Block) -> int:
-        """Adds rows to the open shard; gives about how many bytes it has by now. The same chunks
-        must give the same number, or shards would be cut elsewhere after a kill."""
+        """Adds rows to the open shard and returns its approximate size in bytes. The same chunks
+        must give the same size, or a resumed run would cut shards at other rows."""
 
     def close(self) -> str:
-        """Completes the open shard; on the disk, and under the name that is given back."""
+        """Completes the open shard, syncs it to disk, and returns its name."""
 
     def discard(self) -> None:
-        """Gives up the open shard, if there is one."""
+        """Discards the open shard, if there is one."""

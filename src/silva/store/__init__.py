@@ -1,9 +1,8 @@
 """Tables: versions, derived columns, deduplication.
 
-A table is a folder of files that are written once. `manifest` is what a version is, as plain data;
-`folder` reads it, `commits` makes the next one appear, `garbage` removes what none names. `append`
-and `ingest` turn rows into fragments, `rows` keeps them in files: numbers in `pages`, others in
-Lance's `files`. `definitions` are derived columns, `logical` makes a pipeline of them,
-`materialize` stores them, `choose` says which; `put` stores values that are given. `source` reads a
-version, `table` is the face of it all, `sink` writes pipelines into it.
+A table is a folder of files that are written once. `versions/` holds what a version is, reads it,
+and commits the next one; `garbage` removes files that no version names. `append/` turns rows into
+fragments, and `files/` keeps their columns in files. `derived/` holds columns that are computed:
+their definitions, where they are stored, and which are worth storing. `logical` makes a pipeline of
+a version, `table` is the public class, `describe` explains it, `sink` writes pipelines into it.
 """

@@ -1,4 +1,4 @@
-"""Deletions: which rows are no more, without touching the files that hold them."""
+"""Deletions: positions of deleted rows, beside files that stay as they are."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from silva.insight.words import plural
+from silva.facts.formatting import plural
 from silva.pipeline import Pipeline
 from silva.plan import node as logical
 from silva.plan.expr import Expr, RowId
-from silva.store import commits
-from silva.store.folder import Folder
-from silva.store.manifest import Fragment, Version
-from silva.store.source import TableSource
-from silva.store.writer import Writer, read_deleted
+from silva.store.append.data_writer import DataWriter, read_deleted
+from silva.store.derived.table_source import TableSource
+from silva.store.versions import commits
+from silva.store.versions.manifest import Fragment, Version
+from silva.store.versions.table_folder import Folder
 
 _ROW = "silva.row"
 _BATCH = 1 << 16
@@ -24,14 +24,14 @@ _BATCH = 1 << 16
 
 @dataclass(frozen=True, eq=False)
 class Deletion:
-    """Rows that are to go, by fragment."""
+    """Rows to delete, by fragment."""
 
     positions: dict[str, np.ndarray]
     """Positions in the files of a fragment, ascending."""
 
-    def change(self, folder: Folder, writer: Writer) -> commits.Change:
-        """The deletion on top of any version: rows that came in the meantime stay, as if they had
-        come afterwards."""
+    def change(self, folder: Folder, writer: DataWriter) -> commits.Change:
+        """The deletion on top of any version: rows that were appended meanwhile stay, as if they
+        had been appended afterwards."""
 
         def change(head: Version) -> Version | None:
             changed: dict[str, Fragment | None] = {}
@@ -39,7 +39,7 @@ class Deletion:
             for fragment in folder.all_fragments(head):
                 if fragment.id not in self.positions:
                     continue
-                before = read_deleted(folder.data, fragment.deleted)
+                before = read_deleted(folder.data, fragment)
                 after = np.union1d(before, self.positions[fragment.id])
                 count += len(after) - len(before)
                 if len(after) == fragment.rows:

@@ -1,7 +1,8 @@
-"""What may be deleted: files that no version names, and that no writer at work may yet commit.
+"""Garbage collection: removes files that no version names, and that no running writer may commit.
 
-The table is held alone meanwhile, so nobody commits. Versions that are given up go first, then
-lists, then data: a `gc` that is killed leaves what the next one removes.
+The table is held alone meanwhile, so nobody commits. Old versions go first, then lists, then data:
+what a killed `gc` leaves, the next one removes. A symbolic link is removed as such, and never what
+it points to (`silva.folders`).
 """
 
 from __future__ import annotations
@@ -9,16 +10,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
 from silva.errors import PlanError
-from silva.store import commits
-from silva.store.folder import UNFINISHED, Folder, replace
-from silva.store.locks import held, take
-from silva.store.manifest import Collected, Fragment, Version, encode, files_of
-from silva.store.stored import stored_name
+from silva.folders import OwnFolder
+from silva.store.derived.stored import stored_name
+from silva.store.versions import commits
+from silva.store.versions.locks import hold_table, try_lock_folder
+from silva.store.versions.manifest import Fragment, Version, files_of
+from silva.store.versions.table_folder import UNFINISHED, Folder, as_table_error
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,8 @@ class Removed:
 
 
 def forget_columns(folder: Folder, versions: int) -> None:
-    """Commits to each branch a version that does not name what is stored of columns which nobody
-    defines any more: neither the last `versions` of any branch, nor a tag."""
+    """Commits to each branch a version without the stored data of columns that are no longer
+    defined: neither by the last `versions` of any branch nor by a tagged version."""
     _check(versions)
     last = [folder.entry(b, n) for b in folder.branches() for n in folder.numbers(b)[-versions:]]
     tagged = [folder.entry(tag.branch, tag.number) for tag in folder.all_tags().values()]
@@ -58,7 +59,7 @@ def _without_others(folder: Folder, defined: set[str]) -> commits.Change:
         if not changed:
             return None
         lists = commits.changed_lists(folder, head.lists, changed)
-        what = "forget columns that nobody defines"
+        what = "forget columns that are no longer defined"
         return msgspec.structs.replace(head, lists=lists, what=what)
 
     return change
@@ -74,80 +75,74 @@ def collect_garbage(folder: Folder, versions: int | None = None) -> Removed:
     if versions is not None:
         _check(versions)
     folder.check()
-    with held(folder.path, alone=True):
-        live = _live(folder, versions)
+    with hold_table(folder.path), as_table_error():
+        live, given_up = _live(folder, versions)
+        lists = {ref for version in live for ref in version.lists}
+        files = {file.name for ref in lists for f in folder.fragments(ref) for file in files_of(f)}
+        for version in given_up:  # what could be damaged has been read by now
+            folder.give_up_version(version)
         return (
             _unfinished(folder)
-            + _unnamed(folder.lists, {ref.name for v in live for ref in v.lists})
-            + _unnamed(folder.schemas, {v.schema for v in live})
-            + _unnamed(folder.definitions, {f for v in live for _, f in v.definitions})
-            + _data(folder, live)
+            + _unnamed(folder, "lists", {ref.name for ref in lists})
+            + _unnamed(folder, "schemas", {v.schema for v in live})
+            + _unnamed(folder, "definitions", {f for v in live for _, f in v.definitions})
+            + _data(folder, files)
         )
 
 
-def _live(folder: Folder, versions: int | None) -> list[Version]:
-    """The versions that stay. Of those that do not, the numbers stay, so that no commit can take
-    one again."""
+def _live(folder: Folder, versions: int | None) -> tuple[list[Version], list[Version]]:
+    """The versions that stay, and those that go. The numbers of the latter stay, so that no commit
+    can take them again."""
     tagged = {(tag.branch, tag.number) for tag in folder.all_tags().values()}
     kept: list[Version] = []
+    given_up: list[Version] = []
     for branch in folder.branches():
         numbers = folder.numbers(branch)
-        given_up = set() if versions is None else set(numbers[:-versions])
+        old = set() if versions is None else set(numbers[:-versions])
         for number in numbers:
             entry = folder.entry(branch, number)
-            if not isinstance(entry, Version):
-                continue
-            if number in given_up and (branch, number) not in tagged:
-                replace(
-                    folder.version_file(branch, number),
-                    encode(Collected(number, branch, entry.parent)),
-                )
-            else:
-                kept.append(entry)
-    return kept
+            if isinstance(entry, Version):
+                goes = number in old and (branch, number) not in tagged
+                (given_up if goes else kept).append(entry)
+    return kept, given_up
 
 
 def _unfinished(folder: Folder) -> Removed:
-    return _remove(path for path in folder.path.rglob(f".*{UNFINISHED}"))
-
-
-def _unnamed(folder: Path, names: set[str]) -> Removed:
-    if not folder.is_dir():
-        return Removed()
-    return _remove(path for path in sorted(folder.glob("*.json")) if path.stem not in names)
-
-
-def _data(folder: Folder, live: list[Version]) -> Removed:
-    lists = {ref.name for version in live for ref in version.lists}
-    named = {file.name for name in lists for f in folder.fragments(name) for file in files_of(f)}
+    branches = [f"versions/{name}" for name in folder.names("versions", folders=True)]
     gone = Removed()
-    if not folder.data.is_dir():
-        return gone
-    for own in sorted(folder.data.iterdir()):
-        handle = take(own)
-        if handle is None:
-            continue  # its writer is at work
+    for place in ("lists", "schemas", "definitions", "tags", *branches):
+        names = [name for name in folder.names(place) if name.endswith(UNFINISHED)]
+        gone += _remove(folder.own.below(place), names)
+    return gone
+
+
+def _unnamed(folder: Folder, place: str, named: set[str]) -> Removed:
+    names = [name for name in folder.names(place) if name.endswith(".json")]
+    others = [name for name in names if name.removesuffix(".json") not in named]
+    return _remove(folder.own.below(place), others)
+
+
+def _data(folder: Folder, named: set[str]) -> Removed:
+    """Removes the files that no version names from the folders of writers that have ended. Anything
+    in `data` that is not a folder, such as a link, belongs to no writer."""
+    gone = _remove(folder.data, folder.names("data"))
+    for writer in folder.names("data", folders=True):
+        own = folder.data.below(writer)
+        lock = try_lock_folder(own)
+        if lock is None:
+            continue  # its writer is still running
         try:
-            gone += _sweep(own, named)
+            names = os.listdir(lock.handle)
+            gone += _remove(own, [n for n in names if f"{writer}/{n}" not in named])
+            if not os.listdir(lock.handle):
+                folder.data.remove(writer)
         finally:
-            os.close(handle)
+            lock.close()
     return gone
 
 
-def _sweep(own: Path, named: set[str]) -> Removed:
-    """Removes what nobody names of the folder of a writer that is done or dead."""
-    inside = sorted(own.rglob("*"), reverse=True)  # what is in a folder comes before it
-    gone = _remove(p for p in inside if p.is_file() and f"{own.name}/{p.name}" not in named)
-    for path in [p for p in inside if p.is_dir()] + [own]:
-        if not any(path.iterdir()):
-            path.rmdir()
-    return gone
-
-
-def _remove(paths: Iterable[Path]) -> Removed:
+def _remove(own: OwnFolder, names: Iterable[str]) -> Removed:
     gone = Removed()
-    for path in list(paths):
-        size = path.stat().st_size
-        path.unlink()
-        gone += Removed(1, size)
+    for name in names:
+        gone += Removed(*own.remove(name))
     return gone

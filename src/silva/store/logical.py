@@ -1,6 +1,6 @@
-"""A version of a table as a plan: its rows, and a derive for each derived column that is wanted.
+"""A version of a table as a plan: its source, and a derive for each derived column that is read.
 
-Definitions are nodes of the pipeline like any other, so that the planner drops those that nobody
+Definitions become ordinary nodes of the pipeline, so that the planner drops those that nothing
 reads, moves filters before them, and reads them where they are stored.
 """
 
@@ -17,31 +17,30 @@ from silva.errors import PlanError, TableError
 from silva.pipeline import Pipeline
 from silva.plan import expr
 from silva.plan import node as logical
-from silva.plan.node import Step
+from silva.plan.function import Step
 from silva.sources import from_columns
-from silva.store import commits
-from silva.store.definitions import (
+from silva.store.derived.definitions import (
     Recipe,
     add_definition,
     current,
     define,
-    facts,
     recipes,
     with_definitions,
 )
-from silva.store.folder import Folder
-from silva.store.manifest import Version, Wish
-from silva.store.source import TableSource
+from silva.store.derived.table_source import TableSource
+from silva.store.versions import commits
+from silva.store.versions.manifest import Version, Wish
+from silva.store.versions.table_folder import Folder
 
 Derived = Callable[[Sequence[str]], list[logical.Derive]]
-"""The derives over the columns that there are."""
+"""The derives over given columns."""
 
 
 def table_pipeline(
     folder: Folder, version: Version, columns: Sequence[str] | None, steps: Mapping[str, Step]
 ) -> Pipeline:
     """The rows of a version with these columns, or all. `steps` are the functions that this
-    program has."""
+    program has, by fingerprint."""
     names = tuple(current(folder, version)) if columns is None else tuple(columns)
     known = current(folder, version)
     for name in names:
@@ -63,7 +62,7 @@ def table_pipeline(
 
 
 def _calls(found: Sequence[Recipe]) -> Iterator[tuple[Step, tuple[str, ...]]]:
-    """Steps, and the columns that they make; those that one step makes stand side by side."""
+    """Each step with the columns that it makes."""
     for parts, together in itertools.groupby(found, key=lambda recipe: recipe.parts):
         step = next(together).step
         if step is not None:
@@ -71,40 +70,40 @@ def _calls(found: Sequence[Recipe]) -> Iterator[tuple[Step, tuple[str, ...]]]:
 
 
 def _given(source: TableSource, found: list[Recipe]) -> tuple[TableSource, list[Recipe]]:
-    """The source with the columns that no function of this program makes: those that were put, and
-    those that it has stored for all rows; and what is left to do."""
+    """The source with the columns that need no function of this program, because they were put or
+    are stored for all rows; and the recipes of the others."""
     left: list[Recipe] = []
     for recipe in found:
         if recipe.step is not None:
             left.append(recipe)
             continue
-        taken = any(recipe.name in (*other.reads, other.name) for other in left)
+        name_in_use = any(recipe.name in (*other.reads, other.name) for other in left)
         if recipe.given is None:
-            _check_stored(source, recipe, taken)
-        if not taken:
-            source = source.giving((facts(recipe),), (recipe.name,))
+            _check_stored(source, recipe, name_in_use)
+        if not name_in_use:
+            source = source.with_columns((recipe,), (recipe.name,))
             continue
-        # a step reads what had the name before: it takes the name after that step
-        aside = f"silva.{recipe.fingerprint}"
-        source = source.giving((facts(replace(recipe, name=aside)),), (aside,))
+        # A step reads the column that had this name before: rename after that step.
+        hidden = f"silva.{recipe.fingerprint}"
+        source = source.with_columns((replace(recipe, name=hidden),), (hidden,))
         inputs = (recipe.fingerprint,)
         own = (recipe.name, recipe.fingerprint)
-        left.append(Recipe(*own, expr.Col(aside), (aside,), inputs, (own,)))
+        left.append(Recipe(*own, expr.Col(hidden), (hidden,), inputs, (own,)))
     return source, left
 
 
-def _check_stored(source: TableSource, recipe: Recipe, taken: bool) -> None:
+def _check_stored(source: TableSource, recipe: Recipe, name_in_use: bool) -> None:
     where = source.stored_in(recipe.fingerprint)
     into = tuple(dict(recipe.parts))
     again = f"{recipe.name}=…" if len(into) == 1 else f"…, into={into}"
     if where != "stored" and source.length():
         raise TableError(
             f"{recipe.name!r} of {source.describe()} is a function that this program does not "
-            f"have, and it is {where or 'not stored'}. Derive it again on the table that you "
-            f"read, t.derive({again}), which changes nothing if it is the same; or "
+            f"have, and it is {where or 'not stored'}. Derive it again on the table before you "
+            f"read it, t.derive({again}), which changes nothing if it is the same; or "
             "name the columns that you need, columns=[…]"
         )
-    if taken:
+    if name_in_use:
         raise TableError(
             f"{recipe.name!r} of {source.describe()} was defined several times, and this "
             "program does not have the last function: derive it again"
@@ -112,8 +111,8 @@ def _check_stored(source: TableSource, recipe: Recipe, taken: bool) -> None:
 
 
 def derives(columns: Sequence[str], /, *function: Any, **arguments: Any) -> list[logical.Derive]:
-    """What `Pipeline.derive` makes of its arguments, over these columns; each step sees those
-    before it."""
+    """The nodes that `Pipeline.derive` makes of its arguments over these columns; each step sees
+    the columns of those before it."""
     plan = from_columns({name: [] for name in columns}).derive(*function, **arguments).plan
     made: list[logical.Derive] = []
     while isinstance(plan, logical.Derive):
@@ -123,7 +122,7 @@ def derives(columns: Sequence[str], /, *function: Any, **arguments: Any) -> list
 
 
 def add_columns(folder: Folder, derived: Derived, steps: dict[str, Step]) -> commits.Change:
-    """The commit that adds definitions; what it finds of functions goes into `steps`."""
+    """The commit that adds definitions; their functions are added to `steps`."""
 
     def change(head: Version) -> Version | None:
         known = current(folder, head)
@@ -149,12 +148,12 @@ def add_columns(folder: Folder, derived: Derived, steps: dict[str, Step]) -> com
 
 
 def add_wishes(wishes: Mapping[str, Mapping[str, Any]]) -> commits.Change:
-    """The commit that notes what people said about columns."""
+    """The commit that records what the user expects of columns."""
 
     def change(head: Version) -> Version | None:
         made = dict(head.wishes)
-        for name, said in wishes.items():
-            made[name] = msgspec.structs.replace(made.get(name, Wish()), **said)
+        for name, fields in wishes.items():
+            made[name] = msgspec.structs.replace(made.get(name, Wish()), **fields)
         if made == head.wishes:
             return None
         return msgspec.structs.replace(head, wishes=made, what=f"plan {', '.join(wishes)}")

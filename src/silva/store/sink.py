@@ -1,10 +1,10 @@
 """A pipeline written into a table: each shard is one append.
 
-A version counts the shards of each pipeline that its rows hold. Rows and count appear in one
-commit, so that a shard which was committed by a process that died before it could say so is known,
-read again and not appended again. A version that is restored has its rows and its count.
+A version counts the shards of each pipeline whose rows it holds. Rows and count appear in one
+commit, so a shard is not appended twice even if the process died right after the commit. A version
+that is restored has its rows and its count.
 
-    <table>/writing/<branch>/<pipeline>/_silva.json    where to go on: the state after a shard
+    <table>/writing/<branch>/<pipeline>/_silva.json    where to continue: the state after a shard
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from typing import Any
 
 from silva.columns import Block
 from silva.errors import PlanError, TableError
+from silva.options import WriteArguments
 from silva.plan.fingerprint import digest, fingerprint, opaque_parts
 from silva.plan.node import Node, walk
 from silva.plan.schema import columns
 from silva.sinks.arrow import ArrowTables
-from silva.sinks.progress import Progress, alone, read_progress, write_progress
+from silva.sinks.progress import WriteProgress, alone, read_progress, write_progress
 from silva.sinks.write import Limits, write
-from silva.store import commits
-from silva.store.append import append_rows, create_table
-from silva.store.dedup import Kind
-from silva.store.folder import Folder, check_name
-from silva.store.ingest import MEMORY
-from silva.store.manifest import Schema
-from silva.store.normal import arrow_schema
+from silva.store.append.append import append_rows, create_table
+from silva.store.append.ingest import MEMORY
+from silva.store.append.normal_form import arrow_schema
 from silva.store.table import Table
+from silva.store.versions import commits
+from silva.store.versions.layout import Kind
+from silva.store.versions.manifest import Schema
+from silva.store.versions.table_folder import Folder, check_name
 
 
 def write_table(
@@ -40,10 +41,9 @@ def write_table(
     time: str | None,
     kinds: Mapping[str, Kind],
     limits: Limits,
-    arguments: dict[str, Any],
+    arguments: WriteArguments,
 ) -> Table:
-    """Appends all rows of a plan to a branch, or the rest of them where an earlier run was cut
-    off."""
+    """Appends all rows of a plan to a branch, or the rest of them after an interrupted run."""
     folder = Folder(path)
     _check_branch(folder, branch)
     keys = (key,) if isinstance(key, str) else tuple(key)
@@ -52,18 +52,17 @@ def write_table(
     cut = (limits.rows, limits.nbytes, arguments.get("seed"))
     writer = TableWriter(folder, branch, digest((name, cut)), keys, group, time, kinds)
     writer.check(columns(plan))
-    place = folder.writing / branch / name
-    place.mkdir(parents=True, exist_ok=True)
+    place = folder.own.below(f"writing/{branch}/{name}")
     with alone(place):
         before = read_progress(place)
         if before is not None and len(before.shards) > writer.committed():
             # the table was restored to a version without some of them
-            write_progress(place, Progress(before.pipeline, before.settings))
+            write_progress(place, WriteProgress(before.pipeline, before.settings))
     write(plan, place, writer, limits, arguments)
     if not folder.is_table:
         raise TableError(
-            "to_table: the pipeline has no rows to tell the types of columns by, and "
-            f"{str(folder)!r} is no table yet"
+            "to_table: the pipeline has no rows, so the types of its columns are unknown, and "
+            f"{str(folder)!r} is not a table yet. Create it with sv.Table.create first"
         )
     return Table.open(path, branch)
 
@@ -74,23 +73,23 @@ def _check_branch(folder: Folder, branch: str) -> None:
         folder.head(branch)
     elif branch != commits.MAIN:
         raise TableError(
-            f"to_table: {str(folder)!r} is no table yet; a table begins with the branch "
-            f"{commits.MAIN!r}, of which Table.branch({branch!r}) makes others"
+            f"to_table: {str(folder)!r} is not a table yet. A table starts with the branch "
+            f"{commits.MAIN!r}; Table.branch({branch!r}) adds others"
         )
 
 
 def _check_stable(plan: Node) -> None:
-    steps = [getattr(node, "step", None) for node in walk(plan)]
+    steps = [node.runs for node in walk(plan)]
     unstable = [name for step in steps for name in opaque_parts(step)]
     if unstable:
         raise PlanError(
-            f"to_table: {unstable[0]} has another identity in every process, so nobody could tell "
-            "after a kill which of the rows are in the table already"
+            f"to_table: {unstable[0]} has no stable fingerprint, so after a kill silva could not "
+            "tell which rows are in the table already. Use a function or class of a module instead"
         )
 
 
 class TableWriter:
-    """Makes appends of shards: a `silva.sinks.writer.Writer`."""
+    """Appends shards to a table: a `silva.sinks.writer.Writer`."""
 
     def __init__(
         self,
@@ -104,7 +103,7 @@ class TableWriter:
     ) -> None:
         self._folder, self._branch = folder, branch
         self._name = name
-        """Of the pipeline and how it is cut: other shards have other rows."""
+        """A digest of the pipeline and of how it is cut into shards."""
         self._key, self._group, self._time, self._kinds = key, group, time, kinds
         self._arrow = ArrowTables(None, "")
         self._number = 0
@@ -112,7 +111,7 @@ class TableWriter:
         self._nbytes = 0
 
     def check(self, names: tuple[str, ...]) -> None:
-        """Raises for a table whose columns, key, group or time are others."""
+        """Raises where the columns, key, group or time differ from the table's."""
         own = self._schema()
         if own is None:
             return
@@ -137,7 +136,7 @@ class TableWriter:
         return self._folder.schema(self._folder.head(self._branch).schema)
 
     def committed(self) -> int:
-        """How many shards of the pipeline the table holds."""
+        """The number of the pipeline's shards that the table holds."""
         if not self._folder.is_table:
             return 0
         return self._folder.head(self._branch).written.get(self._name, 0)

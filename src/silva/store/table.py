@@ -1,4 +1,4 @@
-"""Tables: rows that are appended, versions of them, and columns that are derived."""
+"""The public class of tables, and `sv.read_table`."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Any
 import msgspec
 
 from silva.errors import PlanError, TableError
-from silva.insight.words import plural
+from silva.facts.formatting import plural
 from silva.joins.latest import Latest
 from silva.pipeline import Pipeline
-from silva.plan.node import Step
+from silva.plan.function import Step
 from silva.plan.traits import step_reads
-from silva.store import commits
-from silva.store.append import append_rows, create_table
-from silva.store.dedup import Kind
-from silva.store.definitions import current
+from silva.store.append.append import append_rows, create_table
+from silva.store.append.data_writer import DataWriter
+from silva.store.append.ingest import MEMORY
 from silva.store.deletions import delete_rows
-from silva.store.explain import TableExplanation, explain_table
-from silva.store.find import Which, find_version
-from silva.store.folder import Folder, Paths, Tag, check_name, publish
+from silva.store.derived.definitions import current
+from silva.store.describe import TableExplanation, explain_table
 from silva.store.garbage import Removed, collect_garbage, forget_columns
-from silva.store.ingest import MEMORY
-from silva.store.locks import held
 from silva.store.logical import derives, table_pipeline
-from silva.store.manifest import Version, encode
 from silva.store.table_columns import Columns
-from silva.store.writer import Writer
+from silva.store.versions import commits
+from silva.store.versions.find import Which, find_version
+from silva.store.versions.layout import Kind
+from silva.store.versions.locks import hold_table
+from silva.store.versions.manifest import Version
+from silva.store.versions.table_folder import Folder, Paths, VersionTag, check_name
 
 
 class Table(Columns):
@@ -55,9 +55,9 @@ class Table(Columns):
         self._steps: dict[str, Step] = {} if steps is None else steps
         """The functions of derived columns that this program has, by fingerprint."""
         self._latest: tuple[Any, Latest] | None = None
-        """What `latest` looked into, and what that was."""
+        """The arguments and the index of the last call of `latest`."""
 
-    # Making and opening.
+    # Creating and opening.
 
     @staticmethod
     def create(
@@ -70,13 +70,12 @@ class Table(Columns):
         store: Mapping[str, Kind] | None = None,
         memory: int | str = MEMORY,
     ) -> Table:
-        """A new table with the rows of a pipeline, or of anything that speaks Arrow.
+        """Creates a table with the rows of a pipeline, or of anything that exports Arrow.
 
-        Rows of one `group` are kept together, in the order of `time`. `key` names columns of which
-        no two rows have the same values. How columns are stored is chosen by how much their rows
-        repeat; `store` chooses for some: `"plain"`, `"grouped"` (each distinct value once) or
-        `"slices"` (lists that share items). At most about `memory` bytes of rows are sorted at a
-        time.
+        Rows of one `group` are kept together, in the order of `time`. `key` names columns whose
+        values no two rows share. How a column is stored depends on how much its rows repeat;
+        `store` chooses for some: `"plain"`, `"grouped"` (each distinct value once) or `"slices"`
+        (lists that share items). At most about `memory` bytes of rows are sorted at a time.
         """
         folder = Folder(path)
         create_table(folder, data, key, group, time, store or {}, memory)
@@ -84,17 +83,17 @@ class Table(Columns):
 
     @staticmethod
     def open(path: Paths, branch: str = commits.MAIN) -> Table:
-        """A table that exists."""
+        """Opens a table that exists."""
         folder = Folder(path)
         folder.check()
         folder.head(branch)
         return Table(folder, branch)
 
-    # Looking.
+    # Reading.
 
     @property
     def version(self) -> Version:
-        """The version that this is: of a branch, the last one."""
+        """This version; for a branch, the last one."""
         return self._pinned or self._folder.head(self._branch)
 
     @property
@@ -110,13 +109,13 @@ class Table(Columns):
         return tuple(current(self._folder, self.version))
 
     def versions(self) -> list[Version]:
-        """The versions that led here, the first one first, without those that were collected."""
+        """The versions that led here, the oldest first, without those that were collected."""
         entries = self._folder.history(self.version)
         return [entry for entry in entries if isinstance(entry, Version)][::-1]
 
     def at(self, version: Which) -> Table:
-        """The table as it was: by number, by tag, or at a time. It cannot be changed, but be
-        branched off or restored."""
+        """The table as it was, by number, by tag, or at a time. It cannot be changed; `branch` and
+        `restore` continue from it."""
         found = find_version(self._folder, self.version, version)
         return Table(self._folder, self._branch, found, self._steps)
 
@@ -133,11 +132,11 @@ class Table(Columns):
         at: Any = None,
         columns: str | Sequence[str] | None = None,
     ) -> dict[str, Any]:
-        """The columns of the latest row of each key, null where there is none: what `asof_join`
-        would find. `by` and `on` are the table's group and time, unless others are named; with
-        `at`, a time or one for each key, later rows do not count.
+        """The columns of the latest row of each key, null where there is none, as `asof_join` would
+        find them. `by` and `on` default to the table's group and time; with `at`, a time or one for
+        each key, later rows do not count.
 
-        Rows are read once for each version. `sv.Latest` has more to choose from.
+        Rows are read once for each version. `sv.Latest` has more options.
 
         >>> import silva as sv, pyarrow as pa, tempfile
         >>> rows = pa.table({"user": [1, 1, 2], "ts": [5, 20, 7], "seen": [1, 2, 9]})
@@ -163,7 +162,7 @@ class Table(Columns):
     # Changing rows.
 
     def append(self, data: Any, *, memory: int | str = MEMORY) -> Table:
-        """Adds the rows of a pipeline, or of anything that speaks Arrow, all or none.
+        """Adds the rows of a pipeline, or of anything that exports Arrow: all or none.
 
         Any number of processes may append at the same time.
         """
@@ -176,12 +175,12 @@ class Table(Columns):
         positions are written; the rows stay in older versions."""
         self._writable()
         found = delete_rows(self.read(self._read_by(where)), where)
-        with Writer(self._folder) as writer, writer.committing():
+        with DataWriter(self._folder) as writer, writer.committing():
             self._commit(found.change(self._folder, writer))
         return self
 
     def restore(self, version: Which) -> Table:
-        """Makes the branch what it was at a version, in a new version."""
+        """Adds a version with the contents of an earlier one."""
         self._writable()
         old = self.at(version).version
 
@@ -191,31 +190,32 @@ class Table(Columns):
         self._commit(change)
         return self
 
-    def _read_by(self, step: Any) -> tuple[str, ...]:
-        """The columns that a condition reads, or at least one."""
-        (condition,) = derives(self.columns, step, into="silva.condition")
+    def _read_by(self, where: Any) -> tuple[str, ...]:
+        """The columns that a condition reads; one column where it reads none."""
+        (condition,) = derives(self.columns, where, into="silva.condition")
         names = step_reads(condition.step)
         return names or self.columns[:1]
 
     def explain(self) -> TableExplanation:
-        """For each column: stored or computed on read, its bytes, why, and what it is of."""
+        """For each column: whether it is stored or computed on read, its bytes, why, and its
+        inputs."""
         return explain_table(self._folder, self.version, self._steps)
 
     def _writable(self) -> Version:
         if self._pinned is not None:
             raise TableError(
-                f"version {self._pinned.number} of {self.path!r} stays as it is: "
-                f"restore({self._pinned.number}) makes it the newest, branch(name) a branch"
+                f"version {self._pinned.number} of {self.path!r} cannot be changed: "
+                f"restore({self._pinned.number}) makes it the newest, branch(name) starts a branch"
             )
         return self._folder.head(self._branch)
 
     def _commit(self, change: commits.Change) -> Version:
         return commits.commit(self._folder, self._branch, change)
 
-    # Names for versions.
+    # Branches, tags and garbage.
 
     def branch(self, name: str) -> Table:
-        """A branch that begins with what this is; or the branch of that name, if there is one."""
+        """Starts a branch here, or opens the branch of that name if it exists."""
         commits.fork(self._folder, self.version, check_name("branch", name))
         return Table(self._folder, name, steps=self._steps)
 
@@ -223,23 +223,26 @@ class Table(Columns):
         return tuple(self._folder.branches())
 
     def tag(self, name: str) -> Table:
-        """A name for this version, for `at`; versions with one are not collected."""
+        """Names this version, for `at`; versions with a tag are not collected."""
         version = self.version
-        tag = Tag(version.branch, version.number)
-        path = self._folder.tags / f"{check_name('tag', name)}.json"
-        with held(self._folder.path, alone=False):
+        tag = VersionTag(version.branch, version.number)
+        check_name("tag", name)
+        with hold_table(self._folder.path):
             self._folder.version(tag.branch, tag.number)
-            new = publish(path, encode(tag))
-        if not new and (other := self._folder.tag(name)) != tag:
-            raise TableError(f"the tag {name!r} names {other.branch} {other.number} already")  # type: ignore[union-attr]
+            new = self._folder.publish("tags", name, tag)
+        other = tag if new else self._folder.tag(name)
+        if other is not None and other != tag:
+            raise TableError(
+                f"the tag {name!r} already names {other.branch} {other.number}: choose another name"
+            )
         return self
 
     def gc(self, versions: int | None = None) -> Removed:
-        """Removes files that no version names, as killed writers leave them. With `versions`, all
-        but so many of each branch are given up first, unless they have a tag; and with them what
-        is stored of columns that none of the others defines.
+        """Removes files that no version names, such as those of killed writers. With `versions`, it
+        first drops all but that many versions of each branch, except tagged ones, and the stored
+        data of columns that no remaining version defines.
 
-        Files of writers that are at work, in whatever process, stay.
+        Files of running writers, in any process, stay.
         """
         if versions is not None:
             forget_columns(self._folder, versions)
@@ -248,3 +251,24 @@ class Table(Columns):
     def __repr__(self) -> str:
         version = self.version
         return f"table {self.path} ({version}; {plural(version.rows, 'row')})"
+
+
+def read_table(
+    table: Paths | Table,
+    version: Which | None = None,
+    branch: str = "main",
+    columns: Sequence[str] | None = None,
+) -> Pipeline:
+    """The rows of a table, as it is now or at a version (a number, a tag or a time).
+
+    Any row costs the same to read, so a shuffle is global. Only the columns in use are read, and
+    fragments that hold no row for a filter are skipped.
+
+    >>> import silva as sv, pyarrow as pa, tempfile
+    >>> path = tempfile.mkdtemp() + "/clicks"
+    >>> t = sv.Table.create(path, pa.table({"user": [1, 2], "dwell": [40, 5]}))
+    >>> sv.read_table(path, columns=["dwell"]).filter(sv.col("dwell") > 30).head(5)
+    [{'dwell': 40}]
+    """
+    found = table if isinstance(table, Table) else Table.open(table, branch)
+    return (found if version is None else found.at(version)).read(columns)

@@ -1,4 +1,4 @@
-"""The verbs of a table that are about columns beside those that are appended."""
+"""The methods of a table that concern derived and given columns."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Literal, Self
 
+from silva.cost.machine import parse_bytes
 from silva.errors import PlanError
-from silva.plan.node import Derive, Step
-from silva.profile.machine import parse_bytes
-from silva.store import commits
-from silva.store.definitions import read_definition
-from silva.store.explain import advise
-from silva.store.find import Which, find_version
-from silva.store.folder import Folder
+from silva.plan.function import Step
+from silva.plan.node import Derive
+from silva.store.derived.advice import advise
+from silva.store.derived.definitions import read_definition
+from silva.store.derived.materialize import drop_parts, made_together, store_columns
+from silva.store.derived.put import put_column
 from silva.store.logical import add_columns, add_wishes, derives
-from silva.store.manifest import Version
-from silva.store.materialize import drop_parts, made_together, store_columns
-from silva.store.put import put_column
+from silva.store.versions import commits
+from silva.store.versions.find import Which, find_version
+from silva.store.versions.manifest import Version
+from silva.store.versions.table_folder import Folder
 
 
 class Columns(ABC):
-    """A part of `Table`, which has the rest."""
+    """The part of `Table` that concerns derived and given columns."""
 
     _folder: Folder
     _branch: str
@@ -50,10 +51,10 @@ class Columns(ABC):
         reads: str | Sequence[str] | None = None,
         **steps: Any,
     ) -> Self:
-        """Adds columns that are computed of others: definitions, no data. `into` names several
-        columns of one function, `reads` what it reads, as in `Pipeline.derive`.
+        """Adds columns that are computed from others: definitions, no data. `into` names several
+        columns of one function, `reads` the columns that it reads, as in `Pipeline.derive`.
 
-        A function itself is not kept: programs that read the column derive it again, which
+        A function itself is not stored: programs that read the column derive it again, which
         changes nothing as long as the function is the same.
 
         >>> import silva as sv, pyarrow as pa, tempfile
@@ -68,13 +69,13 @@ class Columns(ABC):
         def derived(columns: Sequence[str]) -> list[Derive]:
             return derives(columns, function, into=into, reads=reads, **steps)
 
-        derived(self.columns)  # mistakes are told before anything is held
+        derived(self.columns)  # raises for mistakes before the table is held
         self._commit(add_columns(self._folder, derived, self._steps))
         return self
 
     def materialize(self, *names: str, on_error: Literal["raise", "skip"] = "raise") -> Self:
         """Stores derived columns, so that reading them computes nothing; fragments that have them
-        already are left alone. Rows that are appended later are computed until this is done again.
+        already are skipped. Rows that are appended later are computed until this is called again.
 
         A row on which a definition fails is an error; with `on_error="skip"`, its fragment stays
         computed on read, where the loader's own policy decides.
@@ -86,7 +87,8 @@ class Columns(ABC):
         return self
 
     def unstore(self, *names: str) -> Self:
-        """Derived columns are computed on read again; older versions keep what they have."""
+        """Drops stored derived columns, which are then computed on read; older versions keep
+        theirs."""
         for name in names:
             self._check_derived(name)
             self._commit(drop_parts(self._folder, name))
@@ -95,11 +97,14 @@ class Columns(ABC):
     def _check_derived(self, name: str) -> None:
         known = dict(self._writable().definitions)
         if name not in known:
-            raise PlanError(f"{name!r} is no derived column of {self.path!r}")
+            raise PlanError(
+                f"{name!r} is not a derived column of {self.path!r}; those are: "
+                f"{', '.join(map(repr, known)) or 'none'}"
+            )
         if read_definition(self._folder, known[name]).given is not None:
             raise PlanError(
-                f"{name!r} of {self.path!r} is given, not computed: its values are always stored, "
-                "and put gives it others"
+                f"{name!r} of {self.path!r} is given, not computed: its values are always stored. "
+                "Call put to change them"
             )
 
     def put(
@@ -111,14 +116,13 @@ class Columns(ABC):
         at: Which | None = None,
         default: Any = None,
     ) -> Self:
-        """Gives rows values from outside, such as a model's losses or embeddings: a column without
-        a function. A value is whatever a column can hold.
+        """Stores values from outside, such as a model's losses or embeddings, as a column without a
+        function. A value is whatever a column can hold.
 
-        There is one value for each row, in the order of `read`; or with `keys`, one for each row
-        with that key (of several key columns, a dict of columns). `at` is the version whose rows
-        are meant, where others may have changed the table since it was read. Other rows, and those
-        that are appended later, have `default`. Put again under the same name, it is a new version;
-        older ones keep their values, and equal values change nothing.
+        Give one value for each row, in the order of `read`; or with `keys`, one for each key (for
+        several key columns, a dict of columns). `at` is the version that was read, in case the
+        table has changed since. Other rows, and those appended later, have `default`. Putting the
+        column again adds a version; older ones keep their values, and equal values change nothing.
 
         >>> import silva as sv, pyarrow as pa, tempfile
         >>> rows = pa.table({"event": [1, 2, 3]})
@@ -133,19 +137,19 @@ class Columns(ABC):
         return self
 
     def expect(self, **reads: float) -> Self:
-        """Says how often columns will be read, from the first row to the last: `expect(clicked=20)`
-        for twenty epochs. Reads that were seen count as well, and less as time goes by."""
+        """Announces how often columns will be read as a whole: `expect(clicked=20)` for twenty
+        epochs. Reads in the audit log count as well, and less as they grow older."""
         for name, count in reads.items():
             if isinstance(count, bool) or not isinstance(count, int | float) or count < 0:
-                raise PlanError(f"expect({name}=…) is a number of reads, not {count!r}")
+                raise PlanError(f"expect({name}=…) takes a number of reads, not {count!r}")
         self._wish({name: {"reads": float(count)} for name, count in reads.items()})
         return self
 
     def pin(self, **pins: Literal["always", "never"] | None) -> Self:
-        """Columns that `optimize` shall store `"always"` or `"never"`; None lets it choose."""
+        """Makes `optimize` store columns `"always"` or `"never"`; None lets it choose."""
         for name, pin in pins.items():
             if pin not in ("always", "never", None):
-                raise PlanError(f"pin({name}=…) is 'always', 'never' or None, not {pin!r}")
+                raise PlanError(f"pin({name}=…) takes 'always', 'never' or None, not {pin!r}")
         self._wish({name: {"pin": pin} for name, pin in pins.items()})
         return self
 
@@ -155,9 +159,9 @@ class Columns(ABC):
         self._commit(add_wishes(wishes))
 
     def optimize(self, budget: int | str | None = None) -> Self:
-        """Stores the derived columns that are worth it and gives up those that are not, by what
-        some rows of them cost and how often they are read; all that are stored take at most
-        `budget` bytes. `explain` tells beforehand what it would do, and why."""
+        """Stores the derived columns that are worth it and drops those that are not, by the cost of
+        some of their rows and how often they are read. All stored columns together take at most
+        `budget` bytes. `explain` shows what it would do, and why."""
         room = None if budget is None else parse_bytes(budget)
         for advice in advise(self._folder, self._writable(), self._steps, room):
             if advice.decision.store:

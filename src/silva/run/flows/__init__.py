@@ -1,7 +1,8 @@
-"""Flows: the physical plan opened at a state. One class a physical node; each gives pieces in
-order.
+"""Flows: the physical plan opened at a state. Each physical node has one class.
 
-A piece is a block and its trail. `trail.after(k)` is the state from which the rows after row `k`
-follow, so any row of any block can be resumed from, whatever was prefetched. `fetch(marks)` reads
-single rows again by their mark: what a bucket needs to restore rows that were waiting.
+A flow of rows is opened for a shard and yields *pieces* in order: a block and its trail.
+`trail.after(k)` is the position from which the rows after row `k` follow, so the stream can resume
+after any row, whatever was prefetched. `fetch(marks)` reads single rows again, which a bucket needs
+to restore rows that were waiting. A flow of batches is opened for a rank and yields *runs* of
+batches (`batches`).
 """

@@ -1,20 +1,45 @@
-"""What a segment reads: rows that its worker fetches, or the blocks of another flow."""
+"""The inputs of segments: rows that a worker reads itself, or the blocks of another flow."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from silva.columns import Block
-from silva.run.flows.trail import Joined, Mark, Offset, Piece, Reader, Trail
+from silva.order.shards import shard_range
+from silva.physical import plan as physical
+from silva.physical.stage.places import Places
+from silva.run.failures import DeferredFailures
+from silva.run.flows.trail import (
+    Cursor,
+    Fetched,
+    Joined,
+    Mark,
+    Offset,
+    Piece,
+    Position,
+    Reader,
+    Trail,
+)
+from silva.run.session import Session
 
 _SMALL_BYTES = 1 << 18
-"""Pieces that are worth a copy to make one block of several."""
+"""Smaller pieces are copied to join several into one block."""
 
 
 class Input(Protocol):
     slack: int
-    """How many times the rows asked for it may give, where cutting would cost more."""
+    """The factor by which it may exceed the rows asked for, if cutting would cost more."""
+
+    @property
+    def overtaking(self) -> Callable[[Trail, int, list[Trail]], Trail] | None:
+        """Finds the trail of a result that is handed on before earlier ones (see `TaskSource`)."""
+
+    deferred: DeferredFailures | None
+    """Rows that failed in flows below while they were read ahead; None without such flows."""
 
     def next(self, rows: int) -> tuple[Any, Trail] | None:
         """The input of one task, of about so many rows, and its trail; None at the end."""
@@ -22,24 +47,30 @@ class Input(Protocol):
     def left(self) -> int | None:
         """Rows still to come, where that is known."""
 
-    def fetch(self, marks: list[Mark]) -> Any:
-        """The input that holds the rows with these marks, in this order."""
+    def fetch(self, marks: list[Mark]) -> Fetched:
+        """The input for the rows with these marks, in this order."""
 
 
 class BlocksInput:
-    """The input of a segment over another flow: its blocks, cut to the size that is asked for, or
-    joined where they are much smaller."""
+    """The blocks of another flow, cut to the size that is asked for, or joined if they are much
+    smaller."""
 
     slack = 1
+    overtaking: None = None
 
     def __init__(
-        self, pieces: Iterator[Piece], fetch: Callable[[list[Mark]], Block], whole: bool = False
+        self,
+        pieces: Iterator[Piece],
+        fetch: Callable[[list[Mark]], Fetched],
+        whole: bool = False,
+        deferred: DeferredFailures | None = None,
     ) -> None:
         self.fetch = fetch
+        self.deferred = deferred
         self._whole = whole
-        self._reader = Reader(pieces)
+        self._reader = Reader(pieces if deferred is None else _counted(pieces, deferred))
         self._error: Exception | None = None
-        """What reading on has raised: it comes after the rows before it."""
+        """An error from reading on, which is raised after the rows before it."""
 
     def next(self, rows: int) -> tuple[Block, Trail] | None:
         if self._error is not None:
@@ -67,3 +98,86 @@ class BlocksInput:
 
     def left(self) -> None:
         return None
+
+
+def _counted(pieces: Iterator[Piece], deferred: DeferredFailures) -> Iterator[Piece]:
+    for piece in pieces:
+        deferred.rows += len(piece.block)
+        yield piece
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PlacesTrail:
+    """The trail of a run of places in an order."""
+
+    start: int
+    run_stop: int
+    """The end of the run."""
+    rest: tuple[tuple[int, int], ...]
+    """The ranges that remain after this one, if the shard owns several."""
+    stop: int
+    """The end of the range that the run belongs to."""
+    plain: bool
+    """The shard owns one range and began at its start or at a plain state."""
+    before: int
+    """Rows that were read before this run."""
+
+    def after(self, row: int) -> Position:
+        at, seen = self.start + row + 1, self.before + row + 1
+        if self.plain:
+            return Position({"at": at}, 0, seen)
+        runs = sorted([(at, self.stop), *self.rest])
+        return Position({"ranges": [list(run) for run in runs if run[1] > run[0]]}, 0, seen)
+
+    def mark(self, row: int) -> Mark:
+        return self.start + row
+
+
+class PlacesInput:
+    """Runs of places of an indexed source, of the length that is asked for."""
+
+    slack = 1
+    deferred: DeferredFailures | None = None
+
+    def __init__(self, feed: physical.IndexedFeed, session: Session, cursor: Cursor) -> None:
+        self.feed = feed
+        self._given = 0
+        start, stop = shard_range(feed.size, session.shards, session.shard)
+        self._plain = cursor is None or "at" in cursor
+        if cursor is None:
+            self._ranges = [(start, stop)]
+        elif self._plain:
+            self._ranges = [(cursor["at"], stop)]
+        else:
+            self._ranges = [(first, end) for first, end in cursor["ranges"]]
+
+    def next(self, rows: int) -> tuple[Places, PlacesTrail] | None:
+        """The next run of at most `rows` places, or None at the end."""
+        while self._ranges and self._ranges[0][0] >= self._ranges[0][1]:
+            self._ranges.pop(0)
+        if not self._ranges:
+            return None
+        start, end = self._ranges[0]
+        stop = min(start + rows, end)
+        self._ranges[0] = (stop, end)
+        rest = tuple(self._ranges[1:])
+        trail = PlacesTrail(start, stop, rest, end, self._plain, self._given)
+        self._given += stop - start
+        return Places(start, stop), trail
+
+    def left(self) -> int:
+        """The number of places still to come."""
+        return sum(max(stop - start, 0) for start, stop in self._ranges)
+
+    def overtaking(self, trail: Trail, rows: int, pending: list[Trail]) -> Trail:
+        """The trail of a run that is handed out before the `pending` ones, which remain to be
+        read."""
+        self._plain = False
+        assert isinstance(trail, PlacesTrail)
+        others = [(t.start, t.run_stop) for t in pending if isinstance(t, PlacesTrail)]
+        rest = sorted([*others, *(run for run in self._ranges if run[1] > run[0])])
+        stop = trail.start + rows
+        return PlacesTrail(trail.start, stop, tuple(rest), stop, False, trail.before)
+
+    def fetch(self, marks: list[Mark]) -> Fetched:
+        return Fetched(Places(0, 0, np.array(marks, dtype=np.int64)), list(range(len(marks))))

@@ -1,4 +1,4 @@
-"""The rows of a segment's input that a store lacks: the only ones worth computing."""
+"""The rows of a segment's input that a store lacks and the stage must compute."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from silva.cache.row_store import RowStore
 from silva.columns import Block
 from silva.physical import plan as physical
-from silva.physical.context import IN_SOURCE, Context
-from silva.physical.places import Places
-from silva.physical.units import UnitRows
+from silva.physical.stage.context import IN_SOURCE, Context
+from silva.physical.stage.places import Places
+from silva.physical.stage.units import UnitRows
 from silva.run.flows.inputs import Input
 from silva.run.flows.trail import Offset, Trail
-from silva.run.rowstore import RowStore
 
 _RUN_BYTES = 4 << 20
 _RUN_ROWS = 4096
-"""A run of rows is at most this long, and this large where it is all kept."""
+"""A run of rows has at most so many rows, and so many bytes if it is all stored."""
 
 Payload = Places | UnitRows | Block
 
@@ -47,13 +47,15 @@ class MissingRows:
     for a stage, and nothing that comes after it may be handed out before.
     """
 
+    overtaking: None = None
+
     def __init__(
         self, source: Input, node: physical.Segment, context: Context, store: RowStore
     ) -> None:
         self._source, self._node, self._context, self._store = source, node, context, store
         self._ahead: Run | None = None
         self._following: Run | None = None
-        """Read before its turn, for the store to know what comes."""
+        """A run that was read ahead, so that the store can prefetch it."""
         self.kept: Run | None = None
         self.ended = False
 
@@ -78,8 +80,8 @@ class MissingRows:
         return None
 
     def _expect(self, rows: int) -> None:
-        """Reads one run ahead, so that what the store has of it is on its way. Only for places,
-        which cost nothing and never fail: of other inputs, none may wait for what comes after."""
+        """Reads one run ahead, so that the store can prefetch its rows. Only for places, which cost
+        nothing and never fail: other inputs must not be read before they are needed."""
         self._following = following = self._read(rows)
         if following is not None:
             kept = np.ones(len(following.keys), dtype=bool)
@@ -90,7 +92,7 @@ class MissingRows:
         return None
 
     def _read(self, rows: int) -> Run | None:
-        """Rows of the input: more of them where many are kept, since those cost no computing."""
+        """Reads the next run: a longer one if many rows are stored, which need no computing."""
         kept = len(self._store)
         if kept:
             rows = max(rows, min(_RUN_ROWS, _RUN_BYTES * kept // max(self._store.nbytes, 1)))
@@ -115,10 +117,10 @@ def _cut(run: Run, start: int, stop: int) -> Run:
 def identities(
     node: physical.Segment, payload: Payload, context: Context
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Of each row, the key under which it is kept and its identity in the plan.
+    """The store's key and the identity in the plan of each row.
 
-    Which number its source has in the plan is no part of the key: another plan with the same
-    fingerprint below its cache may number its sources otherwise.
+    The key does not contain the number of the source in the plan: another plan with the same
+    fingerprint below its cache may number its sources differently.
     """
     if isinstance(payload, Block):
         return payload.ids & np.uint64(IN_SOURCE), payload.ids

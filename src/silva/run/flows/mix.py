@@ -1,4 +1,4 @@
-"""Rows of several flows in given proportions; see `order.mixing` for who comes next."""
+"""Rows of several flows in given proportions; `order.mixing` decides which comes next."""
 
 from __future__ import annotations
 
@@ -9,79 +9,103 @@ from typing import Any
 import numpy as np
 
 from silva.columns import Block
-from silva.order.mixing import Chooser
+from silva.errors import StateError
+from silva.order.mixing import Chooser, could_have_given
 from silva.physical import plan as physical
-from silva.run.flows.sequence import Open, fetch_children
-from silva.run.flows.trail import Flow, Joined, Mark, Piece, Reader, State
+from silva.run.flows.sequence import fetch_children, joined_position
+from silva.run.flows.trail import (
+    Cursor,
+    Fetched,
+    Flow,
+    Joined,
+    Mark,
+    OpenFlow,
+    Piece,
+    Position,
+    Reader,
+)
 from silva.run.session import Session
 
 _ROWS = 1024
-"""Rows in a mixed block; borders do not show."""
+"""Rows of a mixed block; the stream does not depend on it."""
 
 
 @dataclass(frozen=True, eq=False)
 class MixTrail:
+    """The trail of a block of mixed rows."""
+
     given: tuple[int, ...]
-    """Rows given by each child before this block."""
+    """The rows that each child gave before this block."""
     picks: np.ndarray
     """The child of each row."""
     rows: tuple[Joined | None, ...]
-    begin: tuple[State, ...]
-    """Each child's state before this block."""
+    begin: tuple[Position, ...]
+    """Each child's position before this block."""
+    before: Position
+    """The counts of earlier passes."""
     passes: tuple[int, ...]
+    repeats: bool
 
-    def after(self, row: int) -> State:
+    def after(self, row: int) -> Position:
         counts = np.bincount(self.picks[: row + 1], minlength=len(self.given)).tolist()
-        states = []
+        each = []
         for child, count in enumerate(counts):
             joined = self.rows[child]
-            states.append(
+            each.append(
                 self.begin[child] if not count or joined is None else joined.after(count - 1)
             )
-        state: dict[str, Any] = {
+        cursor: dict[str, Any] = {
             "given": [g + c for g, c in zip(self.given, counts, strict=True)],
-            "each": states,
+            "each": [at.cursor for at in each],
         }
-        if any(self.passes):
-            state["passes"] = list(self.passes)
-        return state
+        if self.repeats:
+            cursor["passes"] = list(self.passes)
+        return joined_position(cursor, [*each, self.before])
 
     def mark(self, row: int) -> Mark:
         child = int(self.picks[row])
         joined = self.rows[child]
         assert joined is not None
         before = int((self.picks[:row] == child).sum())
-        return [child, joined.mark(before)]
+        return [child, self.passes[child], joined.mark(before)]
 
 
 class MixFlow:
-    def __init__(self, node: physical.Mix, session: Session, open_flow: Open, state: State) -> None:
-        self._node, self._session, self._open = node, session, open_flow
-        count = len(node.many)
-        self._passes = [0] * count
-        self._begin: list[State] = [None] * count
-        given = [0] * count
-        if state is not None:
-            given = [int(g) for g in state["given"]]
-            self._begin = list(state["each"])
-            self._passes = [int(p) for p in state.get("passes", self._passes)]
+    def __init__(
+        self, node: physical.Mix, session: Session, open_flow: OpenFlow, cursor: Cursor
+    ) -> None:
+        self._node, self._open = node, open_flow
+        self._session = session
+        nothing = [0] * len(node.many)
+        own = cursor or {"given": nothing, "each": [None] * len(node.many)}
+        self._repeats = node.spec.stop == "repeat"
+        self._passes = list(own.get("passes", nothing))
+        self._begin = [Position(inner) for inner in own["each"]]
+        self._before = Position(None)
+        self._sessions = [session] * len(node.many)
+        given = list(own["given"])
         context = session.context
         key = (node.spec.seed, context.seed, context.epoch, session.shard)
         self._chooser = Chooser(node.spec.schedule, given, key)
 
-    def _child(self, child: int, state: State) -> Flow:
-        session = self._session
-        if self._passes[child]:
-            session = session.in_epoch(session.context.epoch + (self._passes[child] << 32))
-        return self._open(self._node.many[child], session, state)
+    def _child(self, child: int, cursor: Cursor) -> Flow:
+        self._sessions[child] = self._session.for_branch(self._passes[child])
+        return self._open(self._node.many[child], self._sessions[child], cursor)
 
     def pieces(self) -> Iterator[Piece]:
         many = range(len(self._node.many))
-        readers = [Reader(self._child(i, self._begin[i]).pieces()) for i in many]
-        live = [True for _ in many]
+        readers = [Reader(self._child(i, self._begin[i].cursor).pieces()) for i in many]
+        # A pass that has not given a row yet may be empty: such a pipeline repeats nothing.
+        fresh = [self._passes[i] > 0 and self._begin[i].cursor is None for i in many]
+        live = [not fresh[i] or readers[i].available() > 0 for i in many]
+        if any(fresh) and not could_have_given(self._node.spec.schedule, self._chooser.given, live):
+            raise StateError(
+                "the pipelines of a mix cannot have given so many rows each as the state says: it "
+                "does not fit this pipeline, or is damaged"
+            )
         while any(live):
             given, begin = tuple(self._chooser.given), tuple(self._begin)
-            passes = tuple(self._passes)
+            passes, before = tuple(self._passes), self._before
             picks, exhausted = self._pick(readers, live)
             if exhausted is not None:
                 if not self._restart(exhausted, readers, live):
@@ -95,15 +119,14 @@ class MixFlow:
                 blocks.append(block)
                 rows.append(None if trail is None else Joined([(trail, start, count)]))
             order = np.array(picks)
-            yield Piece(
-                _interleave(blocks, order), MixTrail(given, order, tuple(rows), begin, passes)
-            )
+            trail = MixTrail(given, order, tuple(rows), begin, before, passes, self._repeats)
+            yield Piece(_interleave(blocks, order), trail)
             for i, joined in enumerate(rows):
                 if joined is not None:
                     self._begin[i] = joined.after(counts[i] - 1)
 
     def _pick(self, readers: list[Reader], live: list[bool]) -> tuple[list[int], int | None]:
-        """The children of the next rows; or, if the next one has no more rows, which that is.
+        """The children of the next rows; or, if the next child has no more rows, that child.
 
         A child counts as exhausted when it is chosen and has nothing left, never earlier, so that
         where blocks end cannot be seen.
@@ -114,6 +137,8 @@ class MixFlow:
         while len(picks) < _ROWS:
             child = self._chooser.next(live)
             if ready[child] < 0:
+                if picks and not readers[child].at_hand_rows:
+                    return picks, None  # rows that failed must not be met before these are given
                 ready[child] = readers[child].available()
             if wanted[child] == ready[child]:
                 return picks, (child if not picks else None)
@@ -123,23 +148,29 @@ class MixFlow:
         return picks, None
 
     def _restart(self, child: int, readers: list[Reader], live: list[bool]) -> bool:
-        """What happens when a child has no more rows; False ends the mix."""
+        """Handles a child that has no more rows; False ends the mix."""
         stop = self._node.spec.stop
         if stop == "first":
             return False
         if stop == "repeat":
             self._passes[child] += 1
-            if all(self._passes):
+            if all(n or not self._chooser.comes(i) for i, n in enumerate(self._passes)):
                 return False
-            self._begin[child] = None
+            failed, seen = self._sessions[child].tally.failed, self._begin[child].seen
+            self._before = self._before.plus(failed, seen)
+            self._begin[child] = Position(None)
             readers[child] = Reader(self._child(child, None).pieces())
             live[child] = readers[child].available() > 0  # an empty pipeline repeats nothing
         else:
             live[child] = False
         return any(live)
 
-    def fetch(self, marks: list[Mark]) -> Block:
-        return fetch_children(self._node.many, self._session, self._open, marks)
+    def fetch(self, marks: list[Mark]) -> Fetched:
+        whose = [((child, passes), mark) for child, passes, mark in marks]
+        return fetch_children(whose, self._opened)
+
+    def _opened(self, child: int, passes: int) -> Flow:
+        return self._open(self._node.many[child], self._session.for_branch(passes), None)
 
 
 def _interleave(blocks: list[Block | None], picks: np.ndarray) -> Block:

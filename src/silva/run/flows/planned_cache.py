@@ -10,69 +10,69 @@ fail again, and are counted again, in every epoch.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+
+import numpy as np
 
 from silva.columns import Block
 from silva.physical import plan as physical
-from silva.physical.cut import joined
-from silva.physical.stage import Result
-from silva.run.flows.cache import CachedSession, cached_session
-from silva.run.flows.input_of import open_input
-from silva.run.flows.segment import SegmentFlow, inner_state
-from silva.run.flows.trail import Flow, Offset, State, Trail
+from silva.physical.stage.context import Context, Failure
+from silva.physical.stage.stage import Result
+from silva.run.executor import Executor
+from silva.run.flows.cache import CachedRunner
+from silva.run.flows.inputs import Input
+from silva.run.flows.missing import Payload
+from silva.run.flows.segment import SegmentFlow, inner_cursor, open_input
+from silva.run.flows.trail import Cursor, Flow, Offset, OpenFlow, Trail
 from silva.run.session import Session
 
 
-def has_planned_cache(node: physical.Segment) -> bool:
-    """Whether a segment goes on with what a cache of the planner's has kept."""
-    return isinstance(node.input, physical.CacheRows) and node.input.spec.planned
-
-
 def PlannedCacheFlow(
-    node: physical.Segment, session: Session, open_flow: Any, state: State
+    node: physical.Segment, session: Session, open_flow: OpenFlow, cursor: Cursor
 ) -> Flow:
-    cache: physical.CacheRows = node.input
-    inner = inner_state(node, session, state)
-    source = open_input(cache.input, session, open_flow, inner)
-    both = _BothParts(
-        session.context,
-        session.shards,
-        session.shard,
-        session.executor,
-        session.failures,
-        cache.input,
-        cached_session(cache, session),
+    cache = node.input
+    assert isinstance(cache, physical.CacheRows)
+    source = open_input(cache.input, session, open_flow, inner_cursor(node, cursor))
+    runner = _BothStages(cache, session.executor)
+    below = cache.input.input
+    return SegmentFlow(
+        node,
+        session,
+        runner,
+        source,
+        cursor,
+        lambda begin: open_flow(below, session.for_reading_again(), begin),
     )
-    return SegmentFlow(node, both, source, state)
 
 
-@dataclass(frozen=True, eq=False)
-class _BothParts(Session):
-    """Runs what is kept or must be, and then the rest of the stage."""
+class _BothStages:
+    """Runs the stage below the cache for the rows that it lacks, and then the stage above it."""
 
-    before: physical.Segment
-    cached: CachedSession
+    def __init__(self, cache: physical.CacheRows, executor: Executor) -> None:
+        self._executor = executor
+        self._before = cache.input
+        self._cached = CachedRunner(cache, executor)
 
-    def run_segment(
-        self, node: physical.Segment, source: Any
-    ) -> Iterator[tuple[Any, list[Result]]]:
-        kept = _Kept(self.cached.run_segment(self.before, source))
-        for (trail, first), results in self.executor.run(node, kept, self.context):
+    def run(
+        self, node: physical.Segment, source: Input, context: Context
+    ) -> Iterator[tuple[Trail, list[Result]]]:
+        kept = _Kept(self._cached.run(self._before, source, context))
+        for (trail, first), results in self._executor.run(node, kept, context):
             (second,) = results
             yield trail, [joined(first, second)]
 
-    def run_here(self, node: physical.Segment, payload: Any) -> list[Result]:
-        (first,) = self.cached.run_here(self.before, payload)
-        (second,) = super().run_here(node, first.block)
+    def run_here(self, node: physical.Segment, payload: Payload, context: Context) -> list[Result]:
+        (first,) = self._cached.run_here(self._before, payload, context)
+        (second,) = self._executor.run_here(node, first.block, context)
         return [joined(first, second)]
 
 
 class _Kept:
-    """What comes of the first steps, in blocks of the size that is asked for; each with its trail
-    and the result that it is of."""
+    """The results of the first stage as inputs of the second, in blocks of the size that is asked
+    for, each with its trail and its result."""
 
     slack = 1
+    overtaking: None = None
 
     def __init__(self, results: Iterator[tuple[Trail, list[Result]]]) -> None:
         self._results = _one_by_one(results)
@@ -103,7 +103,7 @@ def _one_by_one(results: Iterator[tuple[Trail, list[Result]]]) -> Iterator[tuple
 
 
 def _rows_before(result: Result, row: int, border: int) -> Result:
-    """What came of the input rows before `border`: the first `row` output rows."""
+    """The part of a result for the input rows before `border`: the first `row` output rows."""
     return replace(
         result,
         block=result.block.slice(0, row),
@@ -114,7 +114,7 @@ def _rows_before(result: Result, row: int, border: int) -> Result:
 
 
 def _rows_from(result: Result, row: int, border: int) -> Result:
-    """What came of the input rows from `border` on: the output rows from `row` on."""
+    """The part of a result for the input rows from `border` on: the output rows from `row` on."""
     return replace(
         result,
         block=result.block.slice(row, len(result.block)),
@@ -122,3 +122,38 @@ def _rows_from(result: Result, row: int, border: int) -> Result:
         origin=None if result.origin is None else result.origin[row:] - border,
         failures=tuple(replace(f, row=f.row - border) for f in result.failures if f.row >= border),
     )
+
+
+def joined(first: Result, second: Result) -> Result:
+    """Joins the results of two consecutive stages into one."""
+    return Result(
+        block=second.block,
+        size_in=first.size_in,
+        origin=_origin(first.origin, second.origin),
+        subs=second.subs,
+        failures=_failures(first, second),
+        seconds=first.seconds + second.seconds,
+        cpu=first.cpu + second.cpu,
+        late=first.late,
+        again=first.again or second.again,
+        moved=first.moved or second.moved,
+        seeded=first.seeded or second.seeded,
+        bytes_in=first.bytes_in,
+        came=first.came.plus(second.came),
+    )
+
+
+def _origin(first: np.ndarray | None, second: np.ndarray | None) -> np.ndarray | None:
+    if first is None or second is None:
+        return first if second is None else second
+    found: np.ndarray = first[second]
+    return found
+
+
+def _failures(first: Result, second: Result) -> tuple[Failure, ...]:
+    """The failures of both stages, each with its row in the input of the first."""
+    origin = first.origin
+    later = second.failures
+    if origin is not None:
+        later = tuple(replace(failure, row=int(origin[failure.row])) for failure in later)
+    return tuple(sorted((*first.failures, *later), key=lambda f: (f.row, f.parts)))

@@ -1,159 +1,252 @@
-"""A stage applied to the blocks of a flow, in order, with rows that failed handled on the way."""
+"""Applies a stage to the blocks of a flow in order, and handles rows that failed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from silva.columns import Block
+from silva.errors import StateError
 from silva.physical import plan as physical
-from silva.physical.stage import Result
-from silva.run.flows.inputs import Input
-from silva.run.flows.trail import Mark, Offset, Piece, State, Trail
+from silva.physical.stage.context import Context, Failure
+from silva.physical.stage.stage import Result
+from silva.run.failures import DeferredFailures
+from silva.run.flows.inputs import BlocksInput, Input, PlacesInput
+from silva.run.flows.trail import (
+    Cursor,
+    Fetched,
+    Flow,
+    Mark,
+    Offset,
+    OpenFlow,
+    Piece,
+    Position,
+    Trail,
+)
+from silva.run.flows.units import UnitsFlow, UnitsInput
+from silva.run.flows.windows import fetch_windows
 from silva.run.session import Session
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SegmentTrail:
-    """From a stage's output rows to the state of its input.
+    """The trail from a stage's output rows to the position of its input.
 
-    The input's state passes through unchanged, unless the stage may stop in the middle of an input
-    row (explode) or chunk, or failures are counted: then it is wrapped as {"in": state, …},
-    always.
+    The input's cursor passes through unchanged, unless the stage may stop in the middle of an input
+    row (explode) or chunk: then it is wrapped as `order.cursors.Parts` or `Chunks` say, always.
     """
 
     parent: Trail
     result: Result
-    wraps: bool
+    explodes: bool
     whole: bool
-    """The input is a fixed chunk: it is done again as a whole, and what was given is dropped."""
-    counts: tuple[int, int] | None
-    """Rows failed and rows seen before this block, where they are counted."""
+    """The input is a fixed chunk: resume runs all of it again, and drops the rows that were
+    given."""
+    failed: int
+    """The rows that failed here before this block, since the flow was opened."""
     stop: int | None = None
-    """The input row that ends the stream by failing: no state is past it."""
+    """The input row that fails next, or before which a row failed below; no cursor is past it."""
 
-    def after(self, row: int) -> State:
+    def after(self, row: int) -> Position:
         result = self.result
-        if self.stop is not None and row >= 0 and not self.whole:
-            return self._before_stop(row, self.stop)
-        if row >= len(result.block) - 1:
-            return self._state(self.parent.after(result.size_in - 1), result.size_in)
         if row < 0:
-            return self._state(self.parent.after(-1), 0)
+            return self._position(0)
+        last = row >= len(result.block) - 1
         if self.whole:
-            return self._state(self.parent.after(-1), 0, given=row + 1)
+            done = last and self.stop is None
+            return self._position(result.size_in) if done else self._position(0, given=row + 1)
+        # Not past rows that were dropped after this one, which another block might not hold, nor
+        # past one that failed: it fails again when the state is loaded.
         origin = row if result.origin is None else int(result.origin[row])
-        if result.subs and int(result.origin[row + 1]) == origin:  # type: ignore[index]
-            done = [int(part[row]) for part in result.subs]
-            return self._state(self.parent.after(origin - 1), origin, done=done)
-        return self._state(self.parent.after(origin), origin + 1)
+        if result.subs:
+            assert result.origin is not None
+            following = self.stop if last else int(result.origin[row + 1])
+            if origin in (following, self.stop):
+                return self._position(origin, done=self._parts(row))
+        return self._position(origin + 1)
 
-    def _before_stop(self, row: int, stop: int) -> State:
-        """After a row, where one that is still to come ends the stream: it does so again when the
-        state is loaded."""
-        result, following = self.result, stop
-        origin = row if result.origin is None else int(result.origin[row])
-        if row + 1 < len(result.block):
-            after = row + 1 if result.origin is None else int(result.origin[row + 1])
-            following = min(stop, after)
-        if result.subs and following == origin:
-            done = [int(part[row]) for part in result.subs]
-            return self._state(self.parent.after(origin - 1), origin, done=done)
-        return self._state(self.parent.after(following - 1), following)
+    def _parts(self, row: int) -> tuple[int, ...]:
+        return tuple(int(part[row]) for part in self.result.subs)
 
-    def _state(self, inner: State, seen: int, **more: Any) -> State:
-        if not self.wraps:
-            return inner
-        state = {"in": inner, **more}
-        if self.counts is not None:
-            failed = sum(f.row < seen for f in self.result.failures)
-            state["failed"] = [self.counts[0] + failed, self.counts[1] + seen]
-        return state
+    def _position(self, rows: int, done: tuple[int, ...] = (), given: int = 0) -> Position:
+        """The position after `rows` input rows, and some parts or rows of the next one."""
+        cursor, failed, seen = self.parent.after(rows - 1)
+        if self.whole:
+            cursor = {"in": cursor, "given": given}
+        elif self.explodes:
+            cursor = {"in": cursor, "done": list(done)}
+        for failure in self.result.failures:
+            within = bool(done) and failure.row == rows and failure.parts <= done
+            failed += failure.row < rows or within
+        return Position(cursor, self.failed + failed, seen)
 
     def mark(self, row: int) -> Mark:
-        result = self.result
-        mark = self.parent.mark(row if result.origin is None else int(result.origin[row]))
-        return [mark, *(int(part[row]) for part in result.subs)] if result.subs else mark
+        origin = row if self.result.origin is None else int(self.result.origin[row])
+        if self.whole:
+            return [self.parent.after(-1).cursor, origin]
+        mark = self.parent.mark(origin)
+        return [mark, *self._parts(row)] if self.explodes else mark
+
+
+class StageRunner(Protocol):
+    """Runs the stage of a segment: the executor, or a cache that has it run what it lacks."""
+
+    def run(
+        self, node: physical.Segment, source: Input, context: Context
+    ) -> Iterator[tuple[Trail, list[Result]]]:
+        """The results of each input in order, with the input's trail."""
+
+    def run_here(self, node: physical.Segment, payload: Any, context: Context) -> list[Result]:
+        """The results of one input, computed on this thread."""
+
+
+def open_segment(
+    node: physical.Segment,
+    session: Session,
+    open_flow: OpenFlow,
+    cursor: Cursor,
+    runner: StageRunner | None = None,
+) -> SegmentFlow:
+    """A segment, continuing from its cursor; `runner` runs its stage, by default the executor."""
+    source = open_input(node, session, open_flow, inner_cursor(node, cursor))
+    return SegmentFlow(
+        node,
+        session,
+        session.executor if runner is None else runner,
+        source,
+        cursor,
+        lambda begin: open_flow(node.input, session.for_reading_again(), begin),
+    )
+
+
+def open_input(
+    node: physical.Segment, session: Session, open_flow: OpenFlow, cursor: Cursor
+) -> Input:
+    """The input of a segment: what its worker reads itself, or the blocks of another flow."""
+    if isinstance(node.input, physical.IndexedFeed):
+        return PlacesInput(node.input, session, cursor)
+    if isinstance(node.input, physical.ChunkedFeed) and node.stage.read is not None:
+        return UnitsInput(UnitsFlow(node.input, session, cursor))
+    deferred = DeferredFailures(session.failures)
+    flow = open_flow(node.input, session.for_reading_ahead(deferred), cursor)
+    return BlocksInput(flow.pieces(), flow.fetch, node.whole, deferred)
+
+
+def inner_cursor(node: physical.Segment, cursor: Cursor) -> Cursor:
+    """The cursor of a segment's input, from the cursor of the segment."""
+    wraps = node.whole or node.stage.explodes
+    return cursor["in"] if cursor is not None and wraps else cursor
 
 
 class SegmentFlow:
     def __init__(
-        self, node: physical.Segment, session: Session, source: Input, state: State
+        self,
+        node: physical.Segment,
+        session: Session,
+        runner: StageRunner,
+        source: Input,
+        cursor: Cursor,
+        reopen: Callable[[Cursor], Flow],
     ) -> None:
-        """`source` is already opened at the inner state."""
+        """`source` is already opened at the inner cursor; `reopen` opens it elsewhere."""
         self._node = node
         self._session = session
+        self._runner = runner
         self._input = source
-        self._wraps = wraps(node, session)
-        own = state if self._wraps and state is not None else {}
-        self._done: list[int] | None = own.get("done")
-        self._given = int(own.get("given", 0))
-        failed, seen = own.get("failed", (0, 0))
-        self._counts = (int(failed), int(seen))
-        session.failures.resume(*self._counts)
+        self._reopen = reopen
+        own = cursor if cursor is not None else {}
+        self._done = tuple(own["done"]) if node.stage.explodes and own else ()
+        self._given: int = own["given"] if node.whole and own else 0
+        self._failed = self._seen = 0
+        """The rows that failed here, and the input rows, before the present block."""
 
     def pieces(self) -> Iterator[Piece]:
-        for trail, results in self._session.run_segment(self._node, self._input):
+        runs = self._runner.run(self._node, self._input, self._session.context)
+        for trail, results in runs:
             start = 0
             for result in results:
                 yield from self._pieces(Offset(trail, start) if start else trail, result)
                 start += result.size_in
+        for _, failure in self._failed_below(None):
+            self._session.handle(failure)
 
     def _pieces(self, trail: Trail, result: Result) -> Iterator[Piece]:
-        failures = self._session.failures
-        if self._done is not None:
+        node = self._node
+        if self._done:
             result = _without_done(result, self._done)
-            self._done = None
-        counts = self._counts if failures.counts else None
-        piece_trail = SegmentTrail(trail, result, self._wraps, self._node.whole, counts)
-        given, self._given = self._given, 0
-        if result.failures:
-            yield from self._with_failures(result, piece_trail, given)
-        elif given < len(result.block):
-            yield _from(result.block, piece_trail, given, len(result.block))
-        failed, seen = self._counts
-        self._counts = (failed + len(result.failures), seen + result.size_in)
-        failures.saw(result.size_in)
-
-    def _with_failures(self, result: Result, trail: SegmentTrail, start: int) -> Iterator[Piece]:
-        """Rows up to a failure that ends the stream first: what came before it is handed out."""
-        failures = self._session.failures
-        for failure in result.failures:
-            stop = _rows_before(result, failure.row, failure.part)
-            if stop > start and not failures.forgives(failure.row + 1):
-                yield _from(result.block, replace(trail, stop=failure.row), start, stop)
+            self._done = ()
+        piece_trail = SegmentTrail(trail, result, node.stage.explodes, node.whole, self._failed)
+        start, self._given = self._given, 0
+        for row, parts, failure in self._failures(result):
+            stop = _rows_before(result, row, parts)
+            if stop > start:  # a failure is handled when the row after it is asked for
+                yield _from(result.block, replace(piece_trail, stop=row), start, stop)
                 start = stop
-            failures.handle(failure, failure.row + 1)
+            self._session.handle(failure)
         if start < len(result.block):
-            yield _from(result.block, trail, start, len(result.block))
+            yield _from(result.block, piece_trail, start, len(result.block))
+        self._failed += len(result.failures)
+        self._seen += result.size_in
 
-    def fetch(self, marks: list[Mark]) -> Block:
+    def _failures(self, result: Result) -> list[tuple[int, tuple[int, ...], Failure]]:
+        """The failures of a block and of the steps below, in order: (input row, parts, failure).
+        A row that failed below stands before the input row of its number."""
+        below = [
+            (place - self._seen, (), failure)
+            for place, failure in self._failed_below(self._seen + result.size_in)
+        ]
+        own = [(failure.row, failure.parts, failure) for failure in result.failures]
+        return sorted(below + own, key=lambda found: found[0]) if below else own
+
+    def _failed_below(self, before: int | None) -> list[tuple[int, Failure]]:
+        """The rows that failed below while input rows up to `before` were read ahead."""
+        return [] if self._input.deferred is None else self._input.deferred.take(before)
+
+    def fetch(self, marks: list[Mark]) -> Fetched:
+        if self._node.whole:
+            return fetch_windows(self._reopen, marks, self._chunk_rows)
         explodes = self._node.stage.explodes
-        payload = self._input.fetch([mark[0] if explodes else mark for mark in marks])
-        (result,) = self._session.run_here(self._node, payload)
-        if not explodes:
-            return result.block
-        wanted = []
-        assert result.origin is not None
-        for i, (_, *parts) in enumerate(marks):
-            same = result.origin == i
-            for part, value in zip(result.subs, parts, strict=True):
-                same = same & (part == value)
-            wanted.append(int(np.flatnonzero(same)[0]))
-        return result.block.take(np.array(wanted))
+        found = self._input.fetch([mark[0] if explodes else mark for mark in marks])
+        if not found.which:
+            return found
+        parts = [tuple(marks[i][1:]) if explodes else () for i in found.which]
+        rows = self._rows(found.rows, list(enumerate(parts)))
+        return Fetched(rows.rows, [found.which[i] for i in rows.which])
 
+    def _chunk_rows(self, chunk: Block, rows: list[int]) -> Fetched:
+        return self._rows(chunk, [(row, ()) for row in rows])
 
-def wraps(node: physical.Segment, session: Session) -> bool:
-    """Whether the segment's state holds more than its input's."""
-    return node.whole or node.stage.explodes or session.failures.counts
+    def _rows(self, payload: Any, wanted: list[tuple[int, tuple[int, ...]]]) -> Fetched:
+        """The output rows of the stage for some rows of its input, and which of these have any."""
+        context = self._session.context.computing_every_row()
+        (result,) = self._runner.run_here(self._node, payload, context)
+        count = len(result.block)
+        origin = range(count) if result.origin is None else result.origin.tolist()
+        keys = zip(origin, *(part.tolist() for part in result.subs), strict=True)
+        places = {key: at for at, key in enumerate(keys)}
+        picked, which = [], []
+        for number, (row, parts) in enumerate(wanted):
+            at = places.get((row, *parts))
+            if at is None:
+                self._missing(result, row, parts)
+                continue
+            picked.append(at)
+            which.append(number)
+        return Fetched(result.block.take(np.array(picked, dtype=np.int64)), which)
 
-
-def inner_state(node: physical.Segment, session: Session, state: State) -> State:
-    """The state of a segment's input, given the segment's."""
-    return state["in"] if state is not None and wraps(node, session) else state
+    def _missing(self, result: Result, row: int, parts: tuple[int, ...]) -> None:
+        """Handles a waiting row that fails when it is read again."""
+        for failure in result.failures:
+            if failure.row == row and failure.parts == parts[: len(failure.parts)]:
+                self._session.handle(failure)
+                return
+        raise StateError(
+            "the state names a row that waits in a bucket and that does not come out of "
+            f"`{self._node.stage.label}`: it does not fit this pipeline, or is damaged"
+        )
 
 
 def _from(block: Block, trail: Trail, start: int, stop: int) -> Piece:
@@ -161,29 +254,33 @@ def _from(block: Block, trail: Trail, start: int, stop: int) -> Piece:
     return Piece(block.slice(start, stop), Offset(trail, start) if start else trail)
 
 
-def _rows_before(result: Result, row: int, part: int) -> int:
-    """How many output rows come before part `part` of input row `row`."""
+def _rows_before(result: Result, row: int, parts: tuple[int, ...]) -> int:
+    """The number of output rows before a part of input row `row`."""
     if result.origin is None:
         return min(row, len(result.block))
     before = int(np.searchsorted(result.origin, row, side="left"))
-    if result.subs:
-        here = slice(before, int(np.searchsorted(result.origin, row, side="right")))
-        before += int((result.subs[0][here] < part).sum())
-    return before
+    here = slice(before, int(np.searchsorted(result.origin, row, side="right")))
+    less, equal = np.zeros(here.stop - before, bool), np.ones(here.stop - before, bool)
+    for sub, part in zip(result.subs, parts, strict=False):
+        less |= equal & (sub[here] < part)
+        equal &= sub[here] == part
+    return before + int(less.sum())
 
 
-def _without_done(result: Result, done: list[int]) -> Result:
-    """Without the parts of the first input row that were handed out before the state was saved."""
+def _without_done(result: Result, done: tuple[int, ...]) -> Result:
+    """The result without the parts of the first input row that were given before the state was
+    saved."""
+    failures = tuple(f for f in result.failures if f.row > 0 or not f.parts or f.parts > done)
     if result.origin is None:
-        return result
+        return replace(result, failures=failures)
     count = int(np.searchsorted(result.origin, 0, side="right"))
     first = zip(*(part[:count].tolist() for part in result.subs), strict=True)
-    skip = sum(parts <= tuple(done) for parts in first)
+    skip = sum(parts <= done for parts in first)
     keep = np.arange(skip, len(result.block))
     return replace(
         result,
         block=result.block.slice(skip, len(result.block)),
         origin=result.origin[keep],
         subs=tuple(part[keep] for part in result.subs),
-        failures=tuple(f for f in result.failures if f.row > 0 or f.part > done[0]),
+        failures=failures,
     )

@@ -1,90 +1,28 @@
-"""Flows that see rows in order and change only which come when: windows, take, concat, zip."""
+"""Flows that select or combine rows and change none: take, skip, concat, zip."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from silva.columns import Block
 from silva.errors import SilvaError
-from silva.order.permutation import permute
 from silva.order.shards import share
 from silva.physical import plan as physical
-from silva.run.flows.trail import Flow, Joined, Mark, Piece, Reader, State, Trail
+from silva.run.flows.trail import (
+    Cursor,
+    Fetched,
+    Flow,
+    Mark,
+    OpenFlow,
+    Piece,
+    Position,
+    Reader,
+    Trail,
+)
 from silva.run.session import Session
-
-Open = Callable[[Any, Session, State], Flow]
-"""Opens a physical node at a state."""
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class WindowTrail:
-    """Rows of one window: resume reads the window again and drops what was given."""
-
-    window: int
-    begin: State
-    end: State
-    size: int
-    rows: Joined
-    order: np.ndarray | None
-
-    def after(self, row: int) -> State:
-        if row + 1 >= self.size:
-            return {"window": self.window + 1, "from": self.end, "given": 0}
-        return {"window": self.window, "from": self.begin, "given": row + 1}
-
-    def mark(self, row: int) -> Mark:
-        return self.rows.mark(row if self.order is None else int(self.order[row]))
-
-
-class WindowsFlow:
-    """Windows of `width` rows, each shuffled by itself where there is a seed."""
-
-    def __init__(
-        self, node: physical.Windows, session: Session, open_flow: Open, state: State
-    ) -> None:
-        self._node, self._session = node, session
-        self._window, inner, self._given = 0, None, 0
-        if state is not None:
-            self._window, inner = int(state["window"]), state["from"]
-            self._given = int(state["given"])
-        self._begin = inner
-        self._flow = open_flow(node.input, session, inner)
-
-    def pieces(self) -> Iterator[Piece]:
-        reader = Reader(self._flow.pieces())
-        begin = self._begin
-        while True:
-            blocks, runs = reader.gather(self._node.width)
-            if not blocks:
-                return
-            block, rows = Block.concat(blocks), Joined(runs)
-            order = self._order(len(block))
-            end = rows.after(len(block) - 1)
-            if order is not None:
-                block = block.take(order)
-            trail = WindowTrail(self._window, begin, end, len(block), rows, order)
-            given, self._given = self._given, 0
-            if given < len(block):
-                from silva.run.flows.trail import Offset
-
-                rest = block.slice(given, len(block)) if given else block
-                yield Piece(rest, Offset(trail, given) if given else trail)
-            self._window += 1
-            begin = end
-
-    def _order(self, size: int) -> np.ndarray | None:
-        if self._node.seed is None:
-            return None
-        context = self._session.context
-        key = (self._node.seed, context.seed, context.epoch, self._session.shard, self._window)
-        return permute(np.arange(size), size, "window", *key)
-
-    def fetch(self, marks: list[Mark]) -> Block:
-        return self._flow.fetch(marks)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -97,9 +35,10 @@ class CountTrail:
     count: int
     counts: bool
 
-    def after(self, row: int) -> State:
-        inner = self.inner.after(self.start + row)
-        return {self.name: self.count + (row + 1 if self.counts else 0), "of": inner}
+    def after(self, row: int) -> Position:
+        inner, failed, seen = self.inner.after(self.start + row)
+        count = self.count + (row + 1 if self.counts else 0)
+        return Position({self.name: count, "of": inner}, failed, seen)
 
     def mark(self, row: int) -> Mark:
         return self.inner.mark(self.start + row)
@@ -107,11 +46,11 @@ class CountTrail:
 
 class TakeFlow:
     def __init__(
-        self, node: physical.Take, session: Session, open_flow: Open, state: State
+        self, node: physical.Take, session: Session, open_flow: OpenFlow, cursor: Cursor
     ) -> None:
         self._limit = share(node.count, session.shards, session.shard)
-        self._taken = 0 if state is None else int(state["taken"])
-        self._flow = open_flow(node.input, session, None if state is None else state["of"])
+        self._taken = 0 if cursor is None else cursor["taken"]
+        self._flow = open_flow(node.input, session, None if cursor is None else cursor["of"])
 
     def pieces(self) -> Iterator[Piece]:
         if self._taken >= self._limit:
@@ -124,18 +63,18 @@ class TakeFlow:
             if self._taken >= self._limit:
                 return
 
-    def fetch(self, marks: list[Mark]) -> Block:
+    def fetch(self, marks: list[Mark]) -> Fetched:
         return self._flow.fetch(marks)
 
 
 class SkipFlow:
     def __init__(
-        self, node: physical.Skip, session: Session, open_flow: Open, state: State
+        self, node: physical.Skip, session: Session, open_flow: OpenFlow, cursor: Cursor
     ) -> None:
         count = share(node.count, session.shards, session.shard)
-        self._left = count if state is None else count - int(state["skipped"])
+        self._left = count if cursor is None else count - cursor["skipped"]
         self._count = count
-        self._flow = open_flow(node.input, session, None if state is None else state["of"])
+        self._flow = open_flow(node.input, session, None if cursor is None else cursor["of"])
 
     def pieces(self) -> Iterator[Piece]:
         for piece in self._flow.pieces():
@@ -145,17 +84,24 @@ class SkipFlow:
                 block = piece.block.slice(start, len(piece.block))
                 yield Piece(block, CountTrail(piece.trail, start, "skipped", self._count, False))
 
-    def fetch(self, marks: list[Mark]) -> Block:
+    def fetch(self, marks: list[Mark]) -> Fetched:
         return self._flow.fetch(marks)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ChildTrail:
+    """The trail of a block of one of the concatenated pipelines."""
+
     inner: Trail
     child: int
+    failed: int
+    seen: int
+    """Rows that failed and rows that were read in the pipelines before this one."""
 
-    def after(self, row: int) -> State:
-        return {"child": self.child, "of": self.inner.after(row)}
+    def after(self, row: int) -> Position:
+        inner, failed, seen = self.inner.after(row)
+        cursor = {"child": self.child, "of": inner}
+        return Position(cursor, self.failed + failed, self.seen + seen)
 
     def mark(self, row: int) -> Mark:
         return [self.child, self.inner.mark(row)]
@@ -163,58 +109,79 @@ class ChildTrail:
 
 class ConcatFlow:
     def __init__(
-        self, node: physical.Concat, session: Session, open_flow: Open, state: State
+        self, node: physical.Concat, session: Session, open_flow: OpenFlow, cursor: Cursor
     ) -> None:
         self._node, self._session, self._open = node, session, open_flow
-        self._child = 0 if state is None else int(state["child"])
-        self._state = None if state is None else state["of"]
+        self._child = 0 if cursor is None else cursor["child"]
+        self._cursor = None if cursor is None else cursor["of"]
 
     def pieces(self) -> Iterator[Piece]:
-        state = self._state
+        cursor, failed, seen = self._cursor, 0, 0
         for child in range(self._child, len(self._node.many)):
-            flow = self._open(self._node.many[child], self._session, state)
+            session = self._session.for_branch()
+            flow = self._open(self._node.many[child], session, cursor)
+            last = None
             for piece in flow.pieces():
-                yield Piece(piece.block, ChildTrail(piece.trail, child))
-            state = None
+                yield Piece(piece.block, ChildTrail(piece.trail, child, failed, seen))
+                last = piece
+            failed += session.tally.failed
+            seen += 0 if last is None else last.trail.after(len(last.block) - 1).seen
+            cursor = None
 
-    def fetch(self, marks: list[Mark]) -> Block:
-        return fetch_children(self._node.many, self._session, self._open, marks)
+    def fetch(self, marks: list[Mark]) -> Fetched:
+        whose = [((child,), mark) for child, mark in marks]
+        return fetch_children(
+            whose, lambda child: self._open(self._node.many[child], self._session, None)
+        )
 
 
 def fetch_children(
-    many: tuple[Any, ...], session: Session, open_flow: Open, marks: list[Mark]
-) -> Block:
-    """Rows marked as [child, mark], from whichever child they are of."""
-    blocks: list[Block] = []
-    for child, mark in marks:
-        blocks.append(open_flow(many[child], session, None).fetch([mark]))
-    return Block.concat(blocks)
+    whose: Sequence[tuple[tuple[int, ...], Mark]], open_child: Callable[..., Flow]
+) -> Fetched:
+    """Rows of several children, each child opened once: (which child, its mark)."""
+    children: dict[tuple[int, ...], list[int]] = {}
+    for number, (child, _) in enumerate(whose):
+        children.setdefault(child, []).append(number)
+    parts = [
+        (numbers, open_child(*child).fetch([whose[number][1] for number in numbers]))
+        for child, numbers in children.items()
+    ]
+    return Fetched.joined(parts)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ZipTrail:
+    """The trail of a block of zipped rows."""
+
     parts: tuple[tuple[Trail, int], ...]
 
-    def after(self, row: int) -> State:
-        return {"each": [trail.after(start + row) for trail, start in self.parts]}
+    def after(self, row: int) -> Position:
+        found = [trail.after(start + row) for trail, start in self.parts]
+        return joined_position({"each": [at.cursor for at in found]}, found)
 
     def mark(self, row: int) -> Mark:
         return [trail.mark(start + row) for trail, start in self.parts]
 
 
+def joined_position(cursor: Cursor, parts: list[Position]) -> Position:
+    """A position with the failure counts of several."""
+    return Position(cursor, sum(p.failed for p in parts), sum(p.seen for p in parts))
+
+
 class ZipFlow:
-    def __init__(self, node: physical.Zip, session: Session, open_flow: Open, state: State) -> None:
-        states = [None] * len(node.many) if state is None else state["each"]
+    def __init__(
+        self, node: physical.Zip, session: Session, open_flow: OpenFlow, cursor: Cursor
+    ) -> None:
+        each = [None] * len(node.many) if cursor is None else cursor["each"]
         self._flows = [
-            open_flow(child, session, s) for child, s in zip(node.many, states, strict=True)
+            open_flow(child, session, c) for child, c in zip(node.many, each, strict=True)
         ]
         self._strict = node.stop == "strict"
 
     def pieces(self) -> Iterator[Piece]:
         readers = [Reader(flow.pieces()) for flow in self._flows]
-        rows = 0
         while True:
-            ready = [reader.available() for reader in readers]
+            ready = self._ready(readers)
             if not all(ready):
                 if self._strict and any(ready):
                     ended = [i for i, n in enumerate(ready) if not n]
@@ -232,9 +199,21 @@ class ZipFlow:
                 Block(columns, first.ids, first.places),
                 ZipTrail(tuple((trail, start) for _, trail, start in taken)),
             )
-            rows += count
 
-    def fetch(self, marks: list[Mark]) -> Block:
-        blocks = [flow.fetch([mark[i] for mark in marks]) for i, flow in enumerate(self._flows)]
+    def _ready(self, readers: list[Reader]) -> list[int]:
+        """The rows that each pipeline has available. If the shortest pipeline ends the zip, those
+        after it are not read any more."""
+        ready: list[int] = []
+        for reader in readers:
+            if self._strict or all(ready):
+                ready.append(reader.available())
+        return ready
+
+    def fetch(self, marks: list[Mark]) -> Fetched:
+        found = [flow.fetch([mark[i] for mark in marks]) for i, flow in enumerate(self._flows)]
+        there = sorted(set.intersection(*(set(each.which) for each in found)))
+        blocks = [
+            each.rows.take(np.searchsorted(each.which, there).astype(np.int64)) for each in found
+        ]
         columns = {n: c for block in blocks for n, c in block.columns.items()}
-        return Block(columns, blocks[0].ids, blocks[0].places)
+        return Fetched(Block(columns, blocks[0].ids, blocks[0].places), there)

@@ -1,24 +1,32 @@
-"""Trails: from a row back to the state that continues after it."""
+"""Trails: from a row back to the position that continues after it."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
 
 from silva.columns import Block
+from silva.order.cursors import Cursor, Mark, Position
 
-State = Any
-"""JSON: numbers, strings, lists and dicts. None is the beginning."""
+if TYPE_CHECKING:
+    from silva.physical.plan import PhysicalNode
+    from silva.run.session import Session
 
-Mark = Any
-"""JSON: finds one row again."""
+__all__ = [
+    "Cursor", "Fetched", "Flow", "Joined", "Mark", "Offset", "OpenFlow", "Piece", "Position",
+    "Reader",
+]  # fmt: skip
 
 
 class Trail(Protocol):
-    def after(self, row: int) -> State:
-        """The state that continues after row `row` of the piece; -1 for before its first."""
+    def after(self, row: int) -> Position:
+        """The position from which the rows after row `row` of the piece follow; -1: before its
+        first row. Failures are counted from where the flow was opened."""
 
     def mark(self, row: int) -> Mark:
         """What `Flow.fetch` needs to read this row again."""
@@ -26,18 +34,43 @@ class Trail(Protocol):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Piece:
+    """A block with its trail."""
+
     block: Block
     trail: Trail
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Fetched:
+    """Rows that were read again by their marks."""
+
+    rows: Any
+    """A block, or what a stage reads them by."""
+    which: list[int]
+    """The numbers of the marks that the rows belong to, ascending; rows that failed are missing."""
+
+    @staticmethod
+    def joined(parts: list[tuple[list[int], Fetched]]) -> Fetched:
+        """Joins rows that were fetched by different marks, in the order of all marks."""
+        which = [marks[i] for marks, part in parts for i in part.which]
+        order = np.argsort(np.array(which, dtype=np.int64), kind="stable")
+        block = Block.concat([part.rows for _, part in parts])
+        ascends = all(a < b for a, b in pairwise(which))
+        return Fetched(block if ascends else block.take(order), sorted(which))
+
+
 class Flow(Protocol):
-    """A physical node opened at a state, for one shard and epoch."""
+    """A physical node opened at a cursor, for one shard and epoch."""
 
     def pieces(self) -> Iterator[Piece]:
         """Blocks in logical order, until the epoch ends."""
 
-    def fetch(self, marks: list[Mark]) -> Block:
+    def fetch(self, marks: list[Mark]) -> Fetched:
         """The rows with these marks, in this order."""
+
+
+OpenFlow = Callable[["PhysicalNode", "Session", Cursor], Flow]
+"""Opens a physical node of rows for one shard, at a cursor."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -47,7 +80,7 @@ class Offset:
     trail: Trail
     start: int
 
-    def after(self, row: int) -> State:
+    def after(self, row: int) -> Position:
         return self.trail.after(self.start + row)
 
     def mark(self, row: int) -> Mark:
@@ -55,7 +88,7 @@ class Offset:
 
 
 class Joined:
-    """The trail of several runs of rows laid end to end."""
+    """The trail of several consecutive runs of rows."""
 
     __slots__ = ("_ends", "_runs")
 
@@ -73,7 +106,7 @@ class Joined:
         trail, start, count = self._runs[run]
         return trail, start + row - (self._ends[run] - count)
 
-    def after(self, row: int) -> State:
+    def after(self, row: int) -> Position:
         if row < 0:
             trail, start, _ = self._runs[0]
             return trail.after(start - 1)
@@ -86,7 +119,7 @@ class Joined:
 
 
 class Reader:
-    """Takes any number of rows at a time from a flow's pieces."""
+    """Reads any number of rows at a time from the pieces of a flow."""
 
     def __init__(self, pieces: Iterator[Piece]) -> None:
         self._pieces = pieces
@@ -95,7 +128,8 @@ class Reader:
         self.ended = False
 
     def available(self) -> int:
-        """Rows at hand; looks for the next piece if there are none. 0 only at the end."""
+        """The number of rows left of the present piece; reads the next one if there are none. 0
+        only at the end."""
         while self._piece is None or self._at >= len(self._piece.block):
             found = next(self._pieces, None)
             if found is None:
@@ -105,12 +139,17 @@ class Reader:
             self._piece, self._at = found, 0
         return len(self._piece.block) - self._at
 
+    @property
+    def at_hand_rows(self) -> int:
+        """The number of rows left of the present piece; reads nothing."""
+        return 0 if self._piece is None else len(self._piece.block) - self._at
+
     def at_hand(self) -> int:
-        """Bytes of the piece whose rows are at hand."""
+        """Bytes of the present piece."""
         return self._piece.block.nbytes if self._piece is not None else 0
 
     def take(self, count: int) -> tuple[Block, Trail, int]:
-        """At most `count` of the rows at hand, with their trail and where they begin in it."""
+        """At most `count` rows of the present piece, with its trail and their first row in it."""
         assert self._piece is not None
         start = self._at
         stop = min(start + count, len(self._piece.block))
@@ -118,7 +157,8 @@ class Reader:
         return self._piece.block.slice(start, stop), self._piece.trail, start
 
     def gather(self, count: int) -> tuple[list[Block], list[tuple[Trail, int, int]]]:
-        """`count` rows, or as many as there are before the end, and their runs of trails."""
+        """The next `count` rows, or as many as are left, and their runs of (trail, first row,
+        rows)."""
         blocks: list[Block] = []
         runs: list[tuple[Trail, int, int]] = []
         while count and self.available():

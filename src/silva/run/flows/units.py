@@ -1,9 +1,8 @@
-"""The rows of a chunked source, unit after unit: read by workers, or by threads beside the
-consumer.
+"""The rows of a chunked source, unit by unit: read by workers, or prefetched by threads.
 
-A worker reads a unit whole: cutting one would mean to read its beginning once for every part. So
-it is given units of up to a few blocks; those much larger come in blocks from a `UnitReader`, as do
-the rows of text and tar files, which nobody has counted.
+A worker reads a whole unit, since a part of it would need its beginning to be read again. So
+workers get units of up to a few blocks. Much larger units come in blocks from a `UnitReader`, and
+so do text and tar files, whose rows are not counted.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from silva.columns import Block
 from silva.errors import StateError
 from silva.io.source import may_hold
 from silva.order.permutation import permute
-from silva.order.shards import shard_range
+from silva.order.shards import unit_bounds
 from silva.physical import plan as physical
-from silva.physical.context import UNIT_SHIFT
-from silva.physical.units import UnitRows
+from silva.physical.stage.units import UnitRows
+from silva.run.failures import DeferredFailures
 from silva.run.flows.inputs import BlocksInput
-from silva.run.flows.trail import Joined, Mark, Piece, State, Trail
+from silva.run.flows.trail import Cursor, Fetched, Joined, Mark, Piece, Position, Trail
 from silva.run.reading import Run
 from silva.run.session import Session
 
@@ -34,58 +33,38 @@ class UnitTrail:
     """The trail of rows of one unit: (position of the unit in the order, row in the unit)."""
 
     unit_at: int
-    unit: int
     start: int
     stride: int
-    stop: list[int] | None
-    """Where this shard ends, after resharding."""
+    before: int
+    """The rows that were read before these, or skipped with their unit."""
 
-    def after(self, row: int) -> State:
-        state: dict[str, Any] = {"unit": self.unit_at, "row": self.start + (row + 1) * self.stride}
-        if self.stop is not None:
-            state["stop"] = self.stop
-        return state
+    def after(self, row: int) -> Position:
+        cursor = {"unit": self.unit_at, "row": self.start + (row + 1) * self.stride}
+        return Position(cursor, 0, self.before + row + 1)
 
     def mark(self, row: int) -> Mark:
-        return (self.unit << UNIT_SHIFT) | (self.start + row * self.stride)
+        return [self.unit_at, self.start + row * self.stride]
 
 
 class UnitsFlow:
-    """The rows of a chunked source, as blocks.
+    """The blocks of one shard of a chunked source (`order.shards.unit_bounds`)."""
 
-    With known row counts a shard owns a contiguous run of rows; with unknown ones, a run of units;
-    and where there are fewer units than shards, every S-th row.
-    """
-
-    def __init__(self, feed: physical.ChunkedFeed, session: Session, state: State) -> None:
+    def __init__(self, feed: physical.ChunkedFeed, session: Session, cursor: Cursor) -> None:
         self._feed = feed
         self._session = session
         self._source = feed.read.source
         units = self._source.units()
         self._units = units
         self._rows = self._source.unit_rows()
-        shards, shard = session.shards, session.shard
-        self._stride, self._phase = 1, 0
-        self._stop: tuple[int, int] = (units, 0)
-        first = (0, 0)
-        if shards > 1 and self._rows is not None:
-            ordered = np.cumsum(self._rows[self._order(np.arange(units))])
-            start, stop = shard_range(int(ordered[-1]) if units else 0, shards, shard)
-            first, self._stop = _locate(ordered, start), _locate(ordered, stop)
-        elif shards > 1 and units >= shards:
-            start, stop = shard_range(units, shards, shard)
-            first, self._stop = (start, 0), (stop, 0)
-        elif shards > 1:
-            self._stride, self._phase = shards, shard
-        self._resharded: list[int] | None = None
-        if state is not None:
-            first = (int(state["unit"]), int(state["row"]))
-            if "stop" in state:
-                self._resharded = [int(x) for x in state["stop"]]
-                self._stop = (self._resharded[0], self._resharded[1])
-            if first > (units, 0):
-                raise StateError(f"the state stands at unit {first[0]} of {units}")
-        self._first = first
+        rows = None if self._rows is None else self._rows[self._order(np.arange(units))]
+        bounds = unit_bounds(units, rows, session.shards, session.shard)
+        self._first, self._stop, self._stride = bounds
+        self._phase = session.shard if self._stride > 1 else 0
+        self._given = 0
+        self._left_out: dict[int, int] = {}
+        """The rows of skipped units before each unit that is read."""
+        if cursor is not None:
+            self._first = (cursor["unit"], cursor["row"])
 
     def _order(self, positions: np.ndarray) -> np.ndarray:
         seed = self._feed.seed
@@ -95,15 +74,20 @@ class UnitsFlow:
         return permute(positions, self._units, "units", seed, context.seed, context.epoch)
 
     def runs(self) -> list[Run]:
-        """What there is to read, without the units that cannot hold a row that is wanted."""
+        """The runs to read, without the units that cannot hold a wanted row."""
         unit_at, row = self._first
         runs: list[Run] = []
         last, last_row = self._stop
+        left_out = 0
         while (unit_at, row) < self._stop:
             unit = int(self._order(np.array([unit_at]))[0])
+            end = None if self._rows is None else int(self._rows[unit])
+            end = last_row if unit_at == last else end
             if may_hold(self._source, unit, self._feed.conditions):
-                end = None if self._rows is None else int(self._rows[unit])
-                runs.append((unit_at, unit, row, last_row if unit_at == last else end))
+                runs.append((unit_at, unit, row, end))
+                self._left_out[unit_at] = left_out
+            elif end is not None:
+                left_out += end - row
             unit_at, row = unit_at + 1, 0
         return runs
 
@@ -111,12 +95,15 @@ class UnitsFlow:
         return self.read(self.runs())
 
     def read(self, runs: list[Run]) -> Iterator[Piece]:
-        """The rows of these runs, read ahead by threads."""
-        for (at, unit, start, stop), blocks in self._session.read_units(self._feed, runs):
+        """The rows of these runs, prefetched by threads."""
+        for (at, unit, start, stop), blocks in self._session.executor.read_units(self._feed, runs):
             yield from self._unit(at, unit, start, stop, blocks)
 
-    def trail(self, at: int, unit: int, start: int) -> UnitTrail:
-        return UnitTrail(at, unit, start, self._stride, self._resharded)
+    def trail(self, at: int, start: int, rows: int) -> UnitTrail:
+        """The trail of the next `rows` rows, which begin at row `start` of the unit at `at`."""
+        before = self._given + self._left_out[at]
+        self._given += rows
+        return UnitTrail(at, start, self._stride, before)
 
     def _unit(
         self, at: int, unit: int, start: int, stop: int | None, runs: Iterator[Any]
@@ -130,22 +117,26 @@ class UnitsFlow:
                 if not len(picked):
                     continue
                 block, begin = block.take(picked), begin + offset
-            yield Piece(block, self.trail(at, unit, begin))
+            yield Piece(block, self.trail(at, begin, len(block)))
 
-    def fetch(self, marks: list[Mark]) -> Block:
-        blocks = []
-        for mark in marks:
-            unit, row = mark >> UNIT_SHIFT, mark & ((1 << UNIT_SHIFT) - 1)
-            runs = self._source.open(unit, row, self._feed.read.columns)
-            piece = next(self._unit(0, unit, row, row + 1, runs))
-            blocks.append(piece.block)
-        return Block.concat(blocks)
+    def fetch(self, marks: list[Mark]) -> Fetched:
+        read, blocks = self._feed.read, []
+        for unit_at, row in marks:
+            unit = int(self._order(np.array([unit_at]))[0])
+            runs = self._source.open(unit, row, read.columns)
+            found = next(read.cut(runs, unit, row, row + 1), None)
+            if found is None:
+                raise StateError(f"the state names row {row} of chunk {unit}, which is shorter")
+            blocks.append(found)
+        return Fetched(Block.concat(blocks), list(range(len(marks))))
 
 
 class UnitsInput:
     """The input of a segment over a source whose units have known numbers of rows."""
 
     slack = 4
+    overtaking: None = None
+    deferred: DeferredFailures | None = None
 
     def __init__(self, flow: UnitsFlow) -> None:
         self._flow = flow
@@ -157,7 +148,8 @@ class UnitsInput:
         self._blocks: BlocksInput | None = None
         """The rows of units that are too large to be read whole."""
         self._together = 1
-        """How many of these are read as one flow: few at first, while blocks find their size."""
+        """How many of these are read as one flow: few at first, until the block size has
+        settled."""
 
     def next(self, rows: int) -> tuple[UnitRows | Block, Trail] | None:
         found = None if self._blocks is None else self._blocks.next(rows)
@@ -169,7 +161,11 @@ class UnitsInput:
         whole = self._whole(rows)
         if whole:
             runs = tuple((unit, start, stop) for _, unit, start, stop in whole)
-            trails = [(self._flow.trail(*run[:3]), 0, run[3] - run[2]) for run in whole]
+            sizes = [stop - start for _, _, start, stop in whole]
+            trails = [
+                (self._flow.trail(run[0], run[2], size), 0, size)
+                for run, size in zip(whole, sizes, strict=True)
+            ]
             return UnitRows(runs, rows), trails[0][0] if len(trails) == 1 else Joined(list(trails))
         count = min(self._together, len(self._runs))
         self._together *= 2
@@ -188,15 +184,8 @@ class UnitsInput:
         return taken
 
     def left(self) -> int:
-        """Rows of units that nobody has begun to read."""
+        """The rows of units that no worker has begun to read."""
         return sum(stop - start for _, _, start, stop in self._runs)
 
-    def fetch(self, marks: list[Mark]) -> Block:
+    def fetch(self, marks: list[Mark]) -> Fetched:
         return self._flow.fetch(marks)
-
-
-def _locate(cumulative: np.ndarray, row: int) -> tuple[int, int]:
-    """(unit, row in it) of a row, given the running sum of the units' rows."""
-    unit = int(np.searchsorted(cumulative, row, side="right"))
-    before = int(cumulative[unit - 1]) if unit else 0
-    return unit, row - before

@@ -1,0 +1,184 @@
+"""Where large arrays come from: recycled memory, or their part of a batch.
+
+Fresh memory costs a page fault for every 4 KiB, which for a batch of images or embeddings is more
+than computing it. `empty` reuses the buffer of an array that is gone: the last view of it, in
+whatever library, gives the buffer back.
+
+Where a row takes long, blocks are smaller than batches, and their results would be copied into the
+batch once more. So a task may be given its *slot* in a batch (`filling`): an operator that makes
+one large array for the rows of its block (`empty_rows`) then gets that part of the batch's array.
+Joining neighbours only compares their addresses (`join_adjacent`).
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+_LEAST_BYTES = 1 << 20
+"""Below this, malloc recycles well enough."""
+_MOST_FREE_BYTES = 256 << 20
+"""Free buffers that are kept for their next use; beyond this they are released."""
+
+_free: dict[int, deque[mmap.mmap]] = {}
+# No lock: `__del__` may run anywhere, also while this thread holds one. The deques' own operations
+# are atomic, and free bytes are counted each time: a running sum would drift.
+
+
+class _Lease(np.ndarray):
+    """All of a buffer. Arrays handed out are views of it, so it dies with the last of them."""
+
+    _buffer: mmap.mmap | None = None
+
+    def __del__(self) -> None:
+        buffer = self._buffer
+        if buffer is not None and free_bytes() + len(buffer) <= _MOST_FREE_BYTES:
+            _free.setdefault(len(buffer), deque()).append(buffer)
+
+
+def free_bytes() -> int:
+    """Bytes of the free buffers."""
+    return sum(size * len(buffers) for size, buffers in list(_free.items()))
+
+
+def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """As `np.empty`, but large arrays may lie in recycled memory.
+
+    >>> empty((2, 3), np.float32).shape
+    (2, 3)
+    """
+    dtype = np.dtype(dtype)
+    nbytes = math.prod(shape) * dtype.itemsize
+    if nbytes < _LEAST_BYTES or dtype.hasobject:
+        return np.empty(shape, dtype)
+    lease = _lease(_rounded(nbytes))
+    array: np.ndarray = lease.view(np.ndarray)[:nbytes].view(dtype)
+    return array.reshape(shape)
+
+
+def _lease(size: int) -> _Lease:
+    buffer = _take(size)
+    if buffer is None:
+        _drop_one(size)
+        buffer = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        buffer.madvise(mmap.MADV_HUGEPAGE)  # a fifth of the time for the first touch
+    lease = _Lease((len(buffer),), np.uint8, buffer=buffer)
+    lease._buffer = buffer
+    return lease
+
+
+def _take(size: int) -> mmap.mmap | None:
+    """The smallest free buffer that is large enough, but less than twice as large."""
+    for found in sorted(s for s, buffers in list(_free.items()) if buffers and s < 2 * size):
+        if found >= size:
+            try:
+                return _free[found].popleft()
+            except IndexError:  # another thread was first
+                continue
+    return None
+
+
+def _drop_one(wanted: int) -> None:
+    """Releases a buffer of another size than is wanted now: it may never be wanted again."""
+    for size, buffers in list(_free.items()):
+        if size != wanted and buffers:
+            try:
+                buffers.popleft()
+            except IndexError:
+                continue
+            return
+
+
+def _rounded(nbytes: int) -> int:
+    """The next of eight sizes between two powers of two, so that few sizes serve all."""
+    step = 1 << max((nbytes - 1).bit_length() - 3, 0)
+    return -(-nbytes // step) * step
+
+
+class BatchBuffer:
+    """The arrays of one batch, allocated when the first block asks for them."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._arrays: dict[int, np.ndarray] = {}
+        self._lock = threading.Lock()
+
+    def part(
+        self, number: int, slot: BatchSlot, shape: tuple[int, ...], dtype: np.dtype
+    ) -> np.ndarray | None:
+        """The rows of a slot in the batch's array of that number; None where they do not fit."""
+        with self._lock:
+            whole = self._arrays.get(number)
+            if whole is None:
+                whole = self._arrays[number] = empty((self._rows, *shape), dtype)
+        if whole.shape[1:] != shape or whole.dtype != dtype:
+            return None
+        return whole[slot.start : slot.start + slot.rows]
+
+
+@dataclass(frozen=True)
+class BatchSlot:
+    """The rows of a batch that a block fills."""
+
+    buffer: BatchBuffer
+    start: int
+    rows: int
+
+
+class _Current(threading.local):
+    """The slot that this thread fills, and how many arrays it has asked for."""
+
+    slot: BatchSlot | None = None
+    number = 0
+
+
+_current = _Current()
+
+
+@contextmanager
+def filling(slot: BatchSlot | None) -> Iterator[None]:
+    """While this is entered, large arrays for all rows of the block are parts of its batch."""
+    _current.slot, _current.number = slot, 0
+    try:
+        yield
+    finally:
+        _current.slot = None
+
+
+def empty_rows(rows: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """An array for so many rows of one shape: the part of the batch that the block fills, if any.
+
+    >>> empty_rows(2, (3,), np.float32).shape
+    (2, 3)
+    """
+    slot = _current.slot
+    if slot is not None and slot.rows == rows:
+        part = slot.buffer.part(_current.number, slot, shape, np.dtype(dtype))
+        _current.number += 1
+        if part is not None:
+            return part
+    return empty((rows, *shape), dtype)
+
+
+def join_adjacent(arrays: list[np.ndarray]) -> np.ndarray | None:
+    """One array over all of these where they lie one after the other in one buffer, else None."""
+    first = arrays[0]
+    base, end = first.base, first.__array_interface__["data"][0]
+    if base is None:
+        return None
+    for array in arrays:
+        if array.base is not base or not array.flags.c_contiguous:
+            return None
+        if array.__array_interface__["data"][0] != end:
+            return None
+        end += array.nbytes
+    shape = (sum(map(len, arrays)), *first.shape[1:])
+    return np.lib.stride_tricks.as_strided(first, shape, first.strides)

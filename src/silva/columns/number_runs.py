@@ -1,0 +1,131 @@
+"""Runs of one long array of numbers, and which of them are equal.
+
+Among many runs, neighbours are compared first, all at once, since rows that repeat are mostly
+neighbours; the others are looked up by their bytes.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+_AT_ONCE = 1 << 20
+"""Numbers that are gathered at once."""
+_FEW = 4096
+"""Up to this many runs, looking them up one by one is faster than numpy."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class NumberRuns:
+    """Runs of the items of one array."""
+
+    items: np.ndarray
+    """Whole numbers."""
+    starts: np.ndarray
+    """int64: the first item of each run."""
+    lengths: np.ndarray
+    """int64: the number of items of each run."""
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def take(self, indices: np.ndarray) -> NumberRuns:
+        return NumberRuns(self.items, self.starts[indices], self.lengths[indices])
+
+    def numbers(self) -> np.ndarray:
+        """One number per run, equal where runs are, in the order of first appearance."""
+        if len(self) <= _FEW:
+            return self._by_bytes()
+        repeats = np.zeros(len(self), dtype=bool)
+        repeats[1:] = self.lengths[1:] == self.lengths[:-1]
+        near = np.flatnonzero(repeats)
+        repeats[near] = same(
+            self.items, self.starts[near - 1], self.starts[near], self.lengths[near]
+        )
+        heads = self.take(np.flatnonzero(~repeats))
+        return np.take(heads._by_bytes(), np.cumsum(~repeats) - 1)
+
+    def _by_bytes(self) -> np.ndarray:
+        if self._differ():
+            return np.arange(len(self))
+        raw, width = np.ascontiguousarray(self.items).tobytes(), self.items.dtype.itemsize
+        starts, ends = self.starts * width, (self.starts + self.lengths) * width
+        known: dict[bytes, int] = {}
+        bounds = zip(starts.tolist(), ends.tolist(), strict=True)
+        found = (known.setdefault(raw[a:b], len(known)) for a, b in bounds)
+        return np.fromiter(found, np.int64, len(self))
+
+    def _differ(self) -> bool:
+        """Whether all runs differ, by a quick test: runs of one length, end to end, whose sums with
+        random weights all differ. Equal runs have equal sums."""
+        size = int(self.lengths[0]) if len(self) > 1 else 0
+        if not size or (self.lengths != size).any() or (np.diff(self.starts) != size).any():
+            return False
+        begin = int(self.starts[0])
+        runs = self.items[begin : begin + len(self) * size].reshape(len(self), size)
+        sums = np.sort(runs.astype(np.uint64) @ _weights(size))
+        return bool((sums[1:] != sums[:-1]).all())
+
+
+@functools.lru_cache(maxsize=64)
+def _weights(size: int) -> np.ndarray:
+    """Random odd numbers: odd ones keep differences in the highest bits of an item."""
+    return np.random.default_rng(0).integers(0, 1 << 64, size, np.uint64) | np.uint64(1)
+
+
+def appearance(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where each distinct key first appears, and for each row the number of its key in that order.
+
+    >>> first, number = appearance(np.array([7, 7, 3, 7]))
+    >>> first.tolist(), number.tolist()
+    ([0, 2], [0, 0, 1, 0])
+    """
+    if not len(keys):
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    changes = np.ones(len(keys), dtype=bool)
+    np.not_equal(keys[1:], keys[:-1], out=changes[1:])
+    heads = np.flatnonzero(changes)
+    if (keys[heads[1:]] > keys[heads[:-1]]).all():  # as those of clustered rows mostly are
+        return heads, np.cumsum(changes) - 1
+    _, first, found = np.unique(keys[heads], return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return heads[first[order]], rank[found][np.cumsum(changes) - 1]
+
+
+def gathered(starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The positions of all items of runs, one run after the other, and where each run begins."""
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    positions = np.arange(int(offsets[-1])) + np.repeat(starts - offsets[:-1], lengths)
+    return positions, offsets
+
+
+def same(items: np.ndarray, a: np.ndarray, b: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Whether the runs of these lengths that begin at `a` and at `b` are equal, pair by pair."""
+    equal = np.ones(len(a), dtype=bool)
+    some = np.flatnonzero(lengths)
+    for place in (np.zeros(len(some), np.int64), lengths[some] - 1):
+        equal[some] &= items[a[some] + place] == items[b[some] + place]
+    left = np.flatnonzero(equal & (lengths > 2) & (a != b))
+    for at in pieces(lengths[left]):
+        pairs = left[at]
+        positions, offsets = gathered(a[pairs], lengths[pairs])
+        away = np.repeat(b[pairs] - a[pairs], lengths[pairs])
+        equal[pairs] = np.logical_and.reduceat(
+            items[positions] == items[positions + away], offsets[:-1]
+        )
+    return equal
+
+
+def pieces(lengths: np.ndarray) -> list[slice]:
+    """Slices of the runs, each with about as many items as are gathered at once."""
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    cuts = np.searchsorted(ends, np.arange(_AT_ONCE, total + _AT_ONCE, _AT_ONCE)) + 1
+    bounds = np.unique(np.minimum(np.concatenate([[0], cuts, [len(lengths)]]), len(lengths)))
+    return [slice(x, y) for x, y in pairwise(bounds.tolist())]

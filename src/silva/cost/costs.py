@@ -1,0 +1,182 @@
+"""The cost of a step, added up from the blocks that were measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from silva.cost.bytes_fit import Line
+from silva.operators.meter import Metered
+
+_WATCHED_SECONDS = 0.004
+"""The shortest sample of the GIL probe that counts: Python switches threads every 5 ms."""
+_FASTEST = 5e10
+"""Bytes per second that a core can read and write in memory, at the very most."""
+
+
+class StepUse(NamedTuple):
+    """What one step used for one block."""
+
+    seconds: float
+    cpu: float
+    rows_in: int
+    rows_out: int
+    columns: tuple[tuple[str, int], ...] = ()
+    """The columns that it wrote: names and bytes."""
+    operators: Metered | None = None
+    """Seconds, rows and bytes of each operator of an expression, if they were metered."""
+    began: float = 0.0
+    """The start, on the clock of the process that ran it."""
+    bytes_in: int = 0
+    """Bytes of the columns that it read."""
+    objects: tuple[str, ...] = ()
+    """The columns it wrote that hold Python objects."""
+    disk: int = 0
+    """Bytes that were read from a disk for it."""
+
+    @property
+    def moved(self) -> int:
+        """Bytes that it read from memory or wrote to it, at least. A step that took less time than
+        that needs only handed views on.
+
+        >>> StepUse(1e-3, 1e-3, 10, 10, (("x", 8000),), bytes_in=2000).moved
+        10000
+        >>> StepUse(1e-6, 1e-6, 10, 10, (("view", 1 << 30),)).moved
+        50000
+        """
+        written = sum(nbytes for _, nbytes in self.columns)
+        return min(self.bytes_in + written, round(self.seconds * _FASTEST))
+
+
+@dataclass
+class Cost:
+    """The sum of what a step used, over blocks.
+
+    >>> cost = Cost()
+    >>> cost.add(StepUse(2.0, 1.5, rows_in=10, rows_out=5, columns=(("x", 80),)))
+    >>> cost.seconds_a_row, cost.cpu_a_row, cost.selectivity, cost.bytes_a_row("x")
+    (0.2, 0.15, 0.5, 16.0)
+    """
+
+    rows: int = 0
+    kept: int = 0
+    seconds: float = 0.0
+    cpu: float = 0.0
+    columns: dict[str, int] = field(default_factory=dict)
+    """Bytes written, by column."""
+    operators: Metered = field(default_factory=dict)
+    blocks: int = 0
+    squares: float = 0.0
+    """The sum of seconds² / rows over all blocks, for the variance between blocks."""
+    objects: frozenset[str] = frozenset()
+    """Columns that hold Python objects."""
+    watched: float = 0.0
+    """Seconds sampled by the GIL probe."""
+    locked: float = 0.0
+    """Seconds of these in which the GIL was held."""
+    by_size: Line = field(default_factory=Line)
+    """Seconds as a function of the bytes of the columns that it reads."""
+    grows: Line = field(default_factory=Line)
+    """Bytes written, as a function of the same."""
+    disk: int = 0
+    """Bytes that were read from a disk for it."""
+    network: int = 0
+    """Bytes that were read from an object store for it."""
+    moved: int = 0
+    """Bytes that it read from memory or wrote to it, at least."""
+
+    def add(self, use: StepUse) -> None:
+        self.blocks += 1
+        self.squares += use.seconds**2 / use.rows_in if use.rows_in else 0.0
+        self.rows += use.rows_in
+        self.kept += use.rows_out
+        self.seconds += use.seconds
+        self.cpu += use.cpu
+        for name, nbytes in use.columns:
+            self.columns[name] = self.columns.get(name, 0) + nbytes
+        self.objects |= frozenset(use.objects)
+        self.disk += use.disk
+        self.moved += use.moved
+        written = sum(nbytes for _, nbytes in use.columns)
+        self.by_size = self.by_size.seen(use.rows_in, use.bytes_in, use.seconds)
+        self.grows = self.grows.seen(use.rows_in, use.bytes_in, written)
+        for name, (seconds, rows, nbytes) in (use.operators or {}).items():
+            spent, count, size = self.operators.get(name, (0.0, 0, 0))
+            self.operators[name] = (spent + seconds, count + rows, size + nbytes)
+
+    def copy(self) -> Cost:
+        return replace(self, columns=dict(self.columns), operators=dict(self.operators))
+
+    def resized(self, size: float, others: Iterable[Cost] = ()) -> Cost:
+        """The cost for rows of which the step reads `size` bytes, estimated from this cost and from
+        others of the same step.
+
+        >>> cost = Cost()
+        >>> cost.add(StepUse(1.0, 1.0, 10, 10, (("y", 40_000),), bytes_in=20_000))
+        >>> large = cost.resized(20_000)  # ten times as large
+        >>> large.seconds_a_row, large.bytes_a_row("y")
+        (1.0, 40000.0)
+        """
+        took, made = self.by_size, self.grows
+        for other in others:
+            took, made = took + other.by_size, made + other.grows
+        slower = took.at(size) / self.seconds_a_row if self.seconds_a_row else 1.0
+        written = sum(self.columns.values())
+        larger = made.at(size) * self.rows / written if written else 1.0
+        return replace(
+            self,
+            seconds=self.seconds * slower,
+            cpu=self.cpu * slower,
+            moved=round(self.moved * larger),
+            columns={name: round(nbytes * larger) for name, nbytes in self.columns.items()},
+            operators={
+                name: (seconds * slower, rows, round(nbytes * larger))
+                for name, (seconds, rows, nbytes) in self.operators.items()
+            },
+        )
+
+    @property
+    def seconds_a_row(self) -> float:
+        """Seconds of wall time per row that comes in."""
+        return self.seconds / self.rows if self.rows else 0.0
+
+    @property
+    def cpu_a_row(self) -> float:
+        return self.cpu / self.rows if self.rows else 0.0
+
+    @property
+    def lock_share(self) -> float | None:
+        """The share of its time under the GIL; None if it was not sampled for long enough."""
+        return self.locked / self.watched if self.watched >= _WATCHED_SECONDS else None
+
+    @property
+    def uncertainty(self) -> float:
+        """The relative standard error of the measured seconds per row, over blocks.
+
+        >>> cost = Cost()
+        >>> for seconds in (1.0, 3.0):
+        ...     cost.add(StepUse(seconds, seconds, rows_in=10, rows_out=10))
+        >>> round(cost.uncertainty, 2)
+        0.5
+        """
+        if self.blocks < 2 or not self.seconds:
+            return 1.0 if self.seconds else 0.0
+        mean = self.seconds_a_row
+        variance = max(self.squares / self.rows - mean**2, 0.0)
+        return float((variance / (self.blocks - 1)) ** 0.5 / mean)
+
+    @property
+    def selectivity(self) -> float:
+        """The share of the rows that it keeps."""
+        return self.kept / self.rows if self.rows else 1.0
+
+    def bytes_a_row(self, column: str) -> float:
+        """Bytes of a column per row that it keeps."""
+        return self.columns.get(column, 0) / self.kept if self.kept else 0.0
+
+    def shares(self) -> dict[str, float]:
+        """The share of each operator in the time of an expression; they add up to 1."""
+        per_row = {name: s / max(rows, 1) for name, (s, rows, _) in self.operators.items()}
+        total = sum(per_row.values())
+        return {name: s / total for name, s in per_row.items()} if total else {}

@@ -1,0 +1,83 @@
+"""The CPUs and the memory that this process may use, within containers and CPU affinity."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from silva.errors import PlanError
+
+_UNITS = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
+          "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The CPUs and the memory that this process may use."""
+
+    cpus: int
+    memory: int
+    """Bytes that this process may still use."""
+
+    @staticmethod
+    def here() -> Machine:
+        return Machine(_cpus(), _memory())
+
+
+def _cpus() -> int:
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    quota = _read("/sys/fs/cgroup/cpu.max")
+    if quota and not quota.startswith("max"):
+        used, period = quota.split()[:2]
+        allowed = min(allowed or 1, max(1, round(int(used) / int(period))))
+    return allowed or 1
+
+
+def _memory() -> int:
+    available = _available_memory()
+    limit, used = _read("/sys/fs/cgroup/memory.max"), _read("/sys/fs/cgroup/memory.current")
+    if limit and limit.isdigit() and used and used.isdigit():
+        available = min(available, max(int(limit) - int(used), 0))
+    return available
+
+
+def _available_memory() -> int:
+    """Bytes of the whole machine that can be used without swapping."""
+    found = re.search(r"^MemAvailable:\s+(\d+) kB$", _read("/proc/meminfo") or "", re.MULTILINE)
+    if found is not None:
+        return int(found[1]) << 10
+    import psutil  # where there is no /proc; it is slow to import
+
+    return int(psutil.virtual_memory().available)
+
+
+def _read(path: str) -> str | None:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return None
+
+
+def parse_bytes(text: str | int) -> int:
+    """Bytes from a number or from text such as `512MB` or `4GiB`.
+
+    >>> parse_bytes("4GiB")
+    4294967296
+    """
+    if isinstance(text, bool) or not isinstance(text, int | str):
+        raise PlanError(f"{text!r} is not an amount of memory: write e.g. '4GiB'")
+    if isinstance(text, int):
+        value = text
+    else:
+        cleaned = text.strip().lower().removesuffix("b") if text.strip().lower() != "b" else ""
+        digits = cleaned.rstrip("kmgti").strip()
+        unit = cleaned[len(cleaned.rstrip("kmgti")) :].strip()
+        try:
+            value = int(float(digits) * _UNITS[unit])
+        except (ValueError, KeyError, OverflowError):
+            raise PlanError(f"{text!r} is not an amount of memory: write e.g. '4GiB'") from None
+    if value <= 0:
+        raise PlanError(f"memory must be positive, not {text!r}")
+    return value

@@ -1,0 +1,89 @@
+"""How fast this machine copies memory and caches rows, measured once per process."""
+
+from __future__ import annotations
+
+import functools
+import mmap
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+_BYTES = 8 << 20
+_CROSSING = 4 << 20
+_PASSES = 2
+"""Passes over its bytes when a row is put into a block or taken out of it."""
+_CODING = 1 / 1e9
+"""Seconds per byte to encode and check a row, or to decode it."""
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """Seconds per byte to write rows to a cache and to read them back."""
+
+    write: float
+    read: float
+
+
+@functools.cache
+def memory_speeds() -> Speeds:
+    """The speeds of a cache in memory."""
+    source = np.ones(_BYTES, np.uint8)
+    target = np.empty_like(source)
+    best = float("inf")
+    for _ in range(3):  # the first round touches new memory
+        began = time.perf_counter()
+        np.copyto(target, source)
+        best = min(best, time.perf_counter() - began)
+    spent = _PASSES * best / _BYTES
+    return Speeds(spent, spent)
+
+
+@functools.cache
+def crossing_seconds() -> float:
+    """Seconds per byte to copy what another process has written into new memory: batches are handed
+    out, so their memory cannot be reused.
+
+    >>> 0 < crossing_seconds() < 1e-6
+    True
+    """
+    source = np.ones(_CROSSING, np.uint8)
+    best = float("inf")
+    for _ in range(2):
+        target = np.frombuffer(mmap.mmap(-1, _CROSSING), np.uint8)
+        began = time.perf_counter()
+        np.copyto(target, source)
+        best = min(best, time.perf_counter() - began)
+    return best / _CROSSING
+
+
+@functools.cache
+def disk_speeds(folder: Path) -> Speeds:
+    """The speeds of a cache in files of a folder, read when they are not in the page cache;
+    infinite if nothing can be written there.
+
+    >>> speeds = disk_speeds(Path.cwd())
+    >>> 0 < speeds.read < 1e-3
+    True
+    """
+    import tempfile
+
+    data = np.random.default_rng(0).bytes(_BYTES)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            began = time.perf_counter()
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            written = time.perf_counter() - began
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            file.seek(0)
+            began = time.perf_counter()
+            file.read()
+            read = time.perf_counter() - began
+    except OSError:
+        return Speeds(float("inf"), float("inf"))
+    return Speeds(written / _BYTES + _CODING, read / _BYTES + _CODING)

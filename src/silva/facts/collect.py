@@ -1,0 +1,283 @@
+"""Collects the facts about a loader: the only place that reads them from planner and executor."""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Callable, Iterator
+
+from silva.cost.costs import Cost
+from silva.cost.machine import Machine
+from silva.cost.system import Loaded
+from silva.facts.decisions import Decision, decisions
+from silva.facts.formatting import plural, tidy
+from silva.facts.loop import LoopFacts
+from silva.facts.model import (
+    READ,
+    ConsumerFacts,
+    ForecastFacts,
+    OperatorFacts,
+    RunFacts,
+    StageFacts,
+    StageTotals,
+    StepFacts,
+)
+from silva.facts.plans import segments, shown_labels, step_labels, steps_of
+from silva.physical.plan import PhysicalNode, Segment
+from silva.physical.stage.stage import Stage
+from silva.physical.stage.steps import Keep, RowStep, Spread
+from silva.plan.function import Function
+from silva.plan.node import Derive, Filter, MapRows, Node
+from silva.planner.planner import Planner
+from silva.run.executor import Executor
+from silva.run.failures import Failures
+from silva.run.placement.lane import Lane
+
+
+def collect_facts(
+    written: Node,
+    planner: Planner,
+    executor: Executor,
+    *,
+    loop: LoopFacts,
+    epoch: int,
+    failures: Failures,
+) -> RunFacts:
+    """Collects what is known at this moment."""
+    plan = planner.physical()
+    lanes = _lanes(plan, executor)
+    return RunFacts(
+        written=written,
+        plan=plan,
+        decisions=_decisions(planner, lanes),
+        backend=executor.backend,
+        workers=executor.workers,
+        cores=Machine.here().cpus,
+        stages=tuple(map(stage_facts, lanes)),
+        consumer=_consumer(plan, lanes),
+        empty_filter=_empty_filter(lanes),
+        loop=loop,
+        epoch=epoch,
+        failures=tuple(failures.kept),
+        failed=failures.total,
+    )
+
+
+def _lanes(plan: PhysicalNode, executor: Executor) -> list[Lane]:
+    """The lanes of the plan's stages that have run, from the sources up."""
+    found = (executor.lanes.get(segment.name) for segment in segments(plan))
+    return [lane for lane in found if lane is not None and lane.stats.blocks]
+
+
+def _decisions(planner: Planner, lanes: list[Lane]) -> tuple[Decision, ...]:
+    gains = [
+        lane.earlier.seconds / lane.average().seconds
+        for lane in lanes
+        if lane.earlier is not None and lane.average().seconds
+    ]
+    return decisions(
+        planner.outcomes,
+        planner.choices,
+        planner.rejected,
+        gains,
+        planner.unchecked,
+        planner.deviations,
+        planner.cache_gain,
+    )
+
+
+# All stages together.
+
+
+def _consumer(plan: PhysicalNode, lanes: list[Lane]) -> ConsumerFacts | None:
+    top = set(_top_stages(plan))
+    rows = sum(lane.stats.rows_out for lane in lanes if lane.name in top)
+    if not rows:
+        return None
+    seconds = max(lane.stats.elapsed for lane in lanes)
+    inline = sum(lane.stats.busy for lane in lanes if lane.backend == "inline")
+    waited = sum(lane.stats.starved for lane in lanes) + inline
+    stages = tuple(
+        Loaded(lane.name, lane.average(), lane.backend, lane.workers, lane.stats.rows_in / rows)
+        for lane in lanes
+    )
+    own = max(seconds - waited, 0.0) / rows
+    return ConsumerFacts(rows, seconds, min(waited, seconds), own, stages, _steady(lanes, rows))
+
+
+def _top_stages(plan: PhysicalNode) -> Iterator[str]:
+    """The stage of rows nearest to the consumer, of each branch."""
+    if isinstance(plan, Segment):
+        yield plan.name
+        return
+    for child in plan.inputs:
+        yield from _top_stages(child)
+
+
+def _steady(lanes: list[Lane], rows: int) -> float | None:
+    top = max(lanes, key=lambda lane: lane.stats.elapsed)
+    first = top.forecasts.first
+    seen = None if first is None or first.backend == "inline" else first.seen(top.counters)
+    return None if seen is None else seen.rows_per_second * rows / max(top.stats.rows_in, 1)
+
+
+# One stage.
+
+
+def stage_facts(lane: Lane) -> StageFacts:
+    """Everything that is known about one stage."""
+    stats, rows = lane.stats, max(lane.stats.rows_in, 1)
+    inline = lane.backend == "inline"
+    return StageFacts(
+        name=lane.name,
+        backend=lane.backend,
+        workers=0 if inline else lane.workers,
+        width=0 if inline else lane.width.now,
+        asked_for=lane.forced is not None,
+        reason=_reason(lane),
+        totals=StageTotals(
+            blocks=stats.blocks,
+            rows_in=stats.rows_in,
+            rows_out=stats.rows_out,
+            bytes_out=stats.bytes_out,
+            busy=stats.busy,
+            cpu=stats.cpu,
+            elapsed=stats.elapsed,
+            starved=stats.starved,
+            blocked=stats.blocked,
+            queue_fill=stats.queue_fill,
+        ),
+        load=lane.average(),
+        alone=lane.alone,
+        earlier=None if lane.earlier is None else lane.earlier.seconds,
+        bytes_in=_bytes_in(lane),
+        from_disk=stats.came.disk / rows,
+        from_network=stats.came.network.nbytes / rows,
+        forecast=_forecast(lane),
+        errors=tuple(lane.forecasts.errors(lane.counters)),
+        steps=tuple(_steps(lane)),
+    )
+
+
+def _reason(lane: Lane) -> str:
+    if lane.forced is None and lane.workers == 0:
+        return "no workers were asked for"
+    if not lane.decided:
+        return "too few rows were measured to choose"
+    return lane.reason if lane.offload is None else f"{lane.reason}; {lane.offload.status}"
+
+
+def _bytes_in(lane: Lane) -> float:
+    """Bytes per row that are read by the stage or passed to it."""
+    first = lane.stats.steps[0] if lane.stats.steps else Cost()
+    late = lane.stats.late
+    return (sum(first.columns.values()) + sum(late.columns.values())) / max(first.rows, 1)
+
+
+def _forecast(lane: Lane) -> ForecastFacts | None:
+    made, now = lane.forecasts.first, lane.counters
+    if made is None:
+        return None
+    seen = made.seen(now)
+    return ForecastFacts(
+        predicted=made.prediction.rows_per_second,
+        limit=made.prediction.limit,
+        measured=None if seen is None else seen.rows_per_second,
+        limits=seen is not None and seen.limits,
+        error=made.error(now),
+    )
+
+
+# The steps of a stage.
+
+
+def _steps(lane: Lane) -> list[StepFacts]:
+    stats, late = lane.stats, lane.stats.late
+    labels = step_labels(lane.stage)
+    if len(labels) != len(stats.steps):
+        return _only_step(lane)
+    reads = isinstance(lane.stage, Stage) and lane.stage.read is not None
+    ran = [None, *steps_of(lane.stage)]
+    shown = [(label, c, s) for label, c, s in zip(labels, stats.steps, ran, strict=True) if label]
+    if late.rows:
+        shown.append((f"read late {', '.join(late.columns)}", late, None))
+    total = sum(cost.seconds for _, cost, _ in shown) or 1.0
+    return [
+        _step(label, cost, total, step, READ if step is None and reads else "")
+        for label, cost, step in shown
+    ]
+
+
+def _only_step(lane: Lane) -> list[StepFacts]:
+    """The step of a stage that has one and does not measure it apart: it takes the stage's time."""
+    stats, labels = lane.stats, shown_labels(lane.stage)
+    if len(labels) != 1 or not stats.blocks:
+        return []
+    took = Cost(rows=stats.rows_in, kept=stats.rows_out, seconds=stats.busy, cpu=stats.cpu)
+    return [_step(labels[0], took, took.seconds or 1.0)]
+
+
+def _step(
+    label: str, cost: Cost, total: float, step: RowStep | Node | None = None, step_id: str = ""
+) -> StepFacts:
+    if isinstance(step, RowStep | Derive | Filter | MapRows):
+        step_id = step.id
+    return StepFacts(
+        label=tidy(label),
+        share=cost.seconds / total,
+        seconds=cost.seconds_a_row,
+        cpu=cost.cpu_a_row,
+        rows_in=cost.rows,
+        rows_out=cost.kept,
+        nbytes=sum(cost.columns.values()) / max(cost.rows, 1),
+        by_byte=cost.by_size.slope if cost.by_size.varied else None,
+        filters=isinstance(step, Keep | Filter),
+        operators=tuple(
+            OperatorFacts(name, share, share * cost.seconds_a_row)
+            for name, share in sorted(cost.shares().items(), key=lambda found: -found[1])
+        ),
+        busy=cost.seconds,
+        id=step_id,
+        writes=() if step is None else step.writes,
+        uncertainty=cost.uncertainty if cost.blocks and cost.rows else 0.0,
+    )
+
+
+# A run without rows.
+
+
+def _empty_filter(lanes: list[Lane]) -> str | None:
+    """A sentence about the first filter that saw rows and kept none of them."""
+    for lane in lanes:
+        labels, costs = step_labels(lane.stage)[1:], lane.stats.steps[1:]
+        rows: int | None = lane.stats.rows_in  # as long as every step passes all rows on
+        for step, label, cost in zip(steps_of(lane.stage), labels, costs, strict=False):
+            if isinstance(step, Keep | Filter) and cost.rows and not cost.kept:
+                noun = "batch" if isinstance(step, Filter) else "row"
+                sentence = f"`{label}` kept none of {plural(rows or cost.rows, noun)}"
+                if isinstance(step.step, Function) and _returns_nothing(step.step.fn):
+                    sentence += ": its function always returns None, a `return` may be missing"
+                return sentence
+            if isinstance(step, Keep | Filter | Spread):
+                rows = None
+    return None
+
+
+def _returns_nothing(function: Callable[..., object]) -> bool:
+    """Whether a function has no `return` with a value.
+
+    >>> def forgets(x): x > 3
+    >>> _returns_nothing(forgets), _returns_nothing(lambda x: x > 3)
+    (True, False)
+    """
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return False
+    before: dis.Instruction | None = None
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "RETURN_CONST" and instruction.argval is not None:
+            return False
+        loads_none = before is not None and before.opname == "LOAD_CONST" and before.argval is None
+        if instruction.opname == "RETURN_VALUE" and not loads_none:
+            return False
+        before = instruction
+    return True

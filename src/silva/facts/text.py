@@ -1,0 +1,325 @@
+"""Facts as text: the plan as written, why it changed, the plan as run, and what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from silva.facts.decisions import Decision
+from silva.facts.formatting import (
+    WIDTH,
+    error,
+    percent,
+    plural,
+    rate,
+    seconds,
+    size,
+    tidy,
+    times,
+    wrapped,
+)
+from silva.facts.model import ForecastFacts, RunFacts, StageFacts, StepFacts
+from silva.facts.plans import Segment, node_line, shown_labels
+from silva.physical.plan import PhysicalNode
+from silva.plan.node import Node
+from silva.plan.show import show_plan
+
+INDENT = "  "
+INNER = WIDTH - len(INDENT)
+"""Characters that fit below a title."""
+_BAR = 10
+"""Characters of a bar."""
+_WAITS = 0.05
+"""Share of a step's time: a shorter wait is not shown."""
+_SHORT = 2e-6
+"""Seconds: a shorter wait is not shown."""
+_FEW = 256
+"""Bytes per row: fewer from a disk or network are not those of the rows."""
+_LONG = 1e-3
+"""Seconds per MiB: a step that takes less does not depend on the size of its rows."""
+_KEEPS_UP = 0.05
+"""Share of its time that a trainer may wait and still count as supplied in time."""
+
+
+def explain_text(facts: RunFacts, analyze: bool) -> str:
+    """The whole explanation; with `analyze`, with everything that was measured."""
+    parts = {
+        "Plan as written": written_lines(facts.written),
+        "Rules": decision_lines(facts.decisions, INNER),
+        "Plan as run": run_lines(facts, facts.plan, analyze=analyze),
+    }
+    if analyze:
+        lines = (wrapped(line, width=INNER) for line in consumer_lines(facts))
+        parts["Measured"] = [piece for pieces in lines for piece in pieces]
+    return titled(parts)
+
+
+def titled(parts: dict[str, list[str]]) -> str:
+    """Titles with indented lines below them."""
+    return "\n\n".join(
+        "\n".join([title, *(INDENT + line for line in lines)]) for title, lines in parts.items()
+    )
+
+
+# Plans.
+
+
+def written_lines(plan: Node, width: int = INNER) -> list[str]:
+    """The plan as written, one line per node."""
+    lines = []
+    for line in tidy(show_plan(plan)).split("\n"):
+        branch = line[: len(line) - len(line.lstrip("│├└─ "))]
+        rest = branch.replace("├─ ", "│  ").replace("└─ ", "   ") + "    "
+        lines += wrapped(line[len(branch) :], branch, rest, width)
+    return lines
+
+
+def run_lines(
+    facts: RunFacts, plan: PhysicalNode, width: int = INNER, *, analyze: bool = False
+) -> list[str]:
+    """The plan as run, one line per node; below a stage, its steps and their measurements."""
+    if isinstance(plan, Segment):
+        lines = _segment_lines(facts, plan, width, analyze)
+    else:
+        lines = wrapped(tidy(node_line(plan)), width=width)
+    below = plan.inputs
+    if len(below) == 1:
+        return lines + run_lines(facts, below[0], width, analyze=analyze)
+    for i, child in enumerate(below):
+        last = i == len(below) - 1
+        first, *rest = run_lines(facts, child, width - 3, analyze=analyze)
+        lines.append(("└─ " if last else "├─ ") + first)
+        lines += [("   " if last else "│  ") + line for line in rest]
+    return lines
+
+
+def _segment_lines(facts: RunFacts, node: Segment, width: int, analyze: bool) -> list[str]:
+    stage = facts.stage(node.name)
+    if stage is None:
+        lines = wrapped(f"{node.name}{_place_before_run(facts)}", width=width)
+    else:
+        lines = wrapped(f"{node.name} {place(stage)}", width=width)
+        lines += wrapped(counters(stage), INDENT, INDENT * 2, width)
+        for line in stage_lines(stage) if analyze else ():
+            lines += wrapped(line, INDENT, INDENT * 2, width)
+    if stage is None or not stage.steps:
+        for label in shown_labels(node.stage):
+            lines += wrapped(label, f"{INDENT}· ", " " * 8, width)
+        return lines
+    for step in stage.steps:
+        mark = f"{bar(step.share)} {percent(step.share):>5}"
+        lines += wrapped(step.label, f"{INDENT}{mark} ", " " * (len(mark) + 7), width)
+        if analyze:
+            lines += wrapped(step_note(step), " " * 21, " " * 23, width)
+            lines += operator_lines(step, " " * 21)
+    return lines
+
+
+def _place_before_run(facts: RunFacts) -> str:
+    if facts.backend == "ray":
+        return " on the cluster: as asked for"
+    if facts.backend is not None:
+        return f" {on(facts.backend, facts.workers)}: as asked for"
+    if facts.workers == 0:
+        return " inline: no workers were asked for"
+    return ": its backend is chosen once its first rows are measured"
+
+
+def place(stage: StageFacts) -> str:
+    """Where a stage runs, and why."""
+    return f"{on(stage.backend, stage.workers, stage.width)}: {stage.reason}"
+
+
+def on(backend: str, workers: int, width: int | None = None) -> str:
+    """A backend with its number of workers, and how many of them are in use.
+
+    >>> on("threads", 4), on("threads", 4, width=3), on("inline", 4)
+    ('on 4 threads', 'on 3 of 4 threads', 'inline')
+    >>> on("ray", 8)
+    'on 8 actors'
+    """
+    if backend == "inline":
+        return "inline"
+    of = f"{workers} {'actors' if backend == 'ray' else backend}"
+    return f"on {of}" if width in (None, workers) else f"on {width} of {of}"
+
+
+def bar(share: float) -> str:
+    """A share as a bar of ten characters."""
+    full = round(share * _BAR)
+    return "█" * full + "░" * (_BAR - full)
+
+
+def decision_lines(found: Iterable[Decision], width: int = WIDTH) -> list[str]:
+    """A line for each decision, and its notes below it."""
+    lines: list[str] = []
+    for decision in found:
+        lines += wrapped(decision.line, width=width)
+        for note in decision.notes:
+            lines += wrapped(note, "  · ", "    ", width)
+    return lines or ["none"]
+
+
+# Measurements.
+
+
+def counters(stage: StageFacts) -> str:
+    """What a stage did since the loader began."""
+    totals = stage.totals
+    rows = plural(totals.rows_in, "row")
+    if totals.rows_out != totals.rows_in:
+        rows += f" in, {totals.rows_out:,} out"
+    parts = [rows, size(totals.bytes_out), f"{seconds(totals.busy)} of work"]
+    if totals.busy:
+        parts.append(f"{totals.rows_in / totals.busy:,.0f} rows/s per worker")
+    if totals.starved >= 1e-3:
+        parts.append(f"the consumer waited {seconds(totals.starved)} for it")
+    if totals.blocked:
+        parts.append(f"blocked by the memory limit {plural(totals.blocked, 'time')}")
+    return ", ".join(parts)
+
+
+def stage_lines(stage: StageFacts) -> Iterator[str]:
+    """Where the time of a stage went, and whether it was as fast as predicted."""
+    load = stage.load
+    yield (
+        f"per row: {seconds(load.seconds)}, of which {seconds(load.cpu)} CPU and "
+        f"{seconds(stage.waits)} waiting; {size(stage.bytes_in)} in, {size(stage.bytes_out)} out"
+    )
+    fetched = {"disks": stage.from_disk, "object stores": stage.from_network}
+    parts = [f"{size(nbytes)} from {where}" for where, nbytes in fetched.items() if nbytes >= _FEW]
+    if parts:
+        yield f"fetched per row: {', '.join(parts)}"
+    if stage.earlier is not None and load.seconds:
+        gain = times(stage.earlier / load.seconds)
+        yield f"before its steps changed: {seconds(stage.earlier)} per row, now {gain} as fast"
+    if stage.backend != "inline":
+        totals = stage.totals
+        yield (
+            f"queue: {totals.queue_fill:.1f} finished blocks when the consumer asked for one; it "
+            f"waited {percent(totals.waited)} of {seconds(totals.elapsed)}"
+        )
+    yield forecast_line(stage.forecast)
+
+
+def forecast_line(made: ForecastFacts | None) -> str:
+    """A prediction, and how wrong it was.
+
+    >>> forecast_line(ForecastFacts(1200.0, "cores", 1000.0, True, 0.2))
+    'predicted 1,200 rows/s (limit: cores), measured 1,000 rows/s: 20 % too high'
+    """
+    if made is None:
+        return "not predicted: too few rows were measured, or it is unknown who holds the GIL"
+    predicted = f"predicted {rate(made.predicted)} (limit: {made.limit})"
+    if made.measured is None:
+        return f"{predicted}; too little was measured since then"
+    if made.error is None:
+        return f"{predicted}; the consumer asked for only {rate(made.measured)}"
+    return f"{predicted}, measured {rate(made.measured)}: {error(made.error)}"
+
+
+def step_note(step: StepFacts) -> str:
+    """Times and bytes per row, and the share of rows that a filter keeps."""
+    parts = [f"{seconds(step.seconds)} per row"]
+    if step.waits > max(_WAITS * step.seconds, _SHORT):
+        parts.append(f"{seconds(step.cpu)} of it CPU")
+    if step.by_byte is not None and step.by_byte * 2**20 > _LONG:
+        parts.append(f"{seconds(step.by_byte * 2**20)} more per MiB read")
+    if step.nbytes:
+        parts.append(f"writes {size(step.nbytes)}")
+    if step.filters:
+        parts.append(f"keeps {percent(step.selectivity)}")
+    return ", ".join(parts)
+
+
+def operator_lines(step: StepFacts, indent: str) -> list[str]:
+    """A line for each operator of an expression, where there are several."""
+    if len(step.operators) < 2:
+        return []
+    width = max(len(found.name) for found in step.operators)
+    return [
+        f"{indent}{found.name:<{width}} {percent(found.share):>5}  {seconds(found.seconds)}"
+        for found in step.operators
+    ]
+
+
+def consumer_lines(facts: RunFacts) -> list[str]:
+    """How fast the whole pipeline was, how long the consumer waited, and what limits."""
+    found, model = facts.consumer, facts.model
+    if found is None or model is None:
+        return [facts.empty_filter or "nothing was run yet"]
+    share = percent(found.waited / found.seconds if found.seconds else 0.0)
+    first = (
+        f"{plural(found.rows, 'row')} in {seconds(found.seconds)}: {rate(found.rows_per_second)}; "
+        f"the consumer waited {share} of the time"
+    )
+    if found.steady is not None:
+        first += f"; {rate(found.steady)} since its workers have started"
+    if not found.is_limited_by_stages:
+        return [first, "the limit is the consumer itself: the stages keep up with it"]
+    where = "" if model.stage is None else f" (mostly {model.stage})"
+    at = rate(model.rows_per_second)
+    return [first, f"the limit, according to the cost model: {model.limit}{where}, at {at}"]
+
+
+def verdict(facts: RunFacts) -> str:
+    """One sentence about a run: whether the trainer waited, and for what."""
+    if not facts.stages:
+        return "Nothing has been run yet."
+    slowest = _slowest(facts.stages)
+    if not facts.loop.seconds:
+        return f"Waiting was not measured (use loader(progress=True)); {slowest}."
+    waited = f"The trainer waited {percent(facts.loop.wait_share)} of the time"
+    if facts.loop.wait_share < _KEEPS_UP:
+        return f"{waited}: the pipeline keeps up; {slowest}."
+    return f"{waited}: the pipeline is too slow for it; {slowest}."
+
+
+def _slowest(stages: Iterable[StageFacts]) -> str:
+    stage = max(stages, key=lambda found: found.totals.busy)
+    if not stage.steps:
+        return f"the slowest stage is {stage.name}"
+    step = max(stage.steps, key=lambda found: found.share)
+    return f"the slowest step is `{short(step.label)}`, {percent(step.share)} of {stage.name}"
+
+
+def short(label: str) -> str:
+    """A step's label without arguments and place.
+
+    >>> short("y = double(x)  [train.py:3]")
+    'y = double'
+    """
+    return label.partition("(")[0].partition("  [")[0].rstrip()
+
+
+def stage_stats(stage: StageFacts) -> dict[str, Any]:
+    """The counters of one stage as a plain dict; times in seconds, summed over workers.
+
+    >>> import silva as sv
+    >>> loader = sv.from_columns({"x": range(8)}).derive(y=lambda x: x).batch(4).loader(workers=0)
+    >>> _ = list(loader)
+    >>> stats = loader.stats()["stage 1"]
+    >>> stats["backend"], stats["rows_in"], stats["rows_out"]
+    ('inline', 8, 8)
+    """
+    totals = stage.totals
+    steps: dict[str, float] = {}
+    for step in stage.steps:
+        steps[step.label] = steps.get(step.label, 0.0) + step.busy
+    return {
+        "backend": stage.backend,
+        "workers": stage.workers,
+        "width": stage.width,
+        "reason": stage.reason,
+        "blocks": totals.blocks,
+        "rows_in": totals.rows_in,
+        "rows_out": totals.rows_out,
+        "bytes_out": totals.bytes_out,
+        "busy": totals.busy,
+        "cpu": totals.cpu,
+        "starved": totals.starved,
+        "blocked": totals.blocked,
+        "queue_fill": totals.queue_fill,
+        "rows_per_second_busy": totals.rows_in / totals.busy if totals.busy else 0.0,
+        "steps": steps,
+    }

@@ -1,0 +1,1 @@
+"""Arrays and Arrow tables, in files and in memory."""

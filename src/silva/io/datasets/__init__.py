@@ -1,0 +1,1 @@
+"""Datasets of other libraries: PyTorch and Hugging Face."""

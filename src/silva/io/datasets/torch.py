@@ -1,0 +1,184 @@
+"""PyTorch datasets: map-style ones are indexed, iterable ones are streams.
+
+Any object with the same methods works; torch itself is not imported. The dataset is pickled for
+workers. What it reads is not known to silva, so its fingerprint is only its type and length.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from silva.columns import Array, Column
+from silva.errors import PlanError, SourceError
+from silva.io.arrow_batches import RUN_BYTES
+from silva.io.datasets.replay import check_loader, first_sample, mark_of, replayed
+from silva.io.datasets.samples import sample_columns, sample_names
+from silva.io.names import chosen
+from silva.io.source import kind_of, register_source
+from silva.io.travel import Travels
+
+RUN_SAMPLES = 256
+_UNSIZED = 1 << 10
+
+
+@register_source("torch dataset", tag="torch")
+@dataclass(frozen=True, eq=False)
+class MapDataset(Travels):
+    identifies_rows: ClassVar[bool] = False
+    carried: ClassVar[tuple[str, ...]] = ("_names",)
+    dataset: Any
+    given: tuple[str, ...] | None
+
+    @functools.cached_property
+    def _names(self) -> tuple[str, ...]:
+        if self.length() == 0:
+            return self.given or ()
+        return sample_names(self.dataset[0], self.given)
+
+    def columns(self) -> tuple[str, ...]:
+        return self._names
+
+    def describe(self) -> str:
+        return f"torch dataset {type(self.dataset).__name__} of {self.length():,} rows"
+
+    def fingerprint(self) -> str:
+        return f"{_qualified(self.dataset)}:{self.length()}"
+
+    def length(self) -> int:
+        return len(self.dataset)
+
+    def read(self, rows: np.ndarray, columns: tuple[str, ...]) -> dict[str, Column]:
+        if not columns:
+            return {}
+        places = rows.tolist()
+        if hasattr(self.dataset, "__getitems__"):  # torch's protocol for several samples at once
+            samples = list(self.dataset.__getitems__(places))
+            if len(samples) != len(places):
+                raise SourceError(
+                    f"{self.describe()}: __getitems__ returned {len(samples)} samples for "
+                    f"{len(places)} indices"
+                )
+        else:
+            samples = [self.dataset[i] for i in places]
+        return sample_columns(samples, self._names, columns)
+
+
+@register_source("torch stream", tag="torch")
+@dataclass(frozen=True, eq=False)
+class IterableDataset(Travels):
+    identifies_rows: ClassVar[bool] = False
+    replays: ClassVar[bool] = True
+    carried: ClassVar[tuple[str, ...]] = ("_first",)
+    dataset: Any
+    given: tuple[str, ...] | None
+
+    @functools.cached_property
+    def _first(self) -> tuple[tuple[str, ...], str | None]:
+        """The columns, and the digest of the first sample."""
+        first = first_sample(self.dataset)
+        names = sample_names(first[0], self.given) if first else self.given or ()
+        return names, mark_of(first)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return self._first[0]
+
+    def columns(self) -> tuple[str, ...]:
+        return self._names
+
+    def describe(self) -> str:
+        return f"{kind_of(self).name} {type(self.dataset).__name__}"
+
+    def fingerprint(self) -> str:
+        return f"{_qualified(self.dataset)}:{self.length()}"
+
+    def length(self) -> int | None:
+        try:
+            return len(self.dataset)
+        except TypeError:  # how torch reports that a stream has no length
+            return None
+
+    def units(self) -> int:
+        return 1
+
+    def unit_rows(self) -> np.ndarray | None:
+        length = self.length()
+        return None if length is None else np.array([length], dtype=np.int64)
+
+    def open(self, unit: int, start: int, columns: tuple[str, ...]) -> Iterator[dict[str, Column]]:
+        """Runs of samples. What the stream raises that is not an `Exception` (`SystemExit`,
+        `GeneratorExit`) would end its reader, so it becomes a `SourceError`."""
+        run: list[Any] = []
+        nbytes, given, reading = 0, start, True
+        try:
+            for sample in replayed(self.dataset, self.describe(), self._first[1], start):
+                run.append(sample)
+                nbytes += _size(sample)
+                if nbytes >= RUN_BYTES or len(run) >= RUN_SAMPLES:
+                    reading = False  # an exception here comes from the reader
+                    yield self._run(run, columns)
+                    given, reading = given + len(run), True
+                    run, nbytes = [], 0
+        except (Exception, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            if not reading:
+                raise
+            raise SourceError(
+                f"{self.describe()} raised {type(error).__name__} after {given + len(run)} samples"
+            ) from error
+        if run:
+            yield self._run(run, columns)
+
+    def _run(self, samples: list[Any], columns: tuple[str, ...]) -> dict[str, Column]:
+        if not columns:
+            return {"": Array(np.zeros(len(samples), dtype=bool))}
+        return sample_columns(samples, self._names, columns)
+
+
+def _size(sample: Any) -> int:
+    """The approximate size of a sample in bytes, to end a run in time."""
+    if isinstance(sample, dict):
+        return sum(map(_size, sample.values()))
+    if isinstance(sample, tuple | list):
+        return sum(map(_size, sample))
+    if isinstance(sample, str | bytes):
+        return len(sample)
+    nbytes = getattr(sample, "nbytes", _UNSIZED)
+    return nbytes if isinstance(nbytes, int) else _UNSIZED
+
+
+def _qualified(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def from_torch(
+    dataset: Any, *, columns: Sequence[str] | None = None
+) -> MapDataset | IterableDataset:
+    """Rows of a dataset. Dicts have their keys as columns, tuples `columns=` or `item_0, …`."""
+    given = chosen(columns)
+    check_loader(dataset)
+    if isinstance(dataset, Mapping):
+        raise PlanError(
+            "from_torch takes a dataset with a sample for each index: pass a dict of columns to "
+            "from_columns"
+        )
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(dataset, torch.utils.data.IterableDataset):
+        return IterableDataset(dataset, given)  # it has a __getitem__ that only raises
+    if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
+        return MapDataset(dataset, given)
+    if hasattr(dataset, "__iter__") and not hasattr(dataset, "__next__"):
+        return IterableDataset(dataset, given)
+    what = f"not {type(dataset).__name__}"
+    if hasattr(dataset, "__next__"):
+        what = f"not the iterator {type(dataset).__name__}, which can be read only once"
+    raise PlanError(
+        f"from_torch takes a dataset with __getitem__ and __len__, or one with __iter__; {what}"
+    )

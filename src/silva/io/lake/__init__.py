@@ -1,0 +1,1 @@
+"""Tables of files with a log or a footer: Parquet, Delta Lake, Iceberg, Lance."""

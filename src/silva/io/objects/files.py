@@ -1,0 +1,247 @@
+"""Files in an object store or on a web server, with the same interface as local files.
+
+The listing holds the size and version (ETag) of each object. Every response is compared with it, so
+an object that was overwritten is an error, never other rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import io
+import posixpath
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, BinaryIO, ClassVar, NamedTuple, cast
+
+import numpy as np
+
+from silva.errors import SourceError
+from silva.io.objects.addresses import Address, Root, matches
+from silva.io.objects.array import ObjectArray
+from silva.io.objects.errors import version_of
+from silva.io.objects.fetching import (
+    PATIENCE,
+    Clients,
+    Fetcher,
+    Patience,
+    Request,
+    all_of,
+    fetcher,
+    persist,
+)
+from silva.io.objects.listing import list_below
+from silva.io.objects.stream import BUFFER, BlockCache, ObjectStream, Pieces, Range, cuts
+from silva.io.paths import Listing
+from silva.io.travel import Travels
+
+
+class _ListedObject(NamedTuple):
+    root: Root
+    key: str
+    size: int
+    version: str
+
+    def order(self) -> tuple[bytes, str]:
+        return self.root.shown(self.key).encode(), self.root.query.text
+
+
+@dataclass(frozen=True)
+class ObjectFiles(Travels):
+    """Objects by their addresses; a client is made in each process that reads."""
+
+    reads_at_once: ClassVar[bool] = True
+    carried: ClassVar[tuple[str, ...]] = ("_objects",)
+
+    addresses: tuple[Address, ...]
+    suffixes: tuple[str, ...]
+    """The suffixes of the objects that a *folder* means."""
+    patience: Patience = PATIENCE
+
+    def __getstate__(self) -> dict[str, Any]:
+        _ = self._objects  # a worker must not list again: it could find other objects
+        return super().__getstate__()
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        return tuple(address.shown for address in self.addresses)
+
+    def describe(self) -> str:
+        first = self.patterns[0]
+        rest = len(self.addresses) - 1
+        return f"{first} and {rest:,} more" if rest else first
+
+    @functools.cached_property
+    def _fetcher(self) -> Fetcher:
+        return fetcher()
+
+    @functools.cached_property
+    def _clients(self) -> Clients:
+        return Clients(self.patience)
+
+    @functools.cached_property
+    def _blocks(self) -> BlockCache:
+        return BlockCache()
+
+    @functools.cached_property
+    def _objects(self) -> tuple[_ListedObject, ...]:
+        store = fetcher()
+        work = all_of([self._find(store, address) for address in self.addresses])
+        found: dict[Any, _ListedObject] = {}
+        for address, several in zip(self.addresses, _result(store.submit(work)), strict=True):
+            if not several:
+                raise self._nothing(address)
+            found.update({each.order(): each for each in several})
+        return tuple(found[order] for order in sorted(found))
+
+    @functools.cached_property
+    def listing(self) -> Listing:
+        paths = tuple(each.root.shown(each.key) for each in self._objects)
+        return Listing(paths, np.array([each.size for each in self._objects], dtype=np.int64))
+
+    @functools.cached_property
+    def _fingerprint(self) -> str:
+        paths = [path.partition("://")[2] for path in self.listing.paths]
+        parent = posixpath.commonpath({posixpath.dirname(path) for path in paths})
+        digest = hashlib.blake2b(digest_size=16)
+        for path, each in zip(paths, self._objects, strict=True):
+            relative = path[len(parent) :].lstrip("/")
+            digest.update(f"{relative}\0{each.size} {each.version}\n".encode())
+        return digest.hexdigest()
+
+    def fingerprint(self) -> str:
+        return self._fingerprint
+
+    def read(self, files: Sequence[int]) -> list[bytes]:
+        return [
+            parts[0] if len(parts) == 1 else b"".join(parts)
+            for parts in self._fetch([(i, 0, self._objects[i].size) for i in files])
+        ]
+
+    def read_range(self, file: int, start: int, length: int) -> bytes:
+        with self.open(file) as stream:
+            stream.seek(start)
+            return stream.read(length)
+
+    def read_ranges(self, file: int, ranges: Sequence[Range]) -> list[bytes]:
+        """The bytes of each range, all fetched together."""
+        return [b"".join(p) for p in self._fetch([(file, first, last) for first, last in ranges])]
+
+    def open(self, file: int) -> BinaryIO:
+        return cast(BinaryIO, io.BufferedReader(self._stream(file, (), in_blocks=True), BUFFER))
+
+    def open_arrow(
+        self, file: int, mapped: bool = False, ranges: Sequence[tuple[int, int]] = ()
+    ) -> Any:
+        import pyarrow as pa
+
+        return pa.PythonFile(self._stream(file, ranges), mode="r")
+
+    def array(
+        self, file: int, dtype: np.dtype, shape: tuple[int, ...], offset: int, fortran: bool
+    ) -> Any:
+        found = ObjectArray(self.read_ranges, self.listing.sizes[file], file, dtype, shape, offset)
+        return found.whole("F") if fortran else found
+
+    def _stream(self, file: int, planned: Sequence[Range], in_blocks: bool = False) -> ObjectStream:
+        each = self._objects[file]
+
+        def fetch(start: int, stop: int) -> Future[list[bytes]]:
+            return self._running.fetch([Request(*each, start, stop)], self._clients)
+
+        def small(start: int, stop: int) -> bytes:
+            return self._blocks.read(file, each.size, fetch, start, stop)
+
+        pieces = Pieces(each.size, fetch, planned, small if in_blocks else None)
+        return ObjectStream(each.size, pieces)
+
+    def _fetch(self, wanted: Sequence[tuple[int, int, int]]) -> list[list[bytes]]:
+        """Parts of files, each in pieces that are fetched in parallel."""
+        pieces = [cuts(start, stop) or [(start, stop)] for _, start, stop in wanted]
+        requests = [
+            Request(*self._objects[file], *piece)
+            for (file, _, _), several in zip(wanted, pieces, strict=True)
+            for piece in several
+        ]
+        data = iter(_result(self._running.fetch(requests, self._clients)))
+        return [[next(data) for _ in several] for several in pieces]
+
+    @property
+    def _running(self) -> Fetcher:
+        fetcher()  # raises if this process was forked
+        return self._fetcher
+
+    async def _find(self, store: Fetcher, address: Address) -> list[_ListedObject]:
+        """The objects that an address means: itself, those below it, or those that match a glob."""
+        root, key, deadline = address.root, address.key, self.patience.deadline
+
+        async def find(folder: str) -> list[_ListedObject]:
+            return await _below(self._clients.of(root), root, folder, deadline)
+
+        async def named() -> _ListedObject | None:
+            async with asyncio.timeout(deadline):
+                return await _head(self._clients.of(root), root, key)
+
+        async with store.allowance.take(0):
+            if address.is_glob:
+                found = await persist(lambda: find(address.folder), address.shown, self.patience)
+                return [each for each in found if matches(key, each.key)]
+            if root.is_web or (key and not key.endswith("/")):
+                alone = await persist(named, address.shown, self.patience)
+                if alone is not None or root.is_web:
+                    return [] if alone is None else [alone]
+            found = await persist(lambda: find(key.rstrip("/")), address.shown, self.patience)
+            return [each for each in found if _is_meant(each.key, key, self.suffixes)]
+
+    def _nothing(self, address: Address) -> SourceError:
+        if address.is_glob:
+            return SourceError(f"no object matches {address.shown!r}")
+        what = f"there is no object {address.shown!r}"
+        if not address.root.is_web:
+            kind = " or ".join(self.suffixes)
+            what += f", nor are there {kind + ' ' if kind else ''}objects below it"
+        return SourceError(what)
+
+
+async def _head(client: Any, root: Root, key: str) -> _ListedObject | None:
+    import obstore
+    from obstore.exceptions import NotSupportedError, PermissionDeniedError
+
+    try:
+        meta = await obstore.head_async(client, key)
+    except FileNotFoundError:
+        return None
+    except (PermissionDeniedError, NotSupportedError):
+        if not root.query.text:
+            raise
+        # a signature may be valid for GET only: one byte is enough
+        answer = await obstore.get_async(client, key, options={"range": (0, 1)})
+        meta = answer.meta
+    return _ListedObject(root, key, meta["size"], version_of(meta))
+
+
+async def _below(client: Any, root: Root, folder: str, deadline: float) -> list[_ListedObject]:
+    """The objects below a folder, without the empty ones that stand for folders."""
+    metas = await list_below(client, folder, deadline)
+    found = [_ListedObject(root, m["path"], m["size"], version_of(m)) for m in metas]
+    empty = {each.key for each in found if not each.size}
+    folders = {above for each in found if empty for above in _above(each.key)} & empty
+    return [each for each in found if each.key not in folders]
+
+
+def _above(key: str) -> list[str]:
+    return [key[:i] for i, character in enumerate(key) if character == "/"]
+
+
+def _is_meant(key: str, folder: str, suffixes: tuple[str, ...]) -> bool:
+    below = key[len(folder.rstrip("/")) :].split("/")
+    return key.endswith(suffixes or "") and not any(name.startswith(".") for name in below)
+
+
+def _result(future: Future[Any]) -> Any:
+    try:
+        return future.result()
+    finally:
+        future.cancel()

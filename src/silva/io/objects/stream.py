@@ -1,0 +1,221 @@
+"""An object as a file that prefetches what is read next.
+
+Where reads follow each other, the window that is fetched ahead doubles with each of them, up to
+`AHEAD` bytes, in pieces that come in parallel. A jump of less than `GAP` bytes is still following:
+fetching what lies between costs less than another request. Where it is known beforehand which parts
+will be read (the columns of a row group), these are fetched, and at most `HOLE` bytes in between.
+Small scattered reads (units of lines) fetch whole blocks, and a source caches a few of them.
+"""
+
+from __future__ import annotations
+
+import bisect
+import io
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+PIECE = 2 << 20
+AHEAD = 16 << 20
+FIRST = 256 << 10
+GAP = 256 << 10
+HOLE = 8 << 10
+BUFFER = 64 << 10
+BLOCK = 256 << 10
+BLOCKS_KEPT = 64
+
+Range = tuple[int, int]
+"""The first byte, and the one after the last."""
+
+
+@dataclass(frozen=True)
+class _Piece:
+    start: int
+    stop: int
+    data: Future[list[bytes]]
+
+
+Fetch = Callable[[int, int], Future[list[bytes]]]
+"""Starts to fetch a range."""
+
+
+class BlockCache:
+    """The most recently used blocks of all files of a source; thread-safe."""
+
+    def __init__(self) -> None:
+        self._cached: OrderedDict[tuple[int, int], Future[list[bytes]]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def read(self, file: int, size: int, fetch: Fetch, start: int, stop: int) -> bytes:
+        """The bytes of a range within the file."""
+        first, last = start // BLOCK, (stop - 1) // BLOCK
+        with self._lock:
+            found = [self._get(file, size, fetch, number) for number in range(first, last + 1)]
+        data = b"".join(future.result()[0] for future in found)
+        return data[start - first * BLOCK : stop - first * BLOCK]
+
+    def _get(self, file: int, size: int, fetch: Fetch, number: int) -> Future[list[bytes]]:
+        block = self._cached.pop((file, number), None)
+        if block is None or (block.done() and block.exception() is not None):
+            block = fetch(number * BLOCK, min((number + 1) * BLOCK, size))
+        self._cached[file, number] = block
+        while len(self._cached) > BLOCKS_KEPT:
+            self._cached.popitem(last=False)
+        return block
+
+
+class Pieces:
+    """The parts of one object that are in flight, or that have arrived and are not read yet."""
+
+    def __init__(
+        self,
+        size: int,
+        fetch: Fetch,
+        planned: Sequence[Range],
+        small: Callable[[int, int], bytes] | None = None,
+    ) -> None:
+        """`small` reads a small range; without it, just the range itself is fetched."""
+        self._size = size
+        self._fetch = fetch
+        self._small = small
+        self._planned = deque(cut for part in joined(planned) for cut in cuts(*part))
+        self._follows = not planned
+        """Whether to prefetch what follows, since the ranges are not known beforehand."""
+        self._cached: list[_Piece] = []
+        self._at = self._window = 0
+
+    def read(self, start: int, stop: int) -> bytes:
+        """The bytes of a range within the object."""
+        if self._follows:
+            follows = 0 <= start - self._at <= (GAP if self._at else 0)
+            self._window = min(max(2 * self._window, FIRST), AHEAD) if follows else 0
+            self._drop(lambda piece: piece.stop <= start or (not follows and piece.start > stop))
+        self._at = stop
+        if self._small is not None and not self._window and stop - start <= BLOCK:
+            return self._small(start, stop)
+        self._cover(start, stop)
+        self._look_ahead(stop)
+        parts = []
+        for piece in self._cached:
+            if piece.start < stop and start < piece.stop:
+                (data,) = piece.data.result()
+                first, last = max(start - piece.start, 0), min(stop, piece.stop) - piece.start
+                parts.append(data if last - first == len(data) else data[first:last])
+        self._drop(lambda piece: start < piece.stop <= stop)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def close(self) -> None:
+        self._planned.clear()
+        self._drop(lambda piece: True)
+
+    def _cover(self, start: int, stop: int) -> None:
+        """Starts to fetch the parts of a range that are not in flight."""
+        at = start
+        for piece in [*self._cached, _Piece(stop, stop, Future())]:
+            if piece.start > at:
+                for cut in cuts(at, min(piece.start, stop)):
+                    self._start(*cut)
+            at = max(at, piece.stop)
+            if at >= stop:
+                return
+
+    def _look_ahead(self, stop: int) -> None:
+        while self._planned and sum(p.stop - p.start for p in self._cached) < AHEAD:
+            first, last = self._planned.popleft()
+            if not any(p.start < last and first < p.stop for p in self._cached):
+                self._start(first, last)
+        if self._follows:
+            reached = max([stop, *(piece.stop for piece in self._cached)])
+            until = min(stop + self._window, self._size)
+            step = min(
+                max(self._window // 4, FIRST), PIECE
+            )  # few requests at once, but not too few
+            while reached + step <= until or reached < until == self._size:
+                self._start(reached, min(reached + step, self._size))
+                reached += step
+
+    def _start(self, start: int, stop: int) -> None:
+        bisect.insort(self._cached, _Piece(start, stop, self._fetch(start, stop)), key=_begin)
+
+    def _drop(self, which: Callable[[_Piece], bool]) -> None:
+        for piece in self._cached:
+            if which(piece):
+                piece.data.cancel()
+        self._cached = [piece for piece in self._cached if not which(piece)]
+
+
+def _begin(piece: _Piece) -> int:
+    return piece.start
+
+
+def cuts(start: int, stop: int) -> list[Range]:
+    """A range as pieces that are fetched in parallel.
+
+    >>> cuts(0, 5 << 20)
+    [(0, 2097152), (2097152, 4194304), (4194304, 5242880)]
+    """
+    return [(at, min(at + PIECE, stop)) for at in range(start, stop, PIECE)]
+
+
+def joined(ranges: Sequence[Range], gap: int = HOLE) -> list[Range]:
+    """Sorts ranges, and joins those with small gaps between them.
+
+    >>> joined([(500, 600), (0, 100), (100, 200)], gap=50)
+    [(0, 200), (500, 600)]
+    """
+    found: list[Range] = []
+    for start, stop in sorted(ranges):
+        if found and start - found[-1][1] <= gap:
+            found[-1] = (found[-1][0], max(found[-1][1], stop))
+        else:
+            found.append((start, stop))
+    return found
+
+
+class ObjectStream(io.RawIOBase):
+    """A file over an object; `read` returns the bytes without another copy."""
+
+    def __init__(self, size: int, pieces: Pieces) -> None:
+        self._size = size
+        self._pieces = pieces
+        self._place = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._place
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}[whence]
+        if base + offset < 0:
+            raise ValueError("negative seek position")
+        self._place = base + offset
+        return self._place
+
+    def size(self) -> int:
+        return self._size
+
+    def read(self, size: int | None = -1) -> bytes:
+        end = self._size if size is None or size < 0 else min(self._place + size, self._size)
+        if end <= self._place:
+            return b""
+        data = self._pieces.read(self._place, end)
+        self._place = end
+        return data
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._pieces.close()
+        super().close()

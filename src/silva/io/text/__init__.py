@@ -1,0 +1,1 @@
+"""Text in files, cut into units by byte: lines, CSV, JSON lines."""

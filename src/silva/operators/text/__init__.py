@@ -1,0 +1,39 @@
+"""Text operators: method, declaration and kernel of each stand in one file.
+
+Text is read as Arrow strings and written as such (`read`); tokens are lists, of int32 ids or of
+strings. `tokenizer` and `vocabulary` hold what people pass in, as data that plans can compare and
+fingerprint. `one_thread` keeps a library from starting its own threads.
+"""
+
+from __future__ import annotations
+
+import silva.operators.text.laws  # noqa: F401  registers the laws
+from silva.operators.arguments import column_name
+from silva.operators.text.chunk import ChunkMethods
+from silva.operators.text.letters import LetterMethods
+from silva.operators.text.tokenize import TokenizeMethods
+from silva.operators.text.tokens import TokensExpr
+from silva.plan.expr import Col
+
+
+class TextExpr(LetterMethods, ChunkMethods, TokenizeMethods):
+    """A column of text. Nulls stay nulls. Letters, white space and characters are what Python's
+    `str` says they are.
+
+    >>> text("line").strip().lower()
+    line.strip().lower()
+    """
+
+    __slots__ = ()
+
+
+def text(name: str) -> TextExpr:
+    """A column of text, by name.
+
+    >>> text("line").strip().length()
+    line.strip().length()
+    """
+    return TextExpr(Col(column_name(name)))
+
+
+__all__ = ["TextExpr", "TokensExpr", "text"]

@@ -1,0 +1,96 @@
+"""Text to lists of tokens: all tokens of a block in one array, built once."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from silva.columns import Array, Column, Lists, Strings
+from silva.errors import PlanError
+from silva.operators.arguments import flag
+from silva.operators.declare import column_operator
+from silva.operators.items.items import valid_text
+from silva.operators.items.ragged import offsets_of
+from silva.operators.native import pa
+from silva.operators.text.read import read_text
+from silva.operators.text.tokenizer import (
+    FunctionTokenizer,
+    JsonTokenizer,
+    Rows,
+    TiktokenTokenizer,
+    read_tokenizer,
+)
+from silva.operators.text.tokens import TokensExpr
+from silva.plan.expr import Call, Expr
+
+Params = dict[str, Any]
+
+
+class TokenizeMethods(Expr):
+    """Methods that turn text into tokens."""
+
+    __slots__ = ()
+
+    def tokenize(
+        self, tokenizer: Any, special_tokens: bool = False, strings: bool = False
+    ) -> TokensExpr:
+        """Tokenizes to lists of token ids (int32).
+
+        `tokenizer` is the path of a `tokenizer.json`, a tokenizer of the libraries tokenizers,
+        transformers (a fast one) or tiktoken, or a function from a text to its ids. Later
+        changes to it have no effect. Its own padding and truncation are not used: call `truncate`
+        and `pad`.
+
+        `special_tokens=True` adds those that the tokenizer itself puts around a text; `add_tokens`
+        adds others. `strings=True` gives the tokens as text, or says that a function does.
+
+        >>> import silva as sv
+        >>> sv.text("line").tokenize(str.split, strings=True).truncate(127)
+        line.tokenize(tokenizer=str.split, strings=True).truncate(n=127, side='right')
+        """
+        flag("special_tokens", special_tokens)
+        flag("strings", strings)
+        found = read_tokenizer(tokenizer)
+        if special_tokens and not isinstance(found, JsonTokenizer):
+            raise PlanError(f"{found!r} adds no special tokens itself: use add_tokens(before=[…])")
+        if strings and isinstance(found, TiktokenTokenizer):
+            raise PlanError("the tokens of tiktoken are bytes and not always text: take the ids")
+        params = (
+            ("tokenizer", found),
+            ("special_tokens", special_tokens or None),
+            ("strings", strings or None),
+        )
+        python = isinstance(found, FunctionTokenizer)
+        name = "text.python.tokenize" if python else "text.tokenize"
+        return TokensExpr(Call(name, (self.term,), params))
+
+
+@column_operator("text.tokenize")
+@column_operator("text.python.tokenize", releases_gil=False)
+def tokenize(columns: list[Column], params: Params, draw: object) -> Column:
+    text = read_text(columns[0])
+    texts = text.drop_null().to_pylist() if text.null_count else text.to_pylist()
+    tokenizer, special = params["tokenizer"], bool(params["special_tokens"])
+    if params["strings"]:
+        rows = tokenizer.strings(texts, special)
+        flat: Column = Strings(pa.array([*chain.from_iterable(rows)], pa.large_string()))
+    else:
+        rows = tokenizer.ids(texts, special)
+        flat = Array(_flat_ids(rows))
+    valid = None
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    if text.null_count:
+        valid = valid_text(text)
+        present, lengths = lengths, np.zeros(len(text), np.int64)
+        lengths[valid] = present
+    return Lists(flat, offsets_of(lengths), valid)
+
+
+def _flat_ids(rows: Rows) -> np.ndarray:
+    if not rows:
+        return np.empty(0, np.int32)
+    if isinstance(rows[0], np.ndarray):
+        return np.concatenate(rows).astype(np.int32, copy=False)
+    return np.fromiter(chain.from_iterable(rows), np.int32, sum(map(len, rows)))

@@ -1,2 +1,0 @@
-"""Rules, one a file. Each opens with its motive, the plan before and after, where it must not fire,
-and the law that makes it right."""

@@ -1,0 +1,146 @@
+"""A batch as the user gets it; it depends on its rows alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from silva.columns import Block, Column, Ragged, Values
+from silva.columns.codes import rows_at, together
+from silva.columns.column import Strings
+from silva.columns.grouped_batch import Grouped
+from silva.columns.ragged import filled
+from silva.columns.settle import plain_item
+from silva.columns.union import Union, common_dtype, typed_rows
+from silva.columns.values import PLAIN
+from silva.errors import ColumnError
+from silva.physical.stage.raised import in_words
+
+
+@dataclass(frozen=True, eq=False)
+class BatchValue:
+    """One batch as the user gets it, and the identity of its first row."""
+
+    values: dict[str, Any]
+    rows: int
+    id: int
+    place: int | None
+
+    @property
+    def nbytes(self) -> int:
+        return sum(map(nbytes_of, self.values.values()))
+
+    def __len__(self) -> int:
+        return 1
+
+
+def nbytes_of(value: Any) -> int:
+    """About the bytes of a value; `nbytes` of a user's object may raise anything."""
+    try:
+        return int(getattr(value, "nbytes", 64))
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001  a guess does for an estimate
+        return 64
+
+
+def batch_value(block: Block, pad: Any, grouped: tuple[tuple[str, ...], ...] = ()) -> BatchValue:
+    """The batch of these rows; columns named in `grouped` hold each distinct row once."""
+    columns = dict(block.columns)
+    inverse: dict[str, np.ndarray] = {}
+    for names in grouped:
+        first, number = _distinct(names, columns)
+        columns |= {name: rows_at(columns[name], first) for name in names}
+        inverse |= dict.fromkeys(names, number)
+    values = {name: column_batch(name, column, pad) for name, column in columns.items()}
+    values |= {name: Grouped.of(values[name], number) for name, number in inverse.items()}
+    place = None if block.places is None or not len(block) else int(block.places[0])
+    return BatchValue(values, len(block), int(block.ids[0]) if len(block) else 0, place)
+
+
+def _distinct(names: tuple[str, ...], columns: dict[str, Column]) -> tuple[np.ndarray, np.ndarray]:
+    try:
+        return together([columns[name] for name in names])
+    except ColumnError as error:
+        shown = ", ".join(map(repr, names))
+        raise ColumnError(f"batch(grouped=…), column {shown}: {error}") from None
+
+
+def column_batch(name: str, column: Column, pad: Any) -> Any:
+    """One column of a batch: padded if asked for, writable, and not shared with a source."""
+    try:
+        value = _padded(name, column, pad)
+    except ColumnError as error:
+        raise ColumnError(f"column {name!r}: {error}") from None
+    except KeyboardInterrupt:
+        raise
+    except RecursionError:
+        raise ColumnError(f"column {name!r}: lists are nested too deeply for a batch") from None
+    except BaseException as error:  # objects of the user's are asked for their items and lengths
+        raise ColumnError(
+            f"column {name!r}: its rows cannot be put into one batch ({in_words(error)}); return "
+            "arrays or plain lists, or give batch(collate=…) a function of your own"
+        ) from error
+    if _may_hold_arrays(value, column):
+        for i, item in enumerate(value):  # a slice assignment would unpack arrays
+            value[i] = writable(item)
+    return writable(value)
+
+
+def _may_hold_arrays(value: Any, column: Column) -> bool:
+    """Whether a batch is an object array of rows that may be arrays."""
+    if not isinstance(value, np.ndarray) or value.dtype != object or value.ndim != 1:
+        return False
+    return not isinstance(column, Strings) and not (
+        isinstance(column, Values) and column.kinds <= PLAIN
+    )
+
+
+def writable(value: Any) -> Any:
+    """The value with a copy in place of a read-only array."""
+    if isinstance(value, np.ndarray):
+        return value if value.flags.writeable else value.copy()
+    if isinstance(value, Ragged) and isinstance(value.values, np.ndarray):
+        return Ragged(writable(value.values), value.offsets)
+    return value
+
+
+def _padded(name: str, column: Column, pad: Any) -> Any:
+    if pad is None or (isinstance(pad, dict) and name not in pad):
+        return column.batch()
+    fill = pad[name] if isinstance(pad, dict) else pad
+    if isinstance(column, Values | Union):
+        rows = [x for x in typed_rows(column) if x is not None]
+        if any(_dims(x) > 1 for x in rows) and len({getattr(x, "shape", None) for x in rows}) > 1:
+            return _pad_arrays(typed_rows(column), fill)
+    value = column.batch()
+    if isinstance(value, Ragged) and isinstance(value.values, np.ndarray):
+        return value.padded(fill) if value.values.dtype != object else value
+    return value
+
+
+def _dims(item: Any) -> int:
+    return int(getattr(item, "ndim", 0))
+
+
+def _pad_arrays(rows: list[Any], fill: Any) -> np.ndarray:
+    """Arrays of different shapes in one array, each placed at the origin."""
+    items = [plain_item(x) for x in rows]
+    for item in items:
+        if not isinstance(item, np.ndarray):
+            what = "null" if item is None else type(item).__name__
+            raise ColumnError(
+                f"arrays of several dimensions cannot be padded together with a {what}: filter "
+                "such rows, or make them arrays"
+            )
+    ranks = {x.ndim for x in items}
+    if len(ranks) > 1:
+        raise ColumnError(f"rows of {sorted(ranks)} dimensions cannot be padded to one shape")
+    shape = np.max([x.shape for x in items], axis=0).tolist()
+    dtype = common_dtype({x.dtype for x in items})
+    out = filled((len(items), *shape), fill, dtype)
+    for row, x in zip(out, items, strict=True):
+        row[tuple(slice(0, n) for n in x.shape)] = x
+    return out

@@ -1,0 +1,267 @@
+"""Calls a user's function on the rows of a block: fast if no row fails, row by row if one does.
+
+The fast way is one `map` over lists. When a row raises, the block is done again row by row
+(functions are pure), so that every bad row is known by its key. A `map` takes a StopIteration for
+its own end, so the number of results is looked at too. When the function moved a global
+generator, the block is done again with that generator seeded per row.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from itertools import repeat
+from typing import Any, TypeVar
+
+import numpy as np
+
+from silva.errors import StepError
+from silva.order.draws import Draw
+from silva.physical.stage.changed_inputs import Trial
+from silva.physical.stage.global_generators import ALL, GATE, GlobalStates, Snapshot, seeding
+from silva.physical.stage.raised import in_words, user_traceback
+from silva.physical.stage.rows import Rows, call_arguments
+from silva.plan.function import Function, Stateful
+
+T = TypeVar("T")
+
+_CHECK_AGAIN = 128
+"""Blocks after which a function is checked a second time."""
+
+
+class Worker:
+    """The state of one worker between blocks: objects of stateful classes, and the functions that
+    are known to use global generators."""
+
+    def __init__(self, *, shares_generators: bool) -> None:
+        self.shares_generators = shares_generators
+        """True on a thread of the trainer's process, where the global generators must not be
+        seeded."""
+        self.moved = False
+        """Whether a global generator moved during the last stage and could not be seeded."""
+        self._built: dict[int, Callable[..., Any]] = {}
+        self._keep: list[Any] = []
+        self._seeded: dict[int, frozenset[str]] = {}
+        self._snapshot: Snapshot | None = None
+        self._blocks: dict[tuple[Any, ...], int] = {}
+        """The number of blocks that count for each check of a function."""
+        self._checked: set[int] = set()
+        """The @batched functions whose rows were found not to depend on each other."""
+
+    def may_check(self, function: Function) -> bool:
+        """Whether a @batched function is checked on this block, which has two rows or more: on the
+        first one, and again on the 128th, 256th, 512th, …, which costs less than 1 % of the work.
+        Where the first could not be checked, the 2nd, 4th, 8th, … is tried."""
+        number = self._count(function, "neighbours")
+        is_new = id(function.fn) not in self._checked
+        return number & (number - 1) == 0 and (number >= _CHECK_AGAIN or is_new)
+
+    def trial(self, function: Function) -> Trial | None:
+        """The check whether a function changes its inputs, where it is made on this block: on the
+        first one that has a row, and again on the 128th, 256th, 512th, …"""
+        number = self._count(function, "inputs")
+        is_due = number == 1 or (number >= _CHECK_AGAIN and number & (number - 1) == 0)
+        return Trial(function) if is_due else None
+
+    def _count(self, function: Function, check: str) -> int:
+        """The number of this block among those that count for a check."""
+        key = (id(function.fn), function.reads, check)
+        if key not in self._blocks:
+            self._keep.append(function.fn)
+        number = self._blocks[key] = self._blocks.get(key, 0) + 1
+        return number
+
+    def note_checked(self, function: Function) -> None:
+        self._checked.add(id(function.fn))
+
+    def snapshot(self) -> Snapshot:
+        """The global generators now; the last copy serves as long as none has moved."""
+        if self._snapshot is None or not self._snapshot.holds():
+            self._snapshot = Snapshot.take()
+        return self._snapshot
+
+    def callable(self, function: Function) -> Callable[..., Any]:
+        if not isinstance(function.fn, Stateful):
+            fn: Callable[..., Any] = function.fn
+            return fn
+        key = id(function.fn)
+        if key not in self._built:
+            self._built[key] = _build(function)
+            self._keep.append(function.fn)
+        return self._built[key]
+
+    def seeded(self, function: Function) -> frozenset[str]:
+        """The global generators that a function is known to draw from."""
+        return self.seeds_for(function.fn)
+
+    def seeds_for(self, owner: Any) -> frozenset[str]:
+        return self._seeded.get(id(owner), frozenset())
+
+    def note_seeded(self, owner: Any, names: frozenset[str]) -> None:
+        self._seeded[id(owner)] = self.seeds_for(owner) | names
+        self._keep.append(owner)
+
+
+def _build(function: Function) -> Callable[..., Any]:
+    """The object, with the generators seeded: random weights are the same in each worker."""
+    with GATE.alone():
+        before = GlobalStates.now()
+        try:
+            next(seeding(ALL, [0]))
+            built: Callable[..., Any] = function.fn.build()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise StepError(
+                f"the @stateful class {function.name} ({function.where}) cannot be built: "
+                f"{in_words(error)}\n{user_traceback(error).rstrip()}"
+            ) from error
+        finally:
+            before.restore()
+    return built
+
+
+Outcome = tuple[list[Any], np.ndarray | None]
+"""Results, and a mask of the rows that have one (None: all)."""
+
+
+Arguments = Callable[[Trial | None], list[list[Any]]]
+"""Makes the arguments of all rows, a list for each parameter: anew for each attempt, since a
+function may change what it owns."""
+
+
+def call_rows(
+    function: Function,
+    rows: Rows,
+    worker: Worker,
+    key: tuple[int | str, ...],
+    label: str,
+    arguments: Arguments | None = None,
+) -> Outcome:
+    """The function's result for every row; rows on which it failed are noted in `rows.failures`."""
+    fn = worker.callable(function)
+    trial = worker.trial(function) if len(rows) else None
+    make = arguments or functools.partial(call_arguments, function, rows.columns)
+    draw = _draw(rows, key)
+    failed = len(rows.failures)
+
+    def attempt(seeded: frozenset[str]) -> Outcome:
+        del rows.failures[failed:]
+        outcome = _call(fn, function, rows, draw, label, seeded, functools.partial(make, trial))
+        if trial is not None:
+            trial.check()
+        return outcome
+
+    return watched(function.fn, worker, attempt)
+
+
+def watched(owner: Any, worker: Worker, attempt: Callable[[frozenset[str]], T]) -> T:
+    """Calls `attempt(names)` and watches the global generators. It seeds those in `names` for each
+    row, and is called again if it draws from others."""
+    if not worker.seeds_for(owner):
+        with GATE.together():
+            before = worker.snapshot()
+            outcome = attempt(frozenset())
+            moved = before.moved()
+        if not moved:
+            return outcome
+        if worker.shares_generators:
+            worker.moved = True
+            return outcome
+        with GATE.alone():
+            before.states.restore()
+        worker.note_seeded(owner, moved)
+    while True:
+        names = worker.seeds_for(owner)
+        with GATE.alone():
+            states = GlobalStates.now()
+            try:
+                outcome = attempt(names)
+                moved = states.moved_to(GlobalStates.now())
+            finally:
+                states.restore()
+        if moved <= names:
+            return outcome
+        worker.note_seeded(owner, moved)
+
+
+def _draw(rows: Rows, key: tuple[int | str, ...]) -> Draw:
+    from silva.order.draws import stream_key
+
+    return Draw(stream_key(*key), rows.ids, rows.places)
+
+
+def _call(
+    fn: Callable[..., Any],
+    function: Function,
+    rows: Rows,
+    draw: Draw,
+    label: str,
+    seeded: frozenset[str],
+    make: Callable[[], list[list[Any]]],
+) -> Outcome:
+    plain = not (function.takes_rng or function.keywords or seeded or function.marks.owns)
+    if plain:
+        arguments = make()
+        try:
+            if not arguments:
+                return [fn() for _ in range(len(rows))], None
+            results = list(map(fn, *arguments))
+            if len(results) == len(rows):  # fewer where a row raised StopIteration
+                return results, None
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            if not len(rows):
+                raise
+    return _call_one_by_one(fn, function, rows, draw, label, make(), seeded)
+
+
+def _call_one_by_one(
+    fn: Callable[..., Any],
+    function: Function,
+    rows: Rows,
+    draw: Draw,
+    label: str,
+    arguments: list[list[Any]],
+    seeded: frozenset[str],
+) -> Outcome:
+    positional = len(function.reads) - len(function.keywords)
+    names = function.keywords
+    generators: Iterator[Any] = draw.generators() if function.takes_rng else repeat(None)
+    seeds: Iterator[None] = seeding(seeded, draw.seeds().tolist()) if seeded else iter(repeat(None))
+    by_row: Iterator[tuple[Any, ...]] = (
+        zip(*arguments, strict=True) if arguments else iter([()] * len(rows))
+    )
+    results: list[Any] = []
+    good = np.ones(len(rows), dtype=bool)
+    context = rows.context
+    for i, values in enumerate(by_row):
+        call = fn
+        generator = next(generators)
+        next(seeds)
+        if function.takes_rng:
+            call = functools.partial(call, rng=generator)
+        try:
+            if names:
+                results.append(
+                    call(*values[:positional], **dict(zip(names, values[positional:], strict=True)))
+                )
+            else:
+                results.append(call(*values))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001  whatever it is, it is that row's
+            rows.fail(i, label, error)
+            if context.on_error == "substitute":
+                results.append(context.substitute)
+                continue
+            good[i] = False
+            results.append(None)
+            if context.on_error == "raise":  # what comes after this row will never be asked for
+                good[i:] = False
+                break
+    if good.all():
+        return results, None
+    results += [None] * (len(rows) - len(results))
+    return results, good

@@ -1,0 +1,94 @@
+"""Expressions over the columns of a block: one kernel call an operator, for all rows at once;
+operators that work row by row are chained, and the chain is run when its result is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import perf_counter
+from typing import Any, cast
+
+import numpy as np
+
+from silva.columns import Array, Column, Dictionary, Values, concat
+from silva.columns.codes import rows_by_type
+from silva.operators.meter import note
+from silva.operators.rows import RowKernel, Step, run_chain
+from silva.order.draws import Draw, stream_key
+from silva.plan import expr
+from silva.plan.operator import Operator, operator
+
+
+def evaluate(
+    term: expr.Term,
+    columns: Mapping[str, Column],
+    ids: np.ndarray,
+    places: np.ndarray | None,
+    key: tuple[int | str, ...],
+) -> Column:
+    """The column that `term` derives. Random operators draw by `key` (seed, epoch, step) and their
+    place in the term, or by the step and place that they are pinned to. A part that stands in
+    several places of the term is one value, computed once."""
+    made: dict[int, Column] = {}
+    waiting: dict[int, tuple[Column, list[Step]]] = {}
+    """Chains of row kernels that are not run yet: by their last term, the input and the steps."""
+
+    def value(part: expr.Term) -> Column:
+        if id(part) not in made:
+            made[id(part)] = run_chain(*waiting[id(part)])
+        return made[id(part)]
+
+    for index, part in enumerate(expr.walk(term)):
+        if id(part) in made or id(part) in waiting:
+            continue
+        match part:
+            case expr.Col():
+                column = columns[part.name]
+                made[id(part)] = column.expand() if isinstance(column, Dictionary) else column
+            case expr.Literal():
+                made[id(part)] = _constant(part.value, len(ids))
+            case expr.RowId():
+                made[id(part)] = Array(ids)
+            case expr.Call():
+                found = operator(part.op)
+                draws = (*key, index) if part.draw is None else (*key[:-1], *part.draw)
+                draw = Draw(stream_key(*draws) if found.random else (0, 0), ids, places)
+                params, first = dict(part.params), part.args[0] if part.args else None
+                if isinstance(found.kernel, RowKernel) and first is not None:
+                    start, steps = waiting.get(id(first)) or (value(first), [])
+                    step = (part.op, found.kernel, params, draw)
+                    waiting[id(part)] = (start, [*steps, step])
+                else:
+                    args = [value(a) for a in part.args]
+                    began = perf_counter()
+                    result = made[id(part)] = _run(found, args, params, draw)
+                    note(part.op, perf_counter() - began, len(ids), result.nbytes)
+    return value(term)
+
+
+def _run(operator: Operator, columns: list[Column], params: dict[str, Any], draw: Draw) -> Column:
+    """The operator on rows of one type at a time: what it makes of a row does not depend on the
+    types of its neighbours."""
+    columns = [column.settled() if isinstance(column, Values) else column for column in columns]
+    places = None if operator.by_row else rows_by_type(columns, operator.ragged)
+    if places is None:
+        return cast(Column, operator.kernel(columns, params, draw))
+    results = [
+        operator.kernel([_taken(column, rows) for column in columns], params, draw.take(rows))
+        for rows in places
+    ]
+    return concat(results).take(np.argsort(np.concatenate(places)))
+
+
+def _taken(column: Column, rows: np.ndarray) -> Column:
+    if isinstance(column, Array) and column.data.strides[:1] == (0,):
+        return column.slice(0, len(rows))  # a constant is known by its stride
+    return column.take(rows).settled()
+
+
+def _constant(value: object, count: int) -> Column:
+    if isinstance(value, bool | int | float | np.number | np.bool_):
+        try:
+            return Array(np.broadcast_to(np.asarray(value), (count,)))
+        except OverflowError:
+            pass
+    return Values([value] * count)

@@ -1,0 +1,131 @@
+"""The rows of a stage while its steps run, with the origin of each row.
+
+Each step replaces the columns; filters, explodes and failures also change which rows there are.
+`origin` and `subs` then say which input row each row came of, and as which of its parts: together
+they are the cursor from which a stream resumes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from silva.columns import Block, Column, Values
+from silva.columns.owned import private, without_shared_containers
+from silva.physical.stage.changed_inputs import Trial
+from silva.physical.stage.context import Context, Failure, key_at
+from silva.plan.function import Function, Marks
+
+_FOLD = np.uint64(0x100000001B3)
+
+
+@dataclass(eq=False)
+class Rows:
+    """The rows of one block between two steps."""
+
+    context: Context
+    columns: dict[str, Column]
+    ids: np.ndarray
+    places: np.ndarray | None
+    size_in: int
+    """The number of rows that came into the stage."""
+    origin: np.ndarray | None = None
+    """The input row of each row; None while rows are one to one."""
+    subs: list[np.ndarray] = field(default_factory=list)
+    """For each explode so far, the part number of each row."""
+    failures: list[Failure] = field(default_factory=list)
+    index: np.ndarray | None = None
+    """The place of each row in its source, if some columns are still to be read."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def keep(self, mask: np.ndarray) -> None:
+        """Drops the rows where `mask` is False."""
+        if not mask.all():
+            lists = any(isinstance(column, Values) for column in self.columns.values())
+            self._pick(np.flatnonzero(mask), mask.tolist() if lists else [])
+
+    def keep_true(self, results: list[Any]) -> None:
+        """Drops the rows whose result is false in Python's sense. Each result is asked once, since
+        an object may answer differently the next time."""
+        try:
+            flags = bytes(results)  # small integers, as bools are
+        except (TypeError, ValueError):
+            flags = np.fromiter(results, bool, len(results)).tobytes()
+        picked = np.flatnonzero(np.frombuffer(flags, np.uint8))
+        if len(picked) < len(flags):
+            self._pick(picked, flags)
+
+    def _pick(self, picked: np.ndarray, flags: Sequence[int]) -> None:
+        """Keeps the rows at `picked`, which are those where `flags` are true (for lists)."""
+        self.columns = {
+            name: column.keep(flags) if isinstance(column, Values) else column.take(picked)
+            for name, column in self.columns.items()
+        }
+        self._follow(picked)
+
+    def repeat(self, counts: np.ndarray) -> None:
+        """Repeats every row `counts` times; the copies are numbered as parts of the row."""
+        picked = np.repeat(np.arange(len(self)), counts)
+        starts = np.cumsum(counts) - counts
+        part = np.arange(len(picked)) - np.repeat(starts, counts)
+        self.columns = {
+            name: without_shared_containers(c.take(picked)) for name, c in self.columns.items()
+        }
+        places = np.zeros(len(self), np.uint64) if self.places is None else self.places
+        self._follow(picked)
+        self.places = places[picked] * _FOLD + part.astype(np.uint64) + np.uint64(1)
+        self.subs.append(part.astype(np.int64))
+
+    def _follow(self, picked: np.ndarray) -> None:
+        self.origin = picked if self.origin is None else self.origin[picked]
+        self.subs = [s[picked] for s in self.subs]
+        self.ids = self.ids[picked]
+        self.index = None if self.index is None else self.index[picked]
+        self.places = None if self.places is None else self.places[picked]
+
+    def key(self, row: int) -> str:
+        return key_at(self.ids, self.places, row)
+
+    def fail(self, row: int, step: str, error: BaseException) -> None:
+        """Notes that `step` failed on a row; the row itself is dropped by the caller."""
+        origin = row if self.origin is None else int(self.origin[row])
+        parts = tuple(int(part[row]) for part in self.subs)
+        self.failures.append(
+            Failure.of(error, key=self.key(row), step=step, row=origin, parts=parts)
+        )
+
+    def block(self) -> Block:
+        return Block(self.columns, self.ids, self.places)
+
+
+def call_arguments(
+    function: Function, columns: dict[str, Column], trial: Trial | None
+) -> list[list[Any]]:
+    """The rows of each column that a function reads, with private copies of those it owns."""
+    out: list[list[Any]] = []
+    for name in function.reads:
+        rows = columns[name].rows()
+        if name in function.marks.owns:
+            rows = list(map(private, rows))
+        elif trial is not None:
+            rows = [trial.give(name, row) for row in rows]
+        out.append(rows)
+    return out
+
+
+def row_dicts(
+    function: Function, columns: dict[str, Column], count: int, trial: Trial | None
+) -> list[dict[str, Any]]:
+    """Rows as dicts, which are the function's own to change; their values are so where it owns the
+    column, or all of the `row`."""
+    if not columns:
+        return [{} for _ in range(count)]
+    owns = columns if "row" in function.marks.owns else function.marks.owns
+    whole = replace(function, reads=tuple(columns), marks=Marks(owns=frozenset(owns)))
+    by_row = zip(*call_arguments(whole, columns, trial), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in by_row]

@@ -1,0 +1,95 @@
+"""Checks of verbs' arguments: errors name the verb, the argument and what it takes."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from silva.errors import PlanError
+
+
+def natural(what: str, value: Any, least: int = 0, most: int | None = None) -> int:
+    """A whole number from `least` up, to at most `most`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise PlanError(f"{what} takes a whole number from {least} up, not {value!r}")
+    if most is not None and value > most:
+        raise PlanError(f"{what} takes a whole number up to {most}, not {value!r}")
+    return value
+
+
+def whole(what: str, value: Any) -> int:
+    """A whole number of Python's or numpy's."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise PlanError(f"{what} takes a whole number, not {value!r}") from None
+
+
+def flag(what: str, value: Any) -> bool:
+    """True or False. Other values are refused: even "no" would count as true."""
+    if not isinstance(value, bool):
+        raise PlanError(f"{what} is True or False, not {value!r}")
+    return value
+
+
+def one_of(what: str, value: Any, *choices: str | None) -> Any:
+    """One of a few words, or None where that is a choice. The value may be anything at all, even an
+    object that cannot be compared."""
+    if not (value is None or isinstance(value, str)) or value not in choices:
+        words = [repr(choice) for choice in choices if choice is not None]
+        raise PlanError(f"{what} is {', '.join(words[:-1])} or {words[-1]}, not {value!r}")
+    return value
+
+
+def several(what: str, value: Any) -> tuple[Any, ...]:
+    """The items of a list or of another iterable; text, bytes and dicts are refused."""
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
+        raise PlanError(f"{what} takes a list, not {value!r}")
+    return tuple(value)
+
+
+def path_of(what: str, value: Any) -> Path:
+    """A path that the file system can represent."""
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(path, str) or not path or "\0" in path:
+        raise PlanError(f"{what} takes a path, not {value!r}")
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        raise PlanError(
+            f"{what} takes a path, and {path!r} has characters that no file name can have"
+        ) from None
+    return Path(path)
+
+
+def name_of(what: str, value: Any) -> str:
+    """The name of one column."""
+    if not isinstance(value, str):
+        raise PlanError(f"{what} takes the name of a column, not {value!r}")
+    return value
+
+
+def names_of(what: str, value: Any) -> tuple[str, ...]:
+    """The names of columns, given as one name or as several."""
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, Iterable) and not isinstance(value, bytes | Mapping):
+        names = tuple(value)
+        if all(isinstance(name, str) for name in names):
+            return names
+    raise PlanError(f"{what} takes the name of a column or a list of names, not {value!r}")
+
+
+def number(what: str, value: Any) -> float:
+    """A number. Text and booleans are refused, though `float` accepts them."""
+    try:
+        if isinstance(value, str | bytes | bool):
+            raise TypeError
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise PlanError(f"{what} takes numbers, not {value!r}") from None

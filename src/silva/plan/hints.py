@@ -1,0 +1,164 @@
+"""Names that people know from other libraries, and what to write instead. Errors suggest it; the
+names themselves are never accepted.
+
+The tables are data. `docs/coming-from.md` shows the same words side by side.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+from silva.errors import PlanError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_COLUMN = "derive(y=function) for a column, map_rows(function) for whole rows"
+_LOADER = "one loader() reused: each `for batch in loader` is the next epoch"
+_WORKERS = "loader(workers=…), where 'auto' is the default"
+_NOT_NEEDED = "nothing: the loader prefetches by itself, within loader(memory=…)"
+_SHUFFLE = "shuffle(seed=0) on the pipeline, before batch"
+_COUNT = "batch(n) on the pipeline; loader() takes no batch size"
+
+METHODS = {
+    "map": _COLUMN, "apply": _COLUMN, "with_columns": _COLUMN, "with_column": _COLUMN,
+    "assign": _COLUMN, "add_column": _COLUMN, "map_dict": _COLUMN,
+    "map_batches": "derive(y=function) after batch(n), or with a function marked @sv.batched",
+    "flat_map": "derive(items=function).explode('items')",
+    "repeat": _LOADER, "set_epoch": f"loader.set_epoch(n) of {_LOADER}",
+    "state_dict": f"loader.state_dict() of {_LOADER}",
+    "load_state_dict": f"loader.load_state_dict(state) of {_LOADER}",
+    "prefetch": _NOT_NEEDED,
+    "to_torch": "loader().to_torch()", "to_jax": "loader().to_jax()",
+    "to_arrow": "loader().to_arrow()", "to_pandas": "loader().to_arrow().read_pandas()",
+    "iter_torch_batches": "batch(n).loader().to_torch()",
+    "with_format": "loader().to_torch(), to_jax() or to_arrow()",
+    "set_format": "loader().to_torch(), to_jax() or to_arrow()",
+    "as_numpy_iterator": "loader(): batches are numpy arrays",
+    "iter_batches": "batch(n).loader()", "batched": "batch(n)",
+    "padded_batch": "batch(n, pad=0)", "rebatch": "batch(n)",
+    "unbatch": "the pipeline before its batch, or explode('column') for lists",
+    "bucket_by_sequence_length": "bucket('tokens', {64: 32, 128: 16}, pad=0)",
+    "random_shuffle": "shuffle(seed=0)", "interleave": "sv.mix([a, b])",
+    "concatenate": "sv.concat([a, b])", "union": "sv.concat([a, b])", "zip": "sv.zip([a, b])",
+    "train_test_split": "split(train=0.9, test=0.1)", "random_split": "split(train=0.9, val=0.1)",
+    "remove_columns": "drop('x')", "drop_columns": "drop('x')",
+    "select_columns": "select('x', 'y')",
+    "rename_column": "rename(old='new')", "rename_columns": "rename(old='new')",
+    "limit": "take(n)", "show": "head(n)", "where": "filter(sv.col('x') > 3)",
+    "dropna": "filter(~sv.col('x').is_null())",
+    "fillna": "derive(x=sv.num('x').fill_null(0))",
+    "shard": "loader(rank=…, world=…), which a torch.distributed job sets by itself",
+    "sort": "a source that is sorted; tables keep rows sorted, sv.Table.create(…, time='ts')",
+    "groupby": "sv.Table.create(…, group='x'), which keeps the rows of a group together",
+    "merge": "join(other, on='x')", "column_names": "columns", "features": "schema",
+    "num_rows": "count()", "iterrows": "a loop: `for row in pipeline`",
+    "decode": "derive(image=sv.image('jpg').decode())",
+}  # fmt: skip
+"""Methods of other libraries' datasets, and what a pipeline has instead."""
+
+EXPRESSIONS = {
+    "isin": "is_in([…])", "isna": "is_null()", "isnull": "is_null()",
+    "notna": "~sv.col('x').is_null()", "notnull": "~sv.col('x').is_null()",
+    "is_not_null": "~sv.col('x').is_null()",
+    "fillna": "sv.num('x').fill_null(0)", "fill_null": "sv.num('x').fill_null(0)",
+    "astype": "cast('float32')", "str": "sv.text('x')", "dt": "a function of the column",
+    "list": "sv.list('x')", "between": "(sv.col('x') >= a) & (sv.col('x') <= b)",
+    "apply": "a function of the column: derive(y=lambda x: …)",
+    "map": "a function of the column: derive(y=lambda x: …)",
+    "alias": "derive(name=expression)",
+}  # fmt: skip
+"""Methods of other libraries' columns, and what an expression has instead."""
+
+ARGUMENTS = {
+    "loader": {
+        "num_workers": _WORKERS, "num_parallel_calls": _WORKERS, "batch_size": _COUNT,
+        "shuffle": _SHUFFLE, "sampler": "shuffle(…) or sample(…) on the pipeline",
+        "batch_sampler": "bucket(…) or batch(…) on the pipeline",
+        "pin_memory": "loader().to_torch(device='cuda', pin_memory=True)",
+        "prefetch_factor": _NOT_NEEDED, "prefetch": _NOT_NEEDED, "buffer_size": _NOT_NEEDED,
+        "persistent_workers": "nothing: workers live as long as the loader",
+        "drop_last": "batch(n, drop_last=True) on the pipeline",
+        "collate_fn": "batch(n, collate=function) on the pipeline",
+        "worker_init_fn": "a class marked @sv.stateful, which each worker builds once",
+        "generator": "seed=…", "timeout": "deadline=…, in seconds",
+        "device": "loader().to_torch(device=…)", "num_replicas": "world=…",
+        "world_size": "world=…",
+    },
+    "batch": {
+        "batch_size": "batch(n)", "drop_remainder": "drop_last=True",
+        "collate_fn": "collate=function", "padding_value": "pad=…", "padding_values": "pad={…}",
+        "num_parallel_calls": _WORKERS, "deterministic": "loader(ordered=False)",
+    },
+    "shuffle": {
+        "buffer_size": "kind='window', window=…; without it all rows are shuffled",
+        "reshuffle_each_iteration": _LOADER, "generator": "seed=…",
+    },
+    "derive": {
+        "num_parallel_calls": _WORKERS, "num_proc": _WORKERS, "num_workers": _WORKERS,
+        "concurrency": _WORKERS, "num_cpus": _WORKERS, "deterministic": "loader(ordered=False)",
+        "batched": "a function marked @sv.batched",
+        "batch_size": "a function marked @sv.batched(size=…)",
+        "remove_columns": "drop('x') after it", "input_columns": "reads=('x',)",
+    },
+    "read_csv": {
+        "sep": "delimiter=…", "dtype": "types={'x': 'str'}", "usecols": "columns=[…]",
+        "names": "header=False, then rename", "nrows": "read_csv(…).take(n)",
+        "na_values": "derive with a function: empty numbers are null, empty text is ''",
+    },
+    "read_json": {"lines": "nothing: read_json always reads one object a line"},
+    "read_parquet": {"filters": "filter(sv.col('x') > 3), which is read by row groups"},
+}  # fmt: skip
+"""Arguments of other libraries, by verb or source, and what it takes instead."""
+
+CALLED = {
+    "split": "split(train=0.9, val=0.1)", "concat": "sv.concat([a, b])", "zip": "sv.zip([a, b])",
+    "what_if": "what_if(decode=0.5): a name, and the factor on its time",
+    "mix": "sv.mix([a, b], weights=[2, 1])",
+}  # fmt: skip
+"""How to call a verb that takes other positional arguments in other libraries."""
+
+WHOLE_ROWS = frozenset(
+    ("row", "rows", "example", "examples", "sample", "batch", "item", "record", "element", "entry")
+)
+"""Names of parameters that hold a whole row in other libraries."""
+
+
+def missing(owner: Any, called: str, name: str, known: dict[str, str]) -> AttributeError:
+    """The error for an attribute that does not exist."""
+    hint = known.get(name)
+    problem = f"{called} has no {name!r}"
+    text = problem if hint is None else f"{problem}: write {hint}"
+    return AttributeError(text, name=name, obj=owner)
+
+
+def unknown(verb: str, name: str, there: Any) -> PlanError:
+    """The error for an argument that a verb does not take."""
+    hint = ARGUMENTS.get(verb, {}).get(name)
+    if hint is not None:
+        return PlanError(f"{verb} has no argument {name!r}: write {hint}")
+    return PlanError(f"{verb} has no argument {name!r}; it takes {', '.join(there)}")
+
+
+def explains(verb: Callable[P, R]) -> Callable[P, R]:
+    """Decorates a verb: an error about an unknown argument then says what to write instead."""
+    signature = inspect.signature(verb)
+    there = [name for name in signature.parameters if name != "self"]
+    name = verb.__name__
+
+    @functools.wraps(verb)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as error:
+            for given in kwargs:
+                if given not in there:
+                    raise unknown(name, given, there) from None
+            hint = f": write {CALLED[name]}" if name in CALLED else ""
+            raise PlanError(f"{name}: {error}{hint}") from None
+        return verb(*args, **kwargs)
+
+    return checked

@@ -1,0 +1,266 @@
+"""The candidates of the search: what can be moved in a run of steps, and what a cache would
+cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from silva.cost.costs import Cost
+from silva.cost.machine import Machine
+from silva.cost.memory_bandwidth import memory_seconds
+from silva.cost.model import OPERATORS_SHARE, contended
+from silva.cost.pace import Pace, Work
+from silva.cost.speeds import crossing_seconds
+from silva.order.length import plan_rows
+from silva.plan import expr
+from silva.plan.fingerprint import opaque_parts
+from silva.plan.function import Function, show_step
+from silva.plan.node import Cache, Derive, Filter, Node, Select
+from silva.plan.schema import columns
+from silva.plan.traits import step_is_random, traits
+from silva.planner.cache_locations import CacheLocation
+from silva.planner.known_costs import Measured
+from silva.planner.movable_runs import StepNode, StepRun, wanted_columns
+from silva.planner.pieces import pieces, split
+from silva.planner.search import CacheOffer, Keeping, Movable, arrange
+
+_ROW_SECONDS = 3e-6
+"""Seconds to look up a row and put it into its block."""
+_FUNCTIONS_SHARE = 0.5
+"""The share of a function's time under the GIL, until it has been measured."""
+_NOT_MEASURED = Cost()
+_HIDDEN = "part_{}"
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """What the search moves: reading, a filter, a derivation, or one operator of a derivation."""
+
+    step: int
+    """The number of the step that it belongs to; -1 for reading."""
+    last: bool
+    """It completes the step."""
+    term: expr.Call | None
+    """The step's expression up to here, if it does not complete the step."""
+    nbytes: float
+    """Bytes per row of what it derives, if it does not complete the step."""
+
+
+class Units:
+    """A run as the search sees it. Unit 0 reads the columns that are read at once, unit 1 those
+    that can wait until a step needs them."""
+
+    def __init__(
+        self, plan: Node, run: StepRun, known: Measured, workers: int, reorders: bool
+    ) -> None:
+        self.run, self.known = run, known
+        self.rows = plan_rows(run.below) if run.at_source else None
+        source = run.source
+        known_rows = source is None or source.source.identifies_rows
+        self.portable = known_rows and not opaque_parts([step.step for step in run.steps])
+        self._wanted = wanted_columns(plan, run.top)
+        self._costly = frozenset(() if source is None else source.source.costly)
+        self.units: list[_Unit] = []
+        self.movables: list[Movable] = []
+        self._add_reading()
+        self._last: list[int] = []
+        """The unit that completes each step."""
+        for number, before in enumerate(run.before()):
+            self._add_step(number, before if reorders else (1 << number) - 1)
+        self.pace = self._pace(workers)
+
+    def _pace(self, workers: int) -> Pace:
+        """How long the run takes on the backend that suits it best; its output is the same in every
+        order."""
+        every = arrange(self.movables, range(len(self.movables)))
+        left = math.prod(movable.keeps for movable in self.movables)
+        out = self.nbytes(range(len(self.units)))
+        back = None if out is None or self._hands_objects() else left * out * crossing_seconds()
+        share = every.first.lock / every.first.seconds if every.first.seconds else 0.0
+        return Pace(workers, Machine.here().cpus, back, contended(share))
+
+    def _hands_objects(self) -> bool:
+        """Whether the run yields Python objects, which are expensive to send between processes."""
+        costs = [self.known.read, self.known.late, *self.known.steps.values()]
+        return any(self._wanted & cost.objects for cost in costs)
+
+    def _add_reading(self) -> None:
+        known = self.known
+        late = known.late if known.late.rows else known.read if self._costly else _NOT_MEASURED
+        first = _NOT_MEASURED if late is known.read else known.read
+        own = self.run.source is not None
+        for cost, before in ((first, 0), (late, 0b1)):
+            work = self._work(cost, OPERATORS_SHARE) if own else Work()
+            self.movables.append(Movable(work, 1.0, before, True))
+            self.units.append(_Unit(-1, True, None, 0.0))
+
+    def _add_step(self, number: int, before: int) -> None:
+        step = self.run.steps[number]
+        cost = self.known.steps[step.id]
+        needs = 0b11 if traits(step).reads & self._costly else 0b1
+        needs |= sum(1 << self._last[i] for i in range(number) if before >> i & 1)
+        parts = pieces(step, cost.operators) if isinstance(step, Derive) else []
+        left, random = 1.0, step_is_random(step.step)
+        work = self._work(
+            cost, _FUNCTIONS_SHARE if isinstance(step.step, Function) else OPERATORS_SHARE
+        )
+        if parts:
+            random = parts[-1].random
+        for piece in parts[:-1]:
+            part = Work().plus(work, piece.share)
+            self.movables.append(Movable(part, 1.0, needs, not piece.random))
+            self.units.append(_Unit(number, False, piece.term, piece.nbytes))
+            needs = 1 << (len(self.units) - 1)
+            left -= piece.share
+        keeps = cost.selectivity if isinstance(step, Filter) else 1.0
+        rest = Work().plus(work, max(left, 0.0))
+        self.movables.append(Movable(rest, keeps, needs, not random))
+        self.units.append(_Unit(number, True, None, 0.0))
+        self._last.append(len(self.units) - 1)
+
+    def _work(self, cost: Cost, usual: float) -> Work:
+        """The work of a step per row that comes in; `usual` is the assumed share of its time under
+        the GIL where that was not measured."""
+        share = usual if cost.lock_share is None else cost.lock_share
+        return Work(
+            cost.seconds_a_row,
+            cost.cpu_a_row,
+            min(cost.seconds_a_row * share, cost.cpu_a_row),
+            memory=self._memory(cost),
+            device=self.known.pace.seconds(cost),
+        )
+
+    def _memory(self, cost: Cost) -> float:
+        """Seconds of memory bandwidth per row, for blocks of the size that was measured."""
+        seconds = memory_seconds(
+            cost.moved, cost.moved / max(cost.blocks, 1), cost.seconds / Machine.here().cpus
+        )
+        return min(seconds, cost.seconds) / max(cost.rows, 1)
+
+    # What a set of units amounts to.
+
+    def done(self, units: Sequence[int]) -> tuple[list[int], dict[int, _Unit]]:
+        """The steps that these units complete, in the order given, and the steps that they
+        begin."""
+        whole = [self.units[n].step for n in units if self.units[n].last and n > 1]
+        parts: dict[int, _Unit] = {}
+        for n in units:
+            unit = self.units[n]
+            if unit.step >= 0 and not unit.last:
+                parts[unit.step] = unit
+        return whole, {step: unit for step, unit in parts.items() if step not in whole}
+
+    def steps(self, order: Sequence[int]) -> list[int]:
+        """The order of the steps, each where it is completed."""
+        return [self.units[n].step for n in order if self.units[n].last and n > 1]
+
+    def live(self, whole: Sequence[int], parts: dict[int, _Unit]) -> frozenset[str]:
+        """The columns of completed steps and of the source that are still needed."""
+        steps = self.run.steps
+        rest = [self._rest(i, parts) for i in range(len(steps)) if i not in whole]
+        made = {name for s in rest for name in s.writes}
+        needed = {name for s in rest for name in traits(s).reads}
+        there = {name for i in whole for name in steps[i].writes}
+        there |= set(columns(self.run.below))
+        return frozenset(((self._wanted - made) | needed) & there)
+
+    def _rest(self, number: int, parts: dict[int, _Unit]) -> StepNode:
+        """The part of a step that remains."""
+        step = self.run.steps[number]
+        if number not in parts:
+            return step
+        unit = parts[number]
+        assert isinstance(step, Derive)
+        assert unit.term is not None
+        return split(step, unit.term, _HIDDEN.format(number))[1]
+
+    def nbytes(self, units: Sequence[int]) -> float | None:
+        """Bytes per row after these units; None if a column has not been measured."""
+        whole, parts = self.done(units)
+        total = sum(unit.nbytes for unit in parts.values())
+        writers: dict[str, Cost] = {}
+        for i in sorted(whole):
+            step = self.run.steps[i]
+            writers |= dict.fromkeys(step.writes, self.known.steps[step.id])
+        for name in self.live(whole, parts):
+            first = self.known.late if name in self.known.late.columns else self.known.read
+            cost = writers.get(name, first)
+            if name not in cost.columns:
+                return None
+            total += cost.bytes_a_row(name)
+        return total
+
+    # The run, arranged.
+
+    def arranged(
+        self, order: Sequence[int], cache_after: int | None, location: CacheLocation | None
+    ) -> Node:
+        if cache_after is None or location is None:
+            return self.run.arranged([self.run.steps[i] for i in self.steps(order)], None, ())
+        whole, parts = self.done(order[:cache_after])
+        used = set(columns(self.run.top)) | set(columns(self.run.below))
+        first, then = [self.run.steps[i] for i in whole], []
+        names = set(self.live(whole, parts))
+        for i in self.steps(order[cache_after:]):
+            step = self.run.steps[i]
+            if i in parts and isinstance(step, Derive):
+                name = _HIDDEN.format(i)
+                while name in used:
+                    name += "_"
+                term = parts[i].term
+                assert term is not None
+                prefix, step = split(step, term, name)
+                first.append(prefix)
+                names.add(name)
+            then.append(step)
+
+        def cached(node: Node) -> Node:
+            kept = tuple(name for name in columns(node) if name in names)
+            below = node if columns(node) == kept else Select(node, kept)
+            limit = location.nbytes if location.folder is not None else None
+            return Cache(below, location.folder, limit, planned=True)
+
+        return self.run.arranged(first, cached, then)
+
+    def name(self, number: int) -> str:
+        """A short name of a step."""
+        return _name(self.run.steps[number])
+
+
+def _name(step: StepNode) -> str:
+    return ", ".join(step.into) if isinstance(step, Derive) else f"filter {show_step(step.step)}"
+
+
+class Offer(CacheOffer):
+    """What a cache at a location would cost after a set of units."""
+
+    def __init__(self, units: Units, location: CacheLocation) -> None:
+        self._units, self._location = units, location
+
+    def after(self, done: int) -> Keeping | None:
+        numbers = [i for i in range(done.bit_length()) if done >> i & 1]
+        whole, parts = self._units.done(numbers)
+        # a step that was written after a filter may rely on it: both are cached, or neither
+        latest = max([*whole, *parts], default=-1)
+        for i, step in enumerate(self._units.run.steps):
+            if isinstance(step, Filter) and i not in whole and i < latest:
+                return None
+        nbytes = self._units.nbytes(numbers)
+        if not nbytes:
+            return None
+        total = self.total(numbers)
+        speeds = self._location.speeds
+        return Keeping(
+            write=nbytes * speeds.write + _ROW_SECONDS,
+            read=nbytes * speeds.read + _ROW_SECONDS,
+            fits=min(1.0, self._location.nbytes / total),
+        )
+
+    def total(self, numbers: Sequence[int]) -> float:
+        """Bytes of all rows together."""
+        left = 1.0
+        for number in numbers:
+            left *= self._units.movables[number].keeps
+        return max((self._units.rows or 0) * left * (self._units.nbytes(numbers) or 0.0), 1.0)

@@ -1,0 +1,183 @@
+"""Chooses a better plan from measurements: the order of the steps, and what to cache of them,
+judged on the backend that suits the remaining work best."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from silva.cost.model import duration
+from silva.plan.function import show_step
+from silva.plan.node import Cache, Filter, Node, walk
+from silva.planner.cache_locations import CacheLocation
+from silva.planner.candidates import Offer, Units
+from silva.planner.known_costs import Measured
+from silva.planner.movable_runs import StepRun, replace_run, step_runs
+from silva.planner.search import Arrangement, arrange, search
+
+_ORDER_GAIN = 1.05
+"""The least predicted gain of another order: less is within the error of measuring."""
+_CACHE_GAIN = 1.15
+"""The least predicted gain of a cache: it takes memory or disk that others could use."""
+
+
+@dataclass(frozen=True)
+class EpochCost:
+    """What an epoch costs with a cache and without it."""
+
+    rows: int
+    """Rows of the source."""
+    without: float
+    """Seconds per row without the cache."""
+    within: float
+    """Seconds per row with the cache, once it is full."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A decision of the search."""
+
+    name: str
+    """`order` or `cache`."""
+    note: str
+    gain: float
+    """The predicted gain: how many times as fast the steps become, over the epochs to come."""
+    epoch: EpochCost | None = None
+    """What an epoch costs with the cache and without it; None for another order."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A plan, and the choices that led to it."""
+
+    plan: Node
+    twin: Node
+    """The same plan, with the steps between caches in the order written."""
+    choices: tuple[Choice, ...]
+
+
+def choose(
+    plan: Node,
+    measured: Sequence[Measured],
+    *,
+    epochs: int,
+    workers: int,
+    locations: tuple[CacheLocation, ...],
+    reorders: bool = True,
+) -> Chosen:
+    """The plan with each of its runs arranged as its measured costs suggest. `epochs` are those
+    still to come, including this one."""
+    twin = plan
+    choices: list[Choice] = []
+    # from the top down: replacing a run makes new nodes of everything above it
+    for run, known in reversed(list(zip(step_runs(plan), measured, strict=True))):
+        if not known.knows(run.steps):
+            continue
+        units = Units(plan, run, known, workers, reorders)
+        found = _best(units, epochs, () if _is_cached(plan, run) else locations)
+        if found is None:
+            continue
+        plan, twin = replace_run(plan, run, found.top), replace_run(twin, run, found.twin)
+        choices = [*found.choices, *choices]
+    return Chosen(plan, twin, tuple(choices))
+
+
+def _is_cached(plan: Node, run: StepRun) -> bool:
+    """Whether the rows of a run are cached already."""
+    return any(isinstance(node, Cache) and run.top in walk(node) for node in walk(plan))
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A new form of one run, and the choices that led to it."""
+
+    top: Node
+    twin: Node
+    choices: list[Choice]
+
+
+def _best(units: Units, epochs: int, locations: tuple[CacheLocation, ...]) -> _Found | None:
+    """The best form of the run; None to leave it as it is."""
+    written = tuple(range(len(units.movables)))
+    plain = arrange(units.movables, written, epochs, pace=units.pace)
+    order = search(units.movables, epochs, pace=units.pace)
+    best, location = order, None
+    if epochs > 1 and units.rows:
+        for offered in locations:
+            if offered.folder is not None and not units.portable:
+                continue  # a later run could not tell which pipeline the rows belong to
+            found = search(units.movables, epochs, Offer(units, offered), units.pace)
+            if found.cache_after is not None and found.seconds * _CACHE_GAIN < best.seconds:
+                best, location = found, offered
+    reorders = plain.seconds >= _ORDER_GAIN * order.seconds
+    if location is None and not reorders:
+        return None
+    cache_after = best.cache_after if location is not None else None
+    as_written = _in_written_order(best.order, cache_after)
+    chosen = best.order if reorders else as_written
+    choices: list[Choice] = []
+    if reorders and units.steps(chosen) != units.steps(as_written):
+        note = _order_note(units, chosen) + _moved(units, plain, order)
+        choices.append(Choice("order", note, plain.seconds / order.seconds))
+    if location is not None:
+        without = order if reorders else plain
+        choices.append(_cache_choice(units, best, location, epochs, without))
+    return _Found(
+        units.arranged(chosen, cache_after, location),
+        units.arranged(as_written, cache_after, location),
+        choices,
+    )
+
+
+def _in_written_order(order: Sequence[int], cache_after: int | None) -> tuple[int, ...]:
+    """The written order, as far as a cache in between allows."""
+    at = 0 if cache_after is None else cache_after
+    return (*sorted(order[:at]), *sorted(order[at:]))
+
+
+def _order_note(units: Units, order: Sequence[int]) -> str:
+    """The filters that now come earlier, with the share of rows they keep and their cost."""
+    steps = units.steps(order)
+    at = {number: place for place, number in enumerate(steps)}
+    notes = []
+    for number, step in enumerate(units.run.steps):
+        later = [i for i in range(number) if at[i] > at[number]]
+        if isinstance(step, Filter) and later:
+            cost = units.known.steps[step.id]
+            notes.append(
+                f"{show_step(step.step)} before {', '.join(map(units.name, later))}: keeps "
+                f"{cost.selectivity:.0%} for {duration(cost.seconds_a_row)} per row"
+            )
+    return "; ".join(notes) or ", ".join(map(units.name, steps))
+
+
+def _moved(units: Units, before: Arrangement, after: Arrangement) -> str:
+    """The backend on which the steps should be fastest from then on, if it is another one."""
+    was, now = units.pace.best(before.later), units.pace.best(after.later)
+    return "" if was == now else f"; then {now} should be fastest, not {was}"
+
+
+def _cache_choice(
+    units: Units, best: Arrangement, location: CacheLocation, epochs: int, without: Arrangement
+) -> Choice:
+    """The decision for a cache; `without` is the best arrangement without one."""
+    before = best.order[: best.cache_after]
+    offer = Offer(units, location)
+    keeping = offer.after(sum(1 << n for n in before))
+    assert keeping is not None
+    last = units.units[max(before)]
+    after = "reading" if last.step < 0 else units.name(last.step)
+    if last.term is not None:
+        after += f" up to {last.term.op.rpartition('.')[2]}"
+    share = "all rows" if keeping.fits >= 1 else f"{keeping.fits:.0%} of the rows"
+    where = "in memory" if location.folder is None else "on disk"
+    size = offer.total(before) / 2**20
+    spent = arrange(units.movables, before).first.seconds
+    gain = without.seconds / best.seconds
+    return Choice(
+        "cache",
+        f"{where} after {after}: {share} ({size:,.0f} MiB), {duration(spent)} per row once instead "
+        f"of in each of {epochs} epochs, in all {gain:.1f}×{_moved(units, without, best)}",
+        gain,
+        EpochCost(units.rows or 0, without.seconds / epochs, units.pace(best.later)),
+    )

@@ -1,0 +1,216 @@
+"""The measured costs of steps: from the lanes of this run, and from the book of earlier runs."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from silva.cost.costs import Cost
+from silva.plan.fingerprint import digest, opaque_parts
+from silva.plan.function import Step
+from silva.plan.node import Derive, Filter, Source
+from silva.plan.traits import traits
+from silva.planner.movable_runs import StepRun
+from silva.run.placement.lane import Lane
+
+if TYPE_CHECKING:
+    from silva.cost.book import Book
+
+_LOOKS = (0.15, 0.8, 5.0, 30.0)
+"""Seconds of work after which the plan is reconsidered: soon, and again when more is measured."""
+_OCTAVES = 41
+"""Sizes of rows that are distinguished, as powers of two: up to a terabyte."""
+READ = "read"
+LATE = "read late"
+
+
+@dataclass(frozen=True)
+class DevicePace:
+    """Seconds per byte of the devices that rows come from; 0 where that is not known."""
+
+    disk: float = 0.0
+    network: float = 0.0
+
+    def seconds(self, cost: Cost) -> float:
+        """Seconds of both devices per row.
+
+        >>> DevicePace(network=1e-6).seconds(Cost(rows=10, network=10_000))
+        0.001
+        """
+        return (cost.disk * self.disk + cost.network * self.network) / max(cost.rows, 1)
+
+
+@dataclass
+class Measured:
+    """The costs of reading a source and of a run of steps above it."""
+
+    read: Cost = field(default_factory=Cost)
+    late: Cost = field(default_factory=Cost)
+    """The cost of reading expensive columns, after the filters."""
+    steps: dict[str, Cost] = field(default_factory=dict)
+    """The cost of each derivation and filter, by its id."""
+    pace: DevicePace = DevicePace()
+
+    def updated(self, later: Measured) -> Measured:
+        """These costs, replaced by later ones where there are any."""
+        return Measured(
+            later.read if later.read.rows else self.read,
+            later.late if later.late.rows else self.late,
+            {**self.steps, **later.steps},
+            later.pace,
+        )
+
+    def knows(self, steps: Iterable[Derive | Filter]) -> bool:
+        return all(self.steps.get(s.id, _NOTHING).rows for s in steps)
+
+
+_NOTHING = Cost()
+
+
+class CostSource(Protocol):
+    """The source of the costs that the planner uses."""
+
+    def looks_after(self, spent: float) -> list[float]:
+        """The seconds of work after which the plan is reconsidered, later than `spent`."""
+
+    def before(self, run: StepRun) -> Measured:
+        """The costs that are known before the first row."""
+
+    def now(self, run: StepRun, known: Measured) -> Measured:
+        """The costs that are known by now, given those that were known before."""
+
+    def keep(self, runs: Sequence[StepRun], known: Sequence[Measured]) -> None:
+        """Saves costs for later runs."""
+
+
+class MeasuredCosts:
+    """Costs measured by the lanes of this run and, from the book, by earlier runs."""
+
+    def __init__(self, lanes: Mapping[str, Lane]) -> None:
+        self._lanes = lanes
+
+    @functools.cached_property
+    def _book(self) -> Book:
+        from silva.cost.book import Book
+
+        return Book()
+
+    def looks_after(self, spent: float) -> list[float]:
+        return [at for at in _LOOKS if at > spent]
+
+    def before(self, run: StepRun) -> Measured:
+        source = run.source
+        return Measured() if source is None else from_book(self._book, source, run.steps)
+
+    def now(self, run: StepRun, known: Measured) -> Measured:
+        return known.updated(from_lanes(list(self._lanes.values()), run.steps))
+
+    def keep(self, runs: Sequence[StepRun], known: Sequence[Measured]) -> None:
+        for run, found in zip(runs, known, strict=True):
+            if run.source is not None:
+                write_down(self._book, run.source, run.steps, found)
+        self._book.tidy()
+
+
+def from_lanes(lanes: Iterable[Lane], steps: Iterable[Derive | Filter]) -> Measured:
+    """The costs of these steps as the lanes measured them. Two pipelines of a mix may have steps of
+    the same name, so steps are matched by the object that they run."""
+    found = Measured()
+    names = {id(step.step): step.id for step in steps}
+    for lane in lanes:
+        ran = [step.runs for step in getattr(lane.stage, "steps", ())]
+        costs = lane.stats.steps
+        mine = [names[id(what)] for what in ran if id(what) in names]
+        for what, cost in zip(ran, costs[1:], strict=False):
+            if id(what) in names and cost.rows:
+                found.steps[names[id(what)]] = cost.copy()
+        if mine and getattr(lane.stage, "read", None) is not None and costs:
+            found.read, found.late = costs[0].copy(), lane.stats.late.copy()
+            found.pace = DevicePace(*lane.device_seconds)
+    return found
+
+
+def from_book(book: Book, source: Source, steps: Iterable[Derive | Filter]) -> Measured:
+    """The costs of these steps in earlier runs over the same source; or over another one, scaled to
+    the size of this source's rows, where that is known."""
+    found = Measured()
+    origin = _origin(source)
+    found.read = book.get(_key(origin, READ)) or Cost()
+    found.late = book.get(_key(origin, LATE)) or Cost()
+    sizes = _source_sizes(source, found)
+    for step in steps:
+        own = step_key(origin, step.step)
+        read = [sizes.get(name) for name in traits(step).reads]
+        size = None if None in read else sum(one or 0.0 for one in read)
+        known = None if own is None else book.get(own)
+        if own is not None and known is None and size is not None:
+            known = _elsewhere(book, step.step, size)
+        if known is None:
+            continue
+        found.steps[step.id] = known
+        sizes |= {name: known.bytes_a_row(name) for name in step.writes}
+    return found
+
+
+def _origin(source: Source) -> str:
+    """The identity of a source in the book."""
+    return str(source.source.sketch())
+
+
+def _source_sizes(source: Source, found: Measured) -> dict[str, float]:
+    """Bytes per row of each column, as an earlier run measured them or the source states them."""
+    sizes: dict[str, float] = dict(source.source.row_bytes())
+    for cost in (found.read, found.late):
+        sizes |= {name: cost.bytes_a_row(name) for name in cost.columns}
+    return sizes
+
+
+def _elsewhere(book: Book, step: Step, size: float) -> Cost | None:
+    """The cost of a step over other sources: of the nearest size, scaled by how the cost grows over
+    the other sizes."""
+    middle = _octave(size)
+    near = sorted(range(_OCTAVES), key=lambda octave: (abs(octave - middle), octave))
+    seen = [cost for octave in near if (cost := book.get(_size_key(step, octave))) is not None]
+    return seen[0].resized(size, seen[1:]) if seen else None
+
+
+def _octave(size: float) -> int:
+    """The power of two nearest to a size.
+
+    >>> _octave(0), _octave(1000), _octave(1100), _octave(2000)
+    (0, 10, 10, 11)
+    """
+    return min(max(round(math.log2(max(size, 1.0))), 0), _OCTAVES - 1)
+
+
+def write_down(
+    book: Book, source: Source, steps: Iterable[Derive | Filter], found: Measured
+) -> None:
+    """Saves measured costs for later runs."""
+    origin = _origin(source)
+    for name, cost in ((READ, found.read), (LATE, found.late)):
+        if cost.rows:
+            book.put(_key(origin, name), cost)
+    for step in steps:
+        key, seen = step_key(origin, step.step), found.steps.get(step.id)
+        if key is not None and seen is not None and seen.rows:
+            book.put(key, seen)
+            if seen.by_size.rows:
+                book.put(_size_key(step.step, _octave(seen.by_size.size)), seen)
+
+
+def step_key(origin: str, step: Step) -> str | None:
+    """The identity of a step over a source; None if it is known in this process only."""
+    return None if opaque_parts(step) else _key(origin, digest(step))
+
+
+def _size_key(step: Step, octave: int) -> str:
+    """The identity of a step over rows of a given size, of any source."""
+    return _key(f"rows of 2^{octave} bytes", digest(step))
+
+
+def _key(origin: str, what: str) -> str:
+    return digest((origin, what))

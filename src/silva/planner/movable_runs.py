@@ -1,0 +1,118 @@
+"""Runs of steps: neighbours in a plan that may change places as far as their columns allow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from silva.plan.node import Derive, Filter, Node, Options, Select, Shuffle, Source, transform
+from silva.plan.schema import columns
+from silva.plan.traits import Traits, traits
+from silva.rewrite.liveness import needed_below
+
+StepNode = Derive | Filter
+Cached = Callable[[Node], Node]
+"""Adds a cache on top of a plan."""
+
+
+@dataclass(frozen=True)
+class StepRun:
+    """Pure derivations and filters that follow each other."""
+
+    steps: tuple[Derive | Filter, ...]
+    """In the order written; the first runs first."""
+    below: Node
+    """The node that the first step reads."""
+
+    @property
+    def top(self) -> Node:
+        return self.steps[-1]
+
+    @property
+    def at_source(self) -> bool:
+        """Rows come straight from one source, so they can be cached by their place in it."""
+        return isinstance(_through(self.below), Source)
+
+    @property
+    def source(self) -> Source | None:
+        found = _through(self.below)
+        return found if isinstance(found, Source) else None
+
+    def before(self) -> list[int]:
+        """For each step, the steps that must come before it, as bits."""
+        known = [traits(step) for step in self.steps]
+        return [
+            sum(1 << i for i in range(j) if _depends(known[i], known[j])) for j in range(len(known))
+        ]
+
+    def arranged(
+        self, first: Sequence[StepNode], cached: Cached | None, then: Sequence[StepNode]
+    ) -> Node:
+        """The run with the steps `first`, a cache, and the steps `then`. Columns keep their
+        order."""
+        node = self.below
+        for step in first:
+            node = replace(step, input=node)
+        if cached is not None:
+            node = cached(node)
+        for step in then:
+            node = replace(step, input=node)
+        names = columns(self.top)
+        return node if columns(node) == names else Select(node, names)
+
+
+def _through(node: Node) -> Node:
+    """The node below shuffles and options."""
+    while isinstance(node, Shuffle | Options):
+        node = node.input
+    return node
+
+
+def _depends(first: Traits, second: Traits) -> bool:
+    """Whether two steps must stay in this order."""
+    return bool(
+        first.writes & second.reads or first.reads & second.writes or first.writes & second.writes
+    )
+
+
+def _movable(node: Node) -> bool:
+    return isinstance(node, Derive | Filter) and traits(node).pure
+
+
+def step_runs(plan: Node) -> Iterator[StepRun]:
+    """The runs of a plan, from the sources up."""
+    yield from _step_runs(plan, [])
+
+
+def _step_runs(node: Node, above: list[Derive | Filter]) -> Iterator[StepRun]:
+    if _movable(node):
+        assert isinstance(node, Derive | Filter)
+        yield from _step_runs(node.input, [node, *above])
+        return
+    for child in node.inputs:
+        yield from _step_runs(child, [])
+    if above:
+        yield StepRun(tuple(above), node)
+
+
+def replace_run(plan: Node, run: StepRun, by: Node) -> Node:
+    """The plan with another form of one of its runs."""
+    return transform(plan, lambda node: by if node is run.top else node)
+
+
+def wanted_columns(plan: Node, target: Node) -> frozenset[str]:
+    """The columns of `target` that something above it in the plan needs."""
+    found = _wanted(plan, target, frozenset(columns(plan)))
+    return frozenset(columns(target)) if found is None else found & frozenset(columns(target))
+
+
+def _wanted(node: Node, target: Node, needed: frozenset[str]) -> frozenset[str] | None:
+    if node is target:
+        return needed
+    below = needed_below(node, needed)
+    for child in node.inputs:
+        names = frozenset(columns(child))
+        found = _wanted(child, target, names if below is None else below & names)
+        if found is not None:
+            return found
+    return None

@@ -1,0 +1,91 @@
+"""Batches that were made: mapped through a stage of batch steps, or the first of them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from silva.physical import plan as physical
+from silva.physical.stage.context import Failure
+from silva.run.failures import DeferredFailures
+from silva.run.flows.batches import BatchFlow, BatchRun, Made, OneBatch, OpenBatches
+from silva.run.session import Positions, RankSession
+
+After = tuple[Callable[[], Positions], list[Failure]]
+"""The positions after a batch, and the rows that failed while it was made."""
+
+
+class BatchSegmentFlow:
+    def __init__(
+        self, node: physical.BatchSegment, session: RankSession, open_batches: OpenBatches
+    ) -> None:
+        self._node, self._session = node, session
+        self._deferred = DeferredFailures(session.failures)
+        self._batches = open_batches(node.input, replace(session, failures=self._deferred))
+
+    def runs(self) -> Iterator[BatchRun]:
+        session, failed = self._session, 0
+        source = _BatchInput(self._batches, self._deferred)
+        for (after, below), (result,) in session.executor.run(self._node, source, session.context):
+            for failure in (*below, *result.failures):
+                session.failures.handle(failure)
+            failed += len(result.failures)
+            for batch in result.block.columns["batch"].rows():
+                yield OneBatch(batch, self._counted(after, failed) if failed else after)
+        for _, failure in self._deferred.take():
+            session.failures.handle(failure)
+
+    def _counted(self, after: Callable[[], Positions], failed: int) -> Callable[[], Positions]:
+        """Batches that failed belong to several shards; they are counted with the rank's first."""
+        first = str(self._session.rank.mine[0])
+
+        def positions() -> Positions:
+            found = after()
+            return {**found, first: found[first].plus(failed, 0)}
+
+        return positions
+
+
+class _BatchInput:
+    """Batches one by one, as the input of a stage."""
+
+    overtaking: None = None
+
+    def __init__(self, batches: BatchFlow, deferred: DeferredFailures) -> None:
+        self._batches = (
+            (batch, functools.partial(run.positions, given))
+            for run in batches.runs()
+            for given, batch in enumerate(run.made(), 1)
+        )
+        self._deferred = deferred
+
+    def next(self, rows: int) -> tuple[Made, After] | None:
+        found = next(self._batches, None)
+        if found is None:
+            return None
+        batch, after = found
+        return batch, (after, [failure for _, failure in self._deferred.take()])
+
+    def left(self) -> None:
+        return None
+
+
+class TakeBatchesFlow:
+    """The first batches of an epoch."""
+
+    def __init__(
+        self, node: physical.Take, session: RankSession, open_batches: OpenBatches
+    ) -> None:
+        self._left = node.count - session.done
+        self._batches = open_batches(node.input, session)
+
+    def runs(self) -> Iterator[BatchRun]:
+        runs = self._batches.runs()
+        while self._left > 0:
+            run = next(runs, None)
+            if run is None:
+                return
+            first = run.first(self._left)
+            self._left -= first.count
+            yield first

@@ -1,0 +1,152 @@
+"""Predictions of a stage's throughput, each beside what was then measured.
+
+A prediction is the throughput of a stage that is the bottleneck. So it can only be checked while
+the consumer waits for the stage: otherwise the measurement is a lower bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from silva.cost.model import Backend, Prediction
+from silva.io.incoming import NOTHING, Incoming
+
+LIMITS = 0.05
+"""Share of its time that the consumer waits, below which the stage is not the bottleneck."""
+_FIRST_SECONDS = 0.5
+"""Time after which a prediction is checked and the next one is made."""
+_SETTLING = 4
+"""Blocks per worker that are not measured at first: the consumer's own blocks come before, and each
+worker has two in flight, the first of which imports libraries."""
+_LEAST_SECONDS = 0.05
+_LEAST_BLOCKS = 8
+"""Fewer blocks are too few for a measurement."""
+
+
+class Counters(NamedTuple):
+    """The counters of a stage at one moment."""
+
+    rows: int
+    elapsed: float
+    starved: float
+    busy: float
+    cpu: float
+    blocks: int
+    ready: int = 0
+    """Rows that are done and wait for the consumer."""
+    came: Incoming = NOTHING
+    moved: int = 0
+    """Bytes that were read from memory or written to it; `came` are bytes from disks and
+    networks."""
+
+    def pace(self, since: Counters) -> float | None:
+        """Rows a second since an earlier moment, the consumer's own time included."""
+        elapsed = self.elapsed - since.elapsed
+        return (self.rows - since.rows) / elapsed if elapsed > 0 else None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a stage did between two moments."""
+
+    rows_per_second: float
+    limits: bool
+    """Whether the stage was the bottleneck; otherwise it could have done more."""
+
+
+@dataclass
+class Forecast:
+    """One prediction, and the counters between which it is checked."""
+
+    prediction: Prediction
+    backend: Backend
+    workers: int
+    since: Counters
+    until: Counters | None = None
+    """None while it is open."""
+
+    def seen(self, now: Counters) -> Seen | None:
+        """What was measured since; None if that is too little."""
+        end = self.until or now
+        rows, elapsed = end.rows - self.since.rows, end.elapsed - self.since.elapsed
+        made = rows + end.ready - self.since.ready
+        if end.blocks - self.since.blocks < max(_LEAST_BLOCKS, 3 * self.workers):
+            return None
+        if self.backend == "inline":
+            busy = end.busy - self.since.busy
+            return Seen(rows / busy, True) if busy > _LEAST_SECONDS else None
+        if elapsed < _LEAST_SECONDS:
+            return None
+        waited = end.starved - self.since.starved
+        return Seen(made / elapsed, waited > LIMITS * elapsed)
+
+    def error(self, now: Counters) -> float | None:
+        """How much too high it was, as a share of what was measured; negative where it was too low.
+        None where nothing contradicts it.
+
+        >>> start = Counters(rows=0, elapsed=0.0, starved=0.0, busy=0.0, cpu=0.0, blocks=0)
+        >>> forecast = Forecast(Prediction(120.0, 0.0, "cores"), "threads", 2, start)
+        >>> end = Counters(rows=100, elapsed=1.0, starved=0.9, busy=2.0, cpu=2.0, blocks=50)
+        >>> round(forecast.error(end), 2)
+        0.2
+        >>> forecast.error(end._replace(starved=0.0)) is None  # no more was asked for
+        True
+        >>> forecast.since = start._replace(ready=40)  # some of the rows were made before
+        >>> round(forecast.error(end), 2)
+        1.0
+        """
+        seen = self.seen(now)
+        if seen is None or not seen.rows_per_second:
+            return None
+        error = self.prediction.rows_per_second / seen.rows_per_second - 1
+        return error if seen.limits or error < 0 else None
+
+
+@dataclass
+class Forecasts:
+    """The predictions of one stage, each checked by the part of the run that came after it."""
+
+    made: list[Forecast] = field(default_factory=list)
+    first: Forecast | None = None
+    """The prediction by which the backend was chosen, checked by all that came after."""
+    settling: int = 0
+    """Blocks that are not measured yet, since workers have just started."""
+    not_before: int = 0
+    """The number of blocks before the next prediction of a stage that has changed."""
+
+    def due(self, now: Counters) -> bool:
+        """Whether the next prediction is due; intervals double."""
+        if not self.made:
+            return now.blocks >= self.not_before
+        last = self.made[-1]
+        if self.settling or now.blocks - last.since.blocks < _LEAST_BLOCKS:
+            return False
+        before = last.since.elapsed - (self.first.since.elapsed if self.first else 0.0)
+        return now.elapsed - last.since.elapsed > max(_FIRST_SECONDS, before)
+
+    def add(self, prediction: Prediction, backend: Backend, workers: int, now: Counters) -> None:
+        if self.made:
+            self.made[-1].until = now
+        made = Forecast(prediction, backend, workers, now)
+        if self.first is None:
+            self.first = Forecast(prediction, backend, workers, now)
+            self.settling = _SETTLING * workers if backend != "inline" else 0
+        self.made.append(made)
+
+    def learn(self, now: Counters, starting: bool) -> None:
+        """A block is done; while workers start, the measurement begins anew."""
+        if self.first is None or len(self.made) > 1:
+            return
+        if starting or self.settling:
+            self.settling -= not starting
+            self.first.since = self.made[0].since = now
+
+    def forget(self, not_before: int = 0) -> None:
+        """The stage or its backend has changed: drops all predictions."""
+        self.made, self.first, self.not_before = [], None, not_before
+
+    def errors(self, now: Counters) -> list[float]:
+        """The errors of all predictions that could be checked."""
+        found = [forecast.error(now) for forecast in self.made]
+        return [error for error in found if error is not None]

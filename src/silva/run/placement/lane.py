@@ -1,0 +1,422 @@
+"""A lane is one stage as it runs now: its counters, its block size, and the backend it runs on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from silva.cost.costs import Cost
+from silva.cost.disk import Disk
+from silva.cost.gil import GilProbe
+from silva.cost.model import OPERATORS_SHARE, Backend, Load, Shared, choose_place, predict
+from silva.cost.pickling_cost import object_seconds
+from silva.cost.speeds import crossing_seconds
+from silva.physical.stage.stage import Result, Runs
+from silva.physical.stage.steps import Call, Keep, MapWhole, Spread
+from silva.plan.function import Function
+from silva.run.placement.block_sizes import Blocks, RowCost
+from silva.run.placement.forecast import Counters, Forecasts
+from silva.run.placement.lane_stats import (
+    LaneStats,
+    came_for,
+    device_seconds,
+    moved_by,
+    shared_seconds,
+)
+from silva.run.placement.offload import Offload
+from silva.run.placement.trial import MOSTLY, Trial
+from silva.run.placement.width import Width
+from silva.run.seams import MemoryBudget, Seams
+
+_NEW_BLOCKS = 5
+"""Blocks after which measurements describe the new steps of a stage that has changed."""
+_ENOUGH_SECONDS = 0.04
+"""Work to measure before the backend is chosen."""
+_ENOUGH_KNOWN_SECONDS = 0.002
+"""The same for built-in operators alone: they release the GIL, so only their cost is unknown."""
+_WATCHED_SECONDS = 0.004
+"""The GIL is handed over every 5 ms: a shorter block tells the probe little."""
+
+
+class Lane:
+    def __init__(
+        self,
+        stage: Runs,
+        name: str,
+        backend: Backend | None,
+        workers: int,
+        memory: MemoryBudget,
+        seams: Seams | None = None,
+    ) -> None:
+        seams = seams or Seams()
+        self._machine, self._clock = seams.machine, seams.clock
+        self.stage = stage
+        self.name = name
+        self.forced = backend
+        self.backend: Backend = backend or "inline"
+        self.decided = backend is not None or workers == 0
+        self.reason = "as asked for" if backend or not workers else "measuring"
+        self.workers = workers
+        self.width = Width(max(workers, 1))
+        """Controls how many of the workers are used."""
+        self.disk: Disk | None = None
+        """The disk that holds the files of its source, if it has any."""
+        self.rows_left: int | None = None
+        self.later_rows = 0
+        """Rows of later epochs, as far as that is known."""
+        self.stats = LaneStats()
+        self.blocks = Blocks(
+            self.stats, memory.lane_bytes(), _calls_python(stage), alone=self.backend == "inline"
+        )
+        self.probe = GilProbe() if _has_functions(stage) else None
+        """Measures who holds the GIL while the user's functions run; None without such
+        functions."""
+        self.consumer_seconds = 0.0
+        """Seconds that the consumer spent between two blocks, which a worker could overlap."""
+        self.forecasts = Forecasts()
+        """Predictions, each beside what was then measured."""
+        self.alone: Load | None = None
+        """The cost of a row before the stage was given to workers, without contention."""
+        self.earlier: Load | None = None
+        """The cost of a row before the steps of the stage changed, or their order."""
+        self._at = self._clock()
+        self._seconds_per_row = 0.0
+        self._cpu_per_row = 0.0
+        self._waits_per_row = 0.0
+        """Seconds of waiting that the rows of a block share, as when reading from an object
+        store."""
+        self._handed = 0.0
+        """Bytes that another process would be sent or would send back."""
+        self._objects = 0.0
+        """Seconds to pickle and unpickle the Python objects of a row."""
+        self._warm_since = Counters(0, 0.0, 0.0, 0.0, 0.0, 0)
+        self._trial: Trial | None = None
+        """Compares backends by measurement; None before and after."""
+        self._tried = False
+        """Whether the fastest backend was found by measurement."""
+        self._reason_here = ""
+        """The reason for its backend before it moved to the cluster."""
+        self._seeded = False
+        self._watching: GilProbe | None = None
+        """The probe, if it watches the next block."""
+        self.offload: Offload | None = None
+        """Decides whether the stage moves to the cluster; None without a cluster."""
+        self.meanwhile: Backend | None = None
+        """The backend that runs it while the actors of the cluster start."""
+        self._local_workers = workers
+
+    def follow(self, stage: Runs) -> None:
+        """Switches to the stage of a new plan; measurements of other steps are dropped."""
+        if stage.label != self.stage.label:
+            self.earlier = self.average() if self.stats.steps else None
+            self.stats.followed = self.stats.again = 0
+            self.forecasts.forget(not_before=self.stats.blocks + _NEW_BLOCKS)
+            self.alone = None
+            if self.offload is not None:
+                self.offload.forget()
+            self.stats.steps, self.stats.late = [], Cost()
+            if self.probe is not None or _shape(stage) != _shape(self.stage):
+                self._measure_again()
+        self.stage = stage
+
+    def _measure_again(self) -> None:
+        """Chooses the backend anew, by new measurements."""
+        if self.forced is not None or not self.workers:
+            return
+        self._settle_at("inline")
+        self.reason, self.decided = "measuring", False
+        self._trial, self._tried = None, False
+        self._warm_since = self.counters
+        if self.probe is not None:
+            self.probe = GilProbe()
+
+    @property
+    def rows_to_come(self) -> int:
+        """Rows of this epoch and later ones that are still to come, as far as that is known."""
+        return (self.rows_left or 0) + self.later_rows
+
+    @property
+    def rows_ahead(self) -> int:
+        """About how many rows are in flight at most."""
+        return 0 if self.backend == "inline" else 2 * self.width.now * self.blocks.next_rows()
+
+    @property
+    def reads(self) -> bool:
+        """Whether workers read their rows from the source themselves."""
+        return getattr(self.stage, "read", None) is not None
+
+    def learn(self, result: Result, rows_in: int) -> None:
+        """Updates the counters by a finished block."""
+        watched, self._watching = self._watching, None
+        self._tick()
+        stats, block = self.stats, result.block
+        nbytes = block.nbytes
+        stats.blocks += 1
+        stats.rows_in += rows_in
+        stats.rows_out += len(block)
+        stats.bytes_out += nbytes
+        self._handed += nbytes if self.reads else nbytes + result.bytes_in
+        stats.busy += result.seconds
+        stats.cpu += result.cpu
+        stats.moved += moved_by(result)
+        stats.came = stats.came.plus(came_for(result))
+        stats.followed += 1
+        stats.again += result.again
+        self._seeded = self._seeded or result.seeded is not None
+        if stats.blocks == 1:
+            self._warm_since = self.counters
+        elif stats.blocks == 2 and result.uses:
+            stats.steps, stats.late = [], Cost()  # in the first block, libraries were imported
+        if len(stats.steps) < len(result.uses):
+            stats.steps = [Cost() for _ in result.uses]
+        for cost, use in zip(stats.steps, result.uses, strict=False):
+            cost.add(use)
+            if watched is not None:
+                held, looked = watched.held(use.began, use.began + use.seconds)
+                cost.locked, cost.watched = cost.locked + held, cost.watched + looked
+        if stats.steps:
+            stats.steps[0].disk += result.came.disk
+            stats.steps[0].network += result.came.network.nbytes
+        if result.late is not None:
+            stats.late.add(result.late)
+        if rows_in == 0:
+            return
+        if not self.decided and self.probe is not None:
+            self._objects = object_seconds(block) * len(block) / rows_in
+        weight = 0.5 if min(stats.blocks, stats.followed + 1) > 2 else 1.0
+        self._seconds_per_row += weight * (result.seconds / rows_in - self._seconds_per_row)
+        self._cpu_per_row += weight * (result.cpu / rows_in - self._cpu_per_row)
+        nbytes_a_row = max(nbytes, result.bytes_in) / rows_in
+        waits = result.waited / rows_in if _reads_at_once(self.stage) else 0.0
+        self._waits_per_row += weight * (waits - self._waits_per_row)
+        row = RowCost(self._seconds_per_row, self._waits_per_row, nbytes_a_row)
+        actors = self.width.now if self.backend == "ray" else 0
+        self.blocks.learn(row, weight, actors, self.rows_left)
+
+    def begin(self, rows: int | None, epoch: int, epochs: int | None) -> None:
+        """Begins an epoch. What was too little work for a worker before may be enough now. If the
+        number of epochs is unknown, as many are expected as there were."""
+        self.rows_left = rows
+        self._at = self._clock()
+        more = epoch if epochs is None else max(epochs - epoch - 1, 0)
+        self.later_rows = more * (rows or 0)
+        if self.forced is None and self.backend == "inline" and self.workers and not self._tried:
+            self.decided = False
+
+    def close(self) -> None:
+        """Ends measurements and requests that run in the background."""
+        if self.disk is not None:
+            self.disk.close()
+        if self.offload is not None:
+            self.offload.close()
+
+    def watch(self) -> GilProbe | None:
+        """The GIL probe, if it should watch the next block: the block is long enough, or a decision
+        is due."""
+        if self.decided or self.probe is None or not self.stats.blocks:
+            return None
+        long = self.blocks.rows * self._seconds_per_row > _WATCHED_SECONDS
+        self._watching = self.probe if long or self._warm > _ENOUGH_SECONDS / 2 else None
+        return self._watching
+
+    def decide(self) -> None:
+        """Chooses the backend once enough was measured, compares it with others, considers the
+        cluster, and predicts the throughput."""
+        enough = _ENOUGH_KNOWN_SECONDS if self.probe is None else _ENOUGH_SECONDS
+        if self._warm < enough:
+            return
+        self._choose()
+        self._judge()
+        self._consider_cluster()
+        self._predict()
+
+    @property
+    def _warm(self) -> float:
+        """Seconds of work since the first block, which imports libraries, or since the stage
+        changed."""
+        return self.stats.busy - self._warm_since.busy
+
+    def _choose(self) -> None:
+        if self.decided:
+            return
+        if self.probe is not None and not self.probe.seconds:
+            return  # the next block is watched
+        self.decided = True
+        load, busy = self.load(), max(self.stats.busy, 1e-9)
+        left = float("inf") if self.rows_left is None else self.rows_left * load.seconds
+        place = choose_place(
+            load,
+            self.workers,
+            left=left + self.later_rows * load.seconds,
+            meanwhile=self.consumer_seconds / busy,
+            shares_generators=self._seeded,
+        )
+        self.alone = load
+        pace = self.counters.pace(self._warm_since)
+        if place.speeds and self.backend == "inline" and pace is not None:
+            promised = {backend: pace * speed for backend, speed in place.speeds}
+            cpu = load.cpu if load.cpu > MOSTLY * load.seconds else 0.0
+            self._trial = Trial(pace, promised, self.counters, 2 * self.workers + 1, cpu)
+        self.move(place.backend, place.reason)
+
+    def _judge(self) -> None:
+        """Moves the stage to the fastest backend if the chosen one turns out to be slower."""
+        trial = self._trial
+        if trial is None:
+            return
+        best = trial.judge(self.backend, self.counters)
+        if not trial.open:
+            self._trial, self._tried = None, True
+        if best is not None and best != self.backend:
+            self.move(best, f"as measured: {trial.describe()}")
+
+    def move(self, backend: Backend, reason: str) -> None:
+        """Moves the stage to a backend; predictions for the old one are dropped."""
+        if backend != self.backend:
+            self.forecasts.forget()
+        self._settle_at(backend)
+        self.reason = reason
+
+    def _settle_at(self, backend: Backend) -> None:
+        """Switches to the workers of a backend."""
+        away = backend == "ray"
+        if away != (self.backend == "ray") and self.offload is not None:
+            self.meanwhile = self.backend if away else None
+            self.workers = self.offload.actors if away else self._local_workers
+            self.width = Width(max(self.workers, 1), self.width.demand)
+        self.backend = backend
+
+    def _consider_cluster(self) -> None:
+        """Moves the stage to the cluster if the local cores are too few, and back if that is
+        slower."""
+        offload = self.offload
+        if offload is None or self.forced is not None or not self.decided or self._trial:
+            return
+        if self.backend == "ray":
+            if offload.failed(self.counters):
+                self.move(self.meanwhile or "inline", self._reason_here)
+            return
+        inline = self.backend == "inline"
+        if offload.wanted(
+            self.counters,
+            self.alone or self.load(),
+            waited=self.stats.busy if inline else self.stats.starved,
+            cores=self._machine.cpus,
+            full=inline or self.width.now == self.width.most,
+        ):
+            self._reason_here = self.reason
+            self.move("ray", "local cores are too few")
+            offload.begin(self.counters)
+
+    def _predict(self) -> None:
+        """Records a prediction of the throughput, which is compared with measurements later."""
+        width = 0 if self.backend == "inline" else self.width.now
+        first = self.forecasts.first
+        if first is not None and first.workers != width:
+            self.forecasts.forget()
+        lock_known = self.probe is None or self.probe.seconds or self.backend != "threads"
+        if self.decided and lock_known and self.forecasts.due(self.counters):
+            cores = self._machine.cpus
+            # by the latest stretch alone: in the first, workers may still have been cold
+            made = self.forecasts.made
+            load = self._since(made[-1].since) if made else self.load()
+            prediction = predict(load, self.backend, width, cores)
+            self.forecasts.add(prediction, self.backend, width, self.counters)
+
+    @property
+    def counters(self) -> Counters:
+        stats = self.stats
+        return Counters(
+            stats.rows_in, stats.elapsed, stats.starved, stats.busy, stats.cpu, stats.blocks,
+            stats.ready, stats.came, stats.moved,
+        )  # fmt: skip
+
+    def ready(self, more: int) -> int:
+        """Adds to the rows that are done and wait for the consumer."""
+        self.stats.ready += more
+        return more
+
+    def returned(self, given: float, starting: bool) -> None:
+        """The consumer got a block at `given` and asks for the next one; `starting`: workers are
+        still starting."""
+        self.consumer_seconds += self._clock() - given
+        self._tick()
+        if starting:
+            if self.offload is not None and self.backend == "ray":
+                self.offload.begin(self.counters)
+            if self._trial is not None:
+                self._trial.begin(self.counters)
+        self.forecasts.learn(self.counters, starting)
+
+    def _tick(self) -> None:
+        now = self._clock()
+        self.stats.elapsed += now - self._at
+        self._at = now
+
+    def load(self) -> Load:
+        """The recent cost of a row."""
+        share = OPERATORS_SHARE if self.probe is None else self.probe.share
+        handed_on = self._handed / max(self.stats.rows_in, 1)
+        load = Load(self._seconds_per_row, self._cpu_per_row, share, handed_on, self._objects)
+        if not self.workers or self.forced == "inline":
+            return load  # nothing is decided by the rest
+        shared = self._shared(self._warm_since)
+        return replace(load, crossing=crossing_seconds(), shared=shared)
+
+    def _shared(self, before: Counters) -> Shared:
+        return shared_seconds(before, self.counters, self.workers, self.disk)
+
+    @property
+    def device_seconds(self) -> tuple[float, float]:
+        """Seconds per byte of the disk and of the network; 0 where that is not known."""
+        return device_seconds(self._warm_since, self.counters, self.disk)
+
+    def average(self) -> Load:
+        """The average cost of a row on the present backend; the recent cost before the first
+        prediction."""
+        first = self.forecasts.first
+        load = self.load() if first is None else self._since(first.since)
+        since = self._warm_since if first is None else first.since
+        return replace(load, crossing=crossing_seconds(), shared=self._shared(since))
+
+    def _since(self, before: Counters) -> Load:
+        now, lately = self.counters, self.load()
+        rows = now.rows - before.rows
+        if rows <= 0:
+            return lately
+        seconds, cpu = (now.busy - before.busy) / rows, (now.cpu - before.cpu) / rows
+        shared = self._shared(before) if any(lately.shared) else lately.shared
+        return replace(lately, seconds=seconds, cpu=cpu, shared=shared)
+
+
+def _shape(stage: Runs) -> list[tuple[type, tuple[str, ...]]]:
+    """The kind of each step and the columns that it writes. Built-in operators with other
+    parameters suit the backend that was chosen: they too release the GIL and write the same."""
+    return [
+        (type(step), (step.column,) if isinstance(step, Spread) else step.writes)
+        for step in getattr(stage, "steps", ())
+    ]
+
+
+def _has_functions(stage: Runs) -> bool:
+    """Whether the stage calls the user's functions, or reads a source that may hold the GIL."""
+    steps = getattr(stage, "steps", getattr(stage, "nodes", None))
+    read = getattr(stage, "read", None)
+    if steps is None or (read is not None and read.source.runs_user_code):
+        return True
+    return any(
+        isinstance(getattr(step, "function", None) or getattr(step, "step", None), Function)
+        for step in steps
+    )
+
+
+def _reads_at_once(stage: Runs) -> bool:
+    source = getattr(getattr(stage, "read", None), "source", None)
+    return bool(getattr(source, "reads_at_once", False))
+
+
+def _calls_python(stage: Runs) -> bool:
+    """Whether a Python function is called for every row."""
+    return any(isinstance(step, Call | MapWhole) for step in getattr(stage, "steps", ())) or any(
+        isinstance(step, Keep) and isinstance(step.step, Function) and not step.step.marks.batched
+        for step in getattr(stage, "steps", ())
+    )

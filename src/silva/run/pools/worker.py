@@ -1,0 +1,121 @@
+"""A worker process: this file is its program; the user's script is not imported again.
+
+The parent sends stages once and then inputs; results go back through the channel. A second thread
+reads the socket, so that the process ends at once when the parent is gone, whatever the main thread
+does.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import pickle
+import queue
+import signal
+import socket
+import sys
+import threading
+from typing import Any
+
+
+def main() -> None:
+    """Serves one parent. Arguments: a socket, a file for stacks (both inherited), and sys.path."""
+    _die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked until it was ignored
+    sock = socket.socket(fileno=int(sys.argv[1]))
+    stacks = os.fdopen(int(sys.argv[2]), "w")
+    faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
+    sys.path[:] = json.loads(sys.argv[3])
+    sys.argv[1:] = []
+    from silva.physical.stage.call import Worker
+    from silva.run.pools.channel import Channel
+    from silva.run.pools.task import execute  # noqa: F401  now, not when the first block is there
+    from silva.run.shared.allocator import keep_freed_memory
+
+    keep_freed_memory()
+    channel = Channel(sock)
+    messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    try:
+        channel.send("ready")
+    except ConnectionError:
+        os._exit(0)
+    threading.Thread(target=_listen, args=(channel, messages), daemon=True).start()
+    worker = Worker(shares_generators=False)
+    stages: dict[int, Any] = {}
+    while True:
+        _answer(channel, stages, worker, messages.get())
+
+
+def _listen(channel: Any, messages: queue.SimpleQueue[Any]) -> None:
+    try:
+        while True:
+            messages.put(channel.receive_pickled())
+    except EOFError:
+        os._exit(0)
+    except BaseException:  # noqa: BLE001  a worker that cannot read its orders must not linger
+        faulthandler.dump_traceback()
+        os._exit(1)
+
+
+def _answer(channel: Any, stages: dict[int, Any], worker: Any, message: Any) -> None:
+    """Stores a stage, or runs one and sends its results."""
+    from silva.columns import empty
+    from silva.run.pools.task import execute
+
+    segment = None
+    try:
+        kind, number, *rest = message.load()
+        if kind == "stage":
+            stages[number] = rest[0]
+            return
+        if isinstance(stages[number], bytes):
+            stages[number] = pickle.loads(stages[number])  # noqa: S301  from our own parent
+        segment = channel.segment()
+        payload, context = rest
+        allocate = empty if segment is None else segment.allocate
+        results = execute(stages[number], payload, context, worker, allocate)
+        reply: tuple[Any, Any] = (results, None)
+    except BaseException as error:  # noqa: BLE001  raised again in the parent
+        reply = (None, portable(error))
+    try:
+        channel.send(reply, segment)
+    except ConnectionError:
+        os._exit(0)
+    except BaseException as error:  # noqa: BLE001  a result that cannot be pickled, for any reason
+        channel.send((None, portable(unsendable(stages[number], error))))
+
+
+def unsendable(stage: Any, error: BaseException) -> BaseException:
+    """The error for a result that cannot be pickled."""
+    from silva.errors import StepError
+    from silva.physical.stage.raised import in_words
+
+    return StepError(
+        f"a result of `{stage.label}` cannot be sent back to the loader: {in_words(error)}"
+    )
+
+
+def portable(error: BaseException) -> tuple[str, bytes | None, bytes | None]:
+    """An exception as text and, if they can be pickled, itself and its cause. An exception that
+    stops the loop, such as KeyboardInterrupt, keeps its type."""
+    from silva.physical.stage.raised import in_words, pickled, user_traceback
+
+    if isinstance(error, KeyboardInterrupt):
+        error = KeyboardInterrupt()
+    words = f"{in_words(error)}\n{user_traceback(error).rstrip()}"
+    cause = error.__cause__
+    return words, pickled(error), None if cause is None else pickled(cause)
+
+
+def _die_with_parent() -> None:
+    """Asks Linux to end this process when the thread that started it ends."""
+    import ctypes
+
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,234 @@
+"""Shared memory that one process writes and another reads where it lies.
+
+Anonymous segments (memfd): nothing has a name in the file system, so nothing can be left behind,
+whoever is killed. The writer has an `Arena` of them and the reader maps each once (`Mapped`). A
+segment is used again when every array over it is gone; the reader then names it to the writer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import weakref
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+SMALL = 64 * 1024
+"""Bytes of all buffers of a message below which no segment is used."""
+_ALIGN = 64
+_SPARE = 8
+_SPARE_BYTES = 64 << 20
+"""A segment larger than this, and more than `_SPARE` times as large as the messages that are sent
+now, is freed: one huge row must not hold its memory for ever."""
+
+
+class Segment:
+    """Shared memory that one process writes; it grows and never shrinks."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.fd = os.memfd_create("silva", os.MFD_CLOEXEC)
+        self.size = 0
+        self.used = 0
+        self.announced = 0
+        """The size that the reader knows of."""
+        self._maps: list[tuple[int, np.ndarray]] = []
+
+    def grow(self, size: int) -> None:
+        """Makes room for `size` bytes; raises OSError if the system has none, instead of a bus
+        error later."""
+        if size <= self.size:
+            return
+        size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        os.posix_fallocate(self.fd, 0, size)
+        view = np.frombuffer(mmap.mmap(self.fd, size), dtype=np.uint8)
+        self._maps.append((view.ctypes.data, view))
+        self.size = size
+
+    def reset(self) -> None:
+        self.used = 0
+        del self._maps[:-1]
+
+    def allocate(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """An array in the segment if there is room, else on the heap."""
+        dtype = np.dtype(dtype)
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        if size < SMALL or self.used + size > self.size:
+            return np.empty(shape, dtype)
+        start = self.used
+        self.used = -(-(start + size) // _ALIGN) * _ALIGN
+        view = self._maps[-1][1][start : start + size]
+        return view.view(dtype).reshape(shape)
+
+    def offset_of(self, address: int, size: int) -> int | None:
+        """The offset of the memory at `address` in the segment; None if it lies elsewhere."""
+        for base, view in self._maps:
+            if base <= address and address + size <= base + len(view):
+                return address - base
+        return None
+
+    def write(self, data: Any, start: int) -> None:
+        view = self._maps[-1][1]
+        view[start : start + len(data)] = np.frombuffer(data, dtype=np.uint8)
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+class Arena:
+    """The segments that one process writes into."""
+
+    def __init__(self) -> None:
+        self._segments: dict[int, Segment] = {}
+        self._free: list[Segment] = []
+        self._expected = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of shared memory that this process holds."""
+        return sum(segment.size for segment in self._segments.values())
+
+    def take(self) -> Segment | None:
+        """A free segment, as large as the last message needed; None if the system has no memory."""
+        try:
+            segment = self._unused()
+        except OSError:
+            return None
+        segment.reset()
+        with contextlib.suppress(OSError):
+            segment.grow(self._expected)
+        return segment
+
+    def _unused(self) -> Segment:
+        if not self._free:
+            segment = Segment(len(self._segments) + 1)
+            self._segments[segment.number] = segment
+            return segment
+        segment = max(self._free, key=lambda s: s.size)
+        if segment.size > max(_SPARE * self._expected, _SPARE_BYTES):
+            fresh = Segment(segment.number)
+            segment.close()
+            self._segments[segment.number] = fresh
+            self._free.remove(segment)
+            return fresh
+        self._free.remove(segment)
+        return segment
+
+    def place(
+        self, segment: Segment, views: list[memoryview], sizes: list[int]
+    ) -> list[int] | None:
+        """Copies the buffers that are not in the segment yet into it; returns the offsets, or None
+        if there is no room."""
+        offsets: list[int | None] = []
+        end = segment.used
+        for view, size in zip(views, sizes, strict=True):
+            at = segment.offset_of(_address(view), size) if size else 0
+            if at is None:
+                end = -(-(end + size) // _ALIGN) * _ALIGN
+            offsets.append(at)
+        try:
+            segment.grow(end)
+        except OSError:
+            return None
+        placed: list[int] = []
+        for view, size, at in zip(views, sizes, offsets, strict=True):
+            if at is None:
+                at = segment.used
+                segment.write(view, at)
+                segment.used = -(-(at + size) // _ALIGN) * _ALIGN
+            placed.append(at)
+        self._expected = segment.used
+        return placed
+
+    def put_back(self, number: int) -> None:
+        self._free.append(self._segments[number])
+
+    def close(self) -> None:
+        for segment in self._segments.values():
+            segment.close()
+        self._segments.clear()
+        self._free.clear()
+
+
+class Mapped:
+    """The segments that another process writes into, mapped for reading."""
+
+    def __init__(self) -> None:
+        self.leased: set[int] = set()
+        """The segments that arrays of this process lie in."""
+        self._maps: dict[int, np.ndarray] = {}
+        self._released: deque[int] = deque()
+
+    def __len__(self) -> int:
+        return len(self._maps)
+
+    def attach(self, number: int, size: int, fd: int) -> None:
+        """Maps a segment that is new or has grown; the descriptor may be closed afterwards."""
+        self._maps[number] = np.frombuffer(mmap.mmap(fd, size), dtype=np.uint8)
+
+    def views(self, number: int, sizes: list[int], offsets: list[int]) -> list[memoryview]:
+        """Views of buffers in a segment, which is free again when all arrays over them are gone."""
+        lease = self._maps[number][:]
+        self.leased.add(number)
+        weakref.finalize(lease, self._release, number).atexit = False
+        view = memoryview(lease)  # type: ignore[arg-type]
+        return [view[o : o + n] for o, n in zip(offsets, sizes, strict=True)]
+
+    def copies(self, number: int, sizes: list[int], offsets: list[int]) -> list[Any]:
+        """Copies of buffers in a segment, which is free at once."""
+        whole = self._maps[number]
+        copies = [whole[o : o + n].copy() for o, n in zip(offsets, sizes, strict=True)]
+        self._released.append(number)
+        return copies
+
+    def _release(self, number: int) -> None:
+        """Called by the thread that drops the last array."""
+        self.leased.discard(number)
+        self._released.append(number)
+
+    def released(self) -> list[int]:
+        """The segments that became free since the last call, to be reported to their writer."""
+        return [self._released.popleft() for _ in range(len(self._released))]
+
+    def clear(self) -> None:
+        self._maps.clear()
+
+
+@dataclass(frozen=True)
+class Place:
+    """The address of an unnamed open file for other processes of this machine."""
+
+    process: int
+    fd: int
+    file: tuple[int, int]
+    """Device and inode, since process ids differ between containers."""
+
+    @staticmethod
+    def of(fd: int) -> Place:
+        found = os.fstat(fd)
+        return Place(os.getpid(), fd, (found.st_dev, found.st_ino))
+
+    def open(self) -> int:
+        """A descriptor of the same file; raises OSError where it cannot be had.
+
+        >>> fd = os.memfd_create("example")
+        >>> other = Place.of(fd).open()
+        >>> os.path.sameopenfile(fd, other)
+        True
+        >>> os.close(fd), os.close(other)
+        (None, None)
+        """
+        fd = os.open(f"/proc/{self.process}/fd/{self.fd}", os.O_RDWR | os.O_CLOEXEC)
+        found = os.fstat(fd)
+        if (found.st_dev, found.st_ino) != self.file:
+            os.close(fd)
+            raise FileNotFoundError(f"process {self.process} is another process in this container")
+        return fd
+
+
+def _address(view: memoryview) -> int:
+    return int(np.frombuffer(view, dtype=np.uint8).ctypes.data)

@@ -1,0 +1,130 @@
+"""Advice on storing derived columns: measures their costs on some rows, and chooses."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from silva.columns import Column
+from silva.cost.speeds import Speeds, disk_speeds
+from silva.errors import SilvaError
+from silva.folders import OwnFolder
+from silva.physical.stage.call import Worker
+from silva.plan.function import Step
+from silva.store.derived.compute import compute
+from silva.store.derived.definitions import Recipe, read_definition, recipes
+from silva.store.derived.storage_choice import Candidate, Costs, StorageChoice, choose
+from silva.store.derived.stored import encode_column, is_stored
+from silva.store.derived.table_source import TableSource
+from silva.store.files.dedup import choose_kinds
+from silva.store.files.part_files import write_part
+from silva.store.files.sizes import column_bytes
+from silva.store.versions.audit import count_reads
+from silva.store.versions.manifest import Version, Wish
+from silva.store.versions.table_folder import Folder
+
+SAMPLE = 2000
+"""Rows that are measured per column."""
+_HOLD = 1.0
+"""The cost of keeping a byte stored, as a multiple of the cost of writing it."""
+
+
+@dataclass(frozen=True)
+class MeasuredColumn:
+    costs: Costs
+    failed: str | None = None
+    """Why the column could not be measured, or cannot be stored."""
+
+
+def measure(source: TableSource, name: str, recipe: Recipe) -> MeasuredColumn:
+    """Measures the costs of a column of `source` on a run of rows in its middle."""
+    count = source.length()
+    sampled = min(count, SAMPLE)
+    if not sampled or recipe.step is None:
+        why = "there are no rows" if recipe.step else "this program does not have its function"
+        return MeasuredColumn(Costs(0, 0, 0, 0, 0), why)
+    start = (count - sampled) // 2
+    rows = np.arange(start, start + sampled)
+    speeds = disk_speeds(Path(source.path))
+    try:
+        source.inputs_of(rows[:1], recipe)  # opens the files
+        before = time.perf_counter()
+        inputs = source.inputs_of(rows, recipe)
+        began = time.perf_counter()
+        into = tuple(dict(recipe.parts))
+        made = compute(recipe.step, into, inputs, sampled, Worker(shares_generators=False))
+        spent = time.perf_counter() - began
+        stored = _stored_bytes(name, recipe.fingerprint, made[name])
+    except SilvaError as error:
+        return MeasuredColumn(Costs(0, 0, 0, 0, 0), str(error))
+    except Exception as error:  # noqa: BLE001  the user's own, which reading will raise
+        return MeasuredColumn(
+            Costs(0, 0, 0, 0, 0), f"it fails on a row ({type(error).__name__}: {error})"
+        )
+    fetched = sum(column.nbytes for column in inputs.values()) * speeds.read
+    found = _scaled(spent, began - before + fetched, stored, count / sampled, speeds)
+    return MeasuredColumn(found)
+
+
+def _scaled(spent: float, read: float, stored: float, times: float, speeds: Speeds) -> Costs:
+    return Costs(
+        compute=spent * times,
+        inputs=read * times,
+        bytes=stored * times,
+        write=stored * times * speeds.write * (1 + _HOLD),
+        own=stored * times * speeds.read,
+    )
+
+
+def _stored_bytes(name: str, fingerprint: str, column: Column) -> int:
+    import pyarrow as pa
+
+    table = pa.table(encode_column(name, fingerprint, column))
+    with tempfile.TemporaryDirectory() as folder:
+        part = write_part(Path(folder), table, choose_kinds(table))
+        return sum(column_bytes(OwnFolder(Path(folder)), part).values())
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A derived column, and whether to store it."""
+
+    candidate: Candidate
+    decision: StorageChoice
+
+
+def advise(
+    folder: Folder, version: Version, steps: Mapping[str, Step], budget: float | None = None
+) -> list[Advice]:
+    """Which derived columns to store, by expected and observed reads and measured costs."""
+    seen = count_reads(folder, time.time())
+    candidates = [
+        _candidate(folder, version, name, steps, seen)
+        for name, fingerprint in dict(version.definitions).items()
+        if read_definition(folder, fingerprint).given is None
+    ]
+    made = choose(candidates, budget)
+    return [Advice(c, d) for c, d in zip(candidates, made, strict=True)]
+
+
+def _candidate(
+    folder: Folder,
+    version: Version,
+    name: str,
+    steps: Mapping[str, Step],
+    seen: Mapping[str, float],
+) -> Candidate:
+    found = recipes(folder, version, (name,), steps)
+    source = TableSource.of(folder, version).with_columns(found, (name,))
+    own = next(r for r in reversed(found) if r.name == name)
+    measured = measure(source, name, own)
+    wish = version.wishes.get(name, Wish())
+    unstorable = read_definition(folder, own.fingerprint).unstorable or measured.failed
+    stored = any(is_stored(f, own.fingerprint) for f in source.fragments)
+    reads = wish.reads + seen.get(name, 0.0)
+    return Candidate(name, measured.costs, reads, stored, wish.pin, unstorable)

@@ -1,0 +1,189 @@
+"""Columns that are given: values from outside, without a function that computes them.
+
+They are stored like derived columns, in a part of each fragment under a fingerprint, which is the
+hash of the values. Fragments without values have no part, so rows that are appended later change
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from silva.columns import Column, from_arrow
+from silva.errors import PlanError, TableError
+from silva.facts.formatting import plural
+from silva.operators.join.keys import Keys
+from silva.plan.fingerprint import digest
+from silva.store.append.data_writer import DataWriter
+from silva.store.derived.definitions import (
+    BASE,
+    Definition,
+    Given,
+    add_definition,
+    current,
+    with_definitions,
+)
+from silva.store.derived.materialize import New, with_new
+from silva.store.derived.put_values import as_arrow, as_bytes, contents, default_row, given_values
+from silva.store.derived.table_source import TableSource
+from silva.store.files.statistics import statistics
+from silva.store.versions import commits
+from silva.store.versions.manifest import Version
+from silva.store.versions.table_folder import Folder
+
+
+def put_column(
+    folder: Folder, branch: str, at: Version, name: str, values: Any, keys: Any, default: Any
+) -> None:
+    """Stores values for rows of the version `at`, on top of the newest version of the branch."""
+    _check_name(folder, at, name)
+    source = TableSource.of(folder, at)
+    array = given_values(name, values)
+    rest = default_row(name, default, array.type)
+    own = folder.schema(at.schema).key
+    places = (
+        _in_order(source, len(array)) if keys is None else _by_key(source, own, keys, len(array))
+    )
+    pieces, count = _pieces(source, array, places, rest)
+    held = [(fragment, contents(piece)) for fragment, piece in pieces.items()]
+    fingerprint = digest((str(array.type), contents(rest), held))
+    shown = "null" if rest.null_count else f"{rest.to_pylist()[0]!r:.40}"
+    text = f"{array.type} for {plural(count, 'row')}; others are {shown}"
+    given = Given(as_bytes(rest))
+    definition = Definition(name, (), (), text, given=given)
+    with DataWriter(folder) as writer:
+        new = _write_parts(writer, pieces, fingerprint)
+        with writer.committing():
+            change = _with_values(folder, name, fingerprint, definition, new)
+            commits.commit(folder, branch, change)
+
+
+def _check_name(folder: Folder, version: Version, name: str) -> None:
+    if not isinstance(name, str) or not name:
+        raise PlanError(f"put: the name of a column must be a non-empty string, not {name!r}")
+    if current(folder, version).get(name, "").startswith(BASE):
+        raise PlanError(
+            f"put: {name!r} is an appended column, which cannot be changed: put the values under "
+            "another name"
+        )
+
+
+def _in_order(source: TableSource, count: int) -> np.ndarray:
+    if count != source.length():
+        raise TableError(
+            f"put: {plural(count, 'value')} for the {plural(source.length(), 'row')} of "
+            f"{source.describe()}. Give one for each row, in the order of read(), and the version "
+            "that was read with at=…; or with keys=… the keys of their rows"
+        )
+    return np.arange(count)
+
+
+def _by_key(source: TableSource, names: tuple[str, ...], keys: Any, count: int) -> np.ndarray:
+    """For each row of the table, the number of its value; -1 where it has none."""
+    asked = _key_columns(source, names, keys, count)
+    known, codes = Keys.of(names, asked)
+    if (codes < 0).any():
+        raise TableError(
+            f"put: a key is null ({_shown(names, asked, int(np.argmin(codes)))}); leave it out"
+        )
+    rows = np.full(len(known), -1, dtype=np.int64)
+    rows[codes] = np.arange(count)
+    if len(twice := np.flatnonzero(rows[codes] != np.arange(count))):
+        raise TableError(f"put: the key {_shown(names, asked, int(twice[0]))} is given twice")
+    places = np.full(source.length(), -1, dtype=np.int64)
+    for start, end in zip(source.starts[:-1], source.starts[1:], strict=True):
+        found = known.find(list(source.read(np.arange(start, end), names).values()))
+        places[start:end] = np.where(found >= 0, rows[found], -1) if count else -1
+    strangers = np.setdiff1d(np.arange(count), places)
+    if len(strangers):
+        more = f" (and {len(strangers) - 1:,} more)" if len(strangers) > 1 else ""
+        raise TableError(
+            f"put: there is no row with the key {_shown(names, asked, int(strangers[0]))}{more} "
+            f"in {source.describe()}"
+        )
+    return places
+
+
+def _key_columns(
+    source: TableSource, names: tuple[str, ...], keys: Any, count: int
+) -> list[Column]:
+    if not names:
+        raise TableError(
+            f"put: {source.describe()} has no key (see sv.Table.create(path, data, key=…)). Give "
+            "one value for each row instead, in the order of read()"
+        )
+    if hasattr(keys, "column_names"):  # an Arrow table
+        keys = {name: keys[name] for name in keys.column_names}
+    if not isinstance(keys, Mapping):
+        keys = {names[0]: keys}
+    if set(keys) != set(names):
+        raise TableError(
+            f"put: keys=… has the columns {', '.join(keys)}, but the table's key is {names}"
+        )
+    found = [from_arrow(as_arrow(name, keys[name])) for name in names]
+    for column in found:
+        if len(column) != count:
+            raise TableError(f"put: {plural(len(column), 'key')} for {plural(count, 'value')}")
+    return found
+
+
+def _shown(names: tuple[str, ...], columns: list[Column], row: int) -> str:
+    pairs = zip(names, columns, strict=True)
+    return ", ".join(f"{name}={c.slice(row, row + 1).rows()[0]!r}" for name, c in pairs)
+
+
+def _pieces(
+    source: TableSource, array: Any, places: np.ndarray, rest: Any
+) -> tuple[dict[str, Any], int]:
+    """The values of each fragment that has any, one per row of its files, with `rest` for rows
+    without; and the number of rows that have one."""
+    import pyarrow as pa
+
+    all_values = pa.concat_arrays([array, rest])
+    there = np.append(from_arrow(array.is_valid()).batch(), False)
+    pieces: dict[str, Any] = {}
+    count = 0
+    for number, fragment in enumerate(source.fragments):
+        first, end = int(source.starts[number]), int(source.starts[number + 1])
+        wanted = np.full(fragment.rows, len(array), dtype=np.int64)
+        own = places[first:end]
+        given = there[own]
+        wanted[source.within(number, np.arange(first, end))] = np.where(given, own, len(array))
+        if given.any():
+            count += int(given.sum())
+            pieces[fragment.id] = all_values.take(pa.array(wanted))
+    return pieces, count
+
+
+def _write_parts(writer: DataWriter, pieces: Mapping[str, Any], fingerprint: str) -> New:
+    import pyarrow as pa
+
+    new: New = {}
+    for fragment, piece in pieces.items():
+        table = pa.table({fingerprint: piece})
+        new[fragment] = {fingerprint: (writer.part(table), statistics(table))}
+    return new
+
+
+def _with_values(
+    folder: Folder, name: str, fingerprint: str, definition: Definition, new: New
+) -> commits.Change:
+    """The commit that adds the values to the fragments that the branch still has."""
+
+    def change(head: Version) -> Version | None:
+        _check_name(folder, head, name)
+        changed = with_new(folder.all_fragments(head), new)
+        if not changed and current(folder, head).get(name) == fingerprint:
+            return None
+        add_definition(folder, fingerprint, definition)
+        definitions = with_definitions(folder, head.definitions, ((name, fingerprint),))
+        lists = commits.changed_lists(folder, head.lists, changed)
+        return msgspec.structs.replace(
+            head, lists=lists, definitions=definitions, what=f"put {name}"
+        )
+
+    return change

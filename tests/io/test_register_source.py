@@ -1,0 +1,198 @@
+"""A source of one's own is like silva's in every way: `own_sources` are two."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from own_sources import Countdown, Squares
+from source_laws import check_chunked, check_indexed
+
+import silva as sv
+from silva.columns import Array
+from silva.io.source import Chunked, Indexed, kind_of, registered_sources
+from silva.testing import assert_same_stream
+
+
+def test_a_source_of_ones_own_obeys_the_laws_of_sources():
+    assert check_indexed(Squares(11))[3] == {"n": 3, "square": 9}
+    assert check_chunked(Countdown(3, 4))[0] == {"left": 12}
+
+
+def test_a_source_of_ones_own_is_complete():
+    squares, countdown = Squares(3), Countdown(2, 2)
+    assert isinstance(squares, Indexed)
+    assert isinstance(countdown, Chunked)
+    assert (squares.access, countdown.access) == ("indexed", "chunked")
+    assert squares.types() == squares.row_bytes() == {}
+    assert squares.sketch() == squares.fingerprint()
+    assert squares.runs_user_code
+    assert squares.identifies_rows
+    assert (squares.costly, squares.reads_at_once) == ((), False)
+    assert (countdown.length(), countdown.unit_rows(), countdown.replays) == (None, None, False)
+
+
+@pytest.mark.parametrize("source", [Squares(23), Countdown(5, 4)], ids=["indexed", "chunked"])
+def test_a_source_of_ones_own_gives_one_stream_on_processes_shuffled_and_resumed(source):
+    rows = sv.from_source(source).shuffle(seed=1, window=6).derive(u=lambda rng: rng.random())
+    assert_same_stream(rows.batch(4), workers=(2,), backends=("inline", "threads", "processes"))
+
+
+def test_a_source_that_a_script_declares_is_read_by_processes(tmp_path):
+    source = Path(__file__).with_name("own_sources.py").read_text()
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"{source}\n"
+        "loader = sv.from_source(Squares(8)).batch(4).loader(backend='processes', workers=2)\n"
+        "print([batch['square'].tolist() for batch in loader])\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[[0, 1, 4, 9], [16, 25, 36, 49]]\n"
+
+
+def test_a_fingerprint_begins_with_the_tag_and_tells_sources_apart():
+    assert Squares(3).fingerprint() == "squares:3"
+    assert Countdown(2, 3).fingerprint() == "countdown-1:2x3"
+    first, again, other = (sv.from_source(Squares(n)).fingerprint for n in (3, 3, 4))
+    assert first == again != other
+
+
+def test_plans_call_a_source_by_its_name():
+    squares = sv.from_source(Squares(2000)).shuffle(seed=0).batch(4)
+    assert "feed squares of 2,000 rows: global shuffle (seed 0)" in squares.explain()
+    assert repr(sv.from_source(Countdown(2, 3))) == "source countdown"
+
+
+def test_a_class_that_inherits_has_the_tag_of_its_own_declaration():
+    @sv.register_source("cubes")
+    class Cubes(Squares):
+        pass
+
+    assert Cubes(3).fingerprint() == "cubes:3"
+    assert Squares(3).fingerprint() == "squares:3"
+    assert kind_of(Cubes(3)).name == "cubes"
+
+
+def test_a_field_is_not_replaced_by_a_default():
+    @sv.register_source("streams")
+    @dataclass(frozen=True)
+    class Streams(Countdown):
+        replays: bool
+
+    assert Streams(1, 2, True).replays
+    assert not Streams(1, 2, False).replays
+
+
+@pytest.mark.parametrize(
+    ("methods", "missing"),
+    [
+        ("columns length read", "has no fingerprint"),
+        ("columns fingerprint read", "has no length"),
+        ("fingerprint open", "has no columns and no units"),
+        ("columns fingerprint", "has no units and no open"),
+    ],
+)
+def test_a_class_that_lacks_a_method_is_refused(methods, missing):
+    cls = type("Half", (), {name: lambda self: None for name in methods.split()})
+    with pytest.raises(sv.PlanError, match=f"Half {missing}.*indexed.*chunked"):
+        sv.register_source("half")(cls)
+    assert "half" not in [kind.name for kind in registered_sources()]
+
+
+@pytest.mark.parametrize(("name", "owner"), [("squares", "own_sources.Squares"), ("lance", "lake")])
+def test_a_name_that_is_taken_is_refused(name, owner):
+    class Other(Squares):
+        pass
+
+    with pytest.raises(sv.PlanError, match=f"{owner}.* already has a source called '{name}'"):
+        sv.register_source(name)(Other)
+
+
+@pytest.mark.parametrize("name", ["", "a:b", "a\nb", None, 3])
+def test_a_name_that_could_not_be_shown_is_refused(name):
+    with pytest.raises(sv.PlanError, match="printable text without a colon"):
+        sv.register_source(name)
+
+
+def test_a_class_may_be_declared_again_as_by_a_cell_that_is_run_twice():
+    assert sv.register_source("squares")(Squares) is Squares
+    assert Squares(3).fingerprint() == "squares:3"
+
+
+def test_an_object_that_is_not_declared_is_refused():
+    with pytest.raises(sv.PlanError, match=r"list is not a source: put @sv\.register_source"):
+        sv.from_source([1, 2])
+
+
+class Numbers:
+    """A right source; the tests below make one method of it wrong."""
+
+    def columns(self):
+        return ("a", "b")
+
+    def fingerprint(self):
+        return "numbers"
+
+    def length(self):
+        return 10
+
+    def read(self, rows, columns):
+        return {name: Array(rows) for name in columns}
+
+
+class Units:
+    columns, fingerprint = Numbers.columns, Numbers.fingerprint
+
+    def units(self):
+        return 3
+
+    def open(self, unit, start, columns):
+        yield {name: Array(np.arange(5)[start:]) for name in columns}
+
+
+WRONG = [
+    (Numbers, "read", lambda s, r, c: {n: Array(r[r != 5]) for n in c}),
+    (Numbers, "read", lambda s, r, c: {n: Array(np.append(r, 1)) for n in c}),
+    (Numbers, "read", lambda s, r, c: {"a": Array(r), "b": Array(r[r != 5])}),
+    (Numbers, "read", lambda s, r, c: {"a": Array(r)}),
+    (Numbers, "read", lambda s, r, c: dict.fromkeys(c, r)),
+    (Numbers, "read", lambda s, r, c: {n: r.tolist() for n in c}),
+    (Numbers, "read", lambda s, r, c: None),
+    *[(Numbers, "length", lambda s, n=n: n) for n in (None, -1, 10.0, "10", True)],
+    *[(Numbers, "columns", lambda s, c=c: c) for c in (None, "ab", ("a", "a"), (1, 2), ("",))],
+    (Units, "open", lambda s, u, i, c: {n: Array(np.arange(5)) for n in c}),
+    (Units, "open", lambda s, u, i, c: None),
+    (Units, "open", lambda s, u, i, c: iter([3])),
+    (Units, "open", lambda s, u, i, c: iter([{"a": Array(np.arange(5))}])),
+    (Units, "open", lambda s, u, i, c: iter([{"a": Array(np.arange(5)), "b": Array(np.ones(4))}])),
+    *[(Units, "units", lambda s, n=n: n) for n in (None, -1, 3.0)],
+    *[(Units, "unit_rows", lambda s, n=n: n) for n in (5, (5, 5), (5, 5, 6), (5.0,) * 3)],
+]
+
+
+@pytest.mark.parametrize("backend", ["inline", "threads"])
+@pytest.mark.parametrize(("right", "method", "answer"), WRONG)
+def test_a_wrong_answer_of_a_source_is_an_error_that_names_it(right, method, answer, backend):
+    wrong = sv.register_source("wrong")(type("Wrong", (right,), {method: answer}))
+    with pytest.raises(sv.SilvaError, match=f"Wrong.{method} must return|Wrong.open must return"):
+        list(sv.from_source(wrong()).batch(4).loader(backend=backend, workers=1))
+
+
+def test_numbers_of_numpy_and_lists_of_rows_are_right_answers():
+    right = {"length": lambda self: np.int64(10)}
+    numbers = sv.register_source("right")(type("Right", (Numbers,), right))
+    rows = sv.from_source(numbers()).shuffle(seed=1)
+    assert sorted(row["a"] for row in rows.loader(workers=0)) == list(range(10))
+    counted = {"unit_rows": lambda self: [5, 5, 5], "units": lambda self: np.int32(3)}
+    units = sv.register_source("counted")(type("Counted", (Units,), counted))
+    assert [row["a"] for row in sv.from_source(units()).loader(workers=0)] == [*range(5)] * 3
+
+
+def test_a_tag_belongs_to_one_source():
+    sv.register_source("first", tag="taken")(type("First", (Numbers,), {}))
+    with pytest.raises(sv.PlanError, match="already has the tag 'taken'"):
+        sv.register_source("second", tag="taken")(type("Second", (Numbers,), {}))
