@@ -1,4 +1,4 @@
-"""Photos to torch: decode, augment, batch, and train for an epoch.
+"""Decodes, augments and batches photos, and trains a torch model for an epoch.
 
 Run it: `python examples/images.py`
 """
@@ -17,7 +17,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def write_photos(folder: Path, count: int) -> None:
-    """Noise around two levels of brightness: enough to have something to learn."""
+    """Writes noise of two levels of brightness, so that there is something to learn."""
     for number in range(count):
         kind = number % 2
         pixels = np.random.default_rng(number).normal(80 + 90 * kind, 40, (96, 96, 3))

@@ -1,4 +1,4 @@
-"""Two sources mixed 3 : 1, stopped in the middle and resumed.
+"""Mixes two sources 3 : 1, stops in the middle and resumes.
 
 Run it: `python examples/mixing.py`
 """
@@ -31,7 +31,7 @@ def main() -> None:
     second.load_state_dict(json.loads(state))
     resumed = [batch["noise"] for batch in second]
     same = all(np.array_equal(a, b) for a, b in zip(whole[30:], resumed, strict=True))
-    print(f"the {len(resumed)} batches after the restart are those that would have come: {same}")
+    print(f"the {len(resumed)} batches after the restart are the expected ones: {same}")
 
 
 if __name__ == "__main__":

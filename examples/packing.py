@@ -1,4 +1,4 @@
-"""Text packed into rows of one length, as language models want it.
+"""Packs text into rows of one length, for training a language model.
 
 Run it: `python examples/packing.py`
 """
@@ -21,7 +21,7 @@ def write_text(path: Path, lines: int) -> None:
 
 
 def tokens(text: str) -> list[int]:
-    """A token a byte; a tokenizer of your own goes here."""
+    """Returns one token per byte; use your own tokenizer here."""
     return list(text.encode())
 
 

@@ -1,8 +1,8 @@
-"""A recommender trained on a log in which histories repeat, on all rows and on distinct ones.
+"""Trains a recommender on a log in which histories repeat: on all rows, and on distinct rows.
 
-The rows of a session mostly have the same history. `batch(grouped="hist")` gives each distinct one
-once, and `sv.per_group` runs the part of the model that reads it once for each: the one line that
-differs from a model without it. Losses are the same.
+Most rows of a session have the same history. `batch(grouped="hist")` holds each distinct history
+once, and `sv.per_group` runs the part of the model that reads it once per distinct history. This is
+the only line that differs. The losses are the same.
 
 Run it: `python examples/recommend.py`
 """
@@ -23,7 +23,7 @@ BATCH = 1024
 
 
 class History(nn.Module):
-    """A history as one vector: embeddings, pooled by attention."""
+    """Turns a history into one vector: embeddings, pooled by attention."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -38,11 +38,11 @@ class History(nn.Module):
 
 
 class Recommender(nn.Module):
-    """The chance of a click, of a history, a candidate and numbers about both."""
+    """Predicts a click from a history, a candidate and numbers about both."""
 
     def __init__(self, width: int = 64, numbers: int = 8) -> None:
         super().__init__()
-        self.history = sv.per_group(History(width))  # the one line
+        self.history = sv.per_group(History(width))  # the only line that differs
         self.candidate = nn.Embedding(ITEMS, width, sparse=True)
         self.click = nn.Sequential(
             nn.Linear(3 * width + numbers, 128), nn.ReLU(), nn.Linear(128, 1)
@@ -55,7 +55,7 @@ class Recommender(nn.Module):
 
 
 def log(rows: int, session: int = 16, unchanged: float = 0.9, seed: int = 0) -> sv.Pipeline:
-    """Rows in the order of sessions; a history stays as it was with probability `unchanged`."""
+    """Returns rows in the order of sessions; a history repeats with probability `unchanged`."""
     rng = np.random.default_rng(seed)
     changes = rng.random(rows) >= unchanged
     changes[::session] = True
@@ -73,7 +73,7 @@ def log(rows: int, session: int = 16, unchanged: float = 0.9, seed: int = 0) -> 
 
 
 def step(model: Recommender, batch: dict[str, Any]) -> Tensor:
-    """The loss of a batch; gradients are left in the model."""
+    """Returns the loss of a batch and leaves the gradients in the model."""
     model.zero_grad(set_to_none=True)
     predicted = model(batch["hist"], batch["item"], batch["numbers"])
     loss = nn.functional.binary_cross_entropy_with_logits(predicted, batch["click"])
@@ -82,7 +82,7 @@ def step(model: Recommender, batch: dict[str, Any]) -> Tensor:
 
 
 def train(batches: list[dict[str, Any]], epochs: int) -> Iterator[tuple[float, float]]:
-    """Loss and seconds of each step."""
+    """Yields the loss and the seconds of each step."""
     torch.manual_seed(0)
     model = Recommender()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
@@ -104,10 +104,10 @@ def main() -> None:
         found = list(train(batches, epochs=3))
         losses[name] = [loss for loss, _ in found]
         seconds[name] = float(np.median([spent for _, spent in found]))
-        print(f"{name:13}  last loss {losses[name][-1]:.6f}, {seconds[name] * 1e3:.0f} ms a step")
-    apart = np.abs(np.subtract(*losses.values())).max()
-    print(f"{ways['distinct rows'][0]['hist'].factor:.1f} rows for each distinct history")
-    print(f"losses differ by at most {apart:.0e}")
+        print(f"{name:13}  last loss {losses[name][-1]:.6f}, {seconds[name] * 1e3:.0f} ms per step")
+    difference = np.abs(np.subtract(*losses.values())).max()
+    print(f"{ways['distinct rows'][0]['hist'].factor:.1f} rows per distinct history")
+    print(f"losses differ by at most {difference:.0e}")
     print(f"a step is {seconds['all rows'] / seconds['distinct rows']:.1f} times as fast")
 
 

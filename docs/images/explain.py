@@ -1,4 +1,5 @@
-"""Makes `explain.png`, the page of docs/explain.md. Run it with Python as it is; needs chromium."""
+"""Draws `explain.png`, the page of docs/explain.md. Run it: `python docs/images/explain.py`; needs
+chromium."""
 
 import contextlib
 import subprocess

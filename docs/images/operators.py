@@ -1,4 +1,4 @@
-"""Draws `operators.jpg`: every image operator on one photo. Run it with Python as it is."""
+"""Draws `operators.jpg`, image operators on one photo: `python docs/images/operators.py`."""
 
 from pathlib import Path
 
@@ -22,9 +22,14 @@ STEPS = {
     "pad(40)": X.pad(40, fill=(230, 200, 60)),
     "flip()": X.flip(),
     "rotate(20)": X.rotate(20),
+    "affine(15, shear=10)": X.affine(15, shear=10),
     "random_zoom_out()": X.random_zoom_out(probability=1.0),
     "random_iou_crop()": X.random_iou_crop(overlaps=(0.3,)),
     "color_jitter(…)": X.color_jitter(0.4, 0.4, 0.4, 0.2),
+    "solarize(128)": X.solarize(128),
+    "posterize(2)": X.posterize(2),
+    "equalize()": X.equalize(),
+    "sharpness(0)": X.sharpness(0),
     "gaussian_blur(31, 8.0)": X.gaussian_blur(31, 8.0),
     "random_erasing()": X.random_erasing(1.0),
     "grayscale()": X.grayscale(),
@@ -32,7 +37,7 @@ STEPS = {
 
 
 def main() -> None:
-    figure, places = plt.subplots(3, 5, figsize=(13, 7.6), layout="constrained")
+    figure, places = plt.subplots(4, 5, figsize=(13, 10.1), layout="constrained")
     rows = sv.from_items([{"image": PHOTO, "boxes": BOXES}])
     for place, (title, step) in zip(places.flat, STEPS.items(), strict=True):
         (made,) = rows.derive(step, into=("image", "boxes")).head(1)
