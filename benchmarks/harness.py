@@ -45,10 +45,8 @@ _PINNED = {
     "TOKENIZERS_PARALLELISM": "false",
     "CUDA_VISIBLE_DEVICES": "",
     "TF_CPP_MIN_LOG_LEVEL": "3",
-    "PYTHONPATH": os.pathsep.join((str(_ROOT / "src"), str(_ROOT))),
 }
-"""Libraries use one thread in each worker: how work is spread is what is compared. The path is for
-workers that peers start, and so that what lies here is measured, whatever is installed."""
+"""Libraries use one thread in each worker: how work is spread is what is compared."""
 
 
 @dataclass
@@ -133,18 +131,22 @@ def run_once(
     contestant: Contestant,
     parameters: dict[str, Any],
     deadline: float = _DEADLINE,
+    source: Path = _ROOT / "src",
 ) -> Run:
-    """One run in a new process; RuntimeError with what it said if it fails."""
+    """One run in a new process, of the silva that lies in `source` (whatever is installed);
+    RuntimeError with what it said if it fails."""
     given = parameters | contestant.given
     if contestant.share != 1:
         given["rows"] = int(given["rows"] * contestant.share)
     order = {"workload": workload.name, "contestant": contestant.name, "parameters": given}
+    path = os.pathsep.join((str(source), str(_ROOT)))  # also for workers that peers start
     load, before = OtherLoad(), _our_cpu()
     with tempfile.TemporaryDirectory(prefix=_SCRATCH, ignore_cleanup_errors=True) as scratch:
         process = subprocess.Popen(
             [python_of(contestant.environment), "-m", "benchmarks.child", json.dumps(order)],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-            env=os.environ | _PINNED | {"TMPDIR": scratch, "SILVA_PROFILES": scratch}, cwd=_ROOT,
+            env=os.environ | _PINNED
+            | {"PYTHONPATH": path, "TMPDIR": scratch, "SILVA_PROFILES": scratch}, cwd=_ROOT,
         )  # fmt: skip
         watch = PeakWatch(process.pid, workload.shared_once)
         try:

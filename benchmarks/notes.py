@@ -10,7 +10,9 @@ import psutil
 
 def notes_on(opened: Any) -> dict[str, Any]:
     """Where each stage ran and why, how many workers there are, how many of them loaded torch."""
-    if type(opened).__module__ != "silva.loader":
+    import silva as sv
+
+    if not isinstance(opened, sv.Loader):
         return {}
     maps = [
         Path(f"/proc/{child.pid}/maps").read_text()

@@ -1,5 +1,7 @@
-"""Writes the tables in the README, docs/planning.md and docs/dedup.md from the last results:
-`python -m benchmarks.readme`."""
+"""Writes the figures that pages show, from the last results: `python -m benchmarks.readme`.
+
+The README's chart, and the tables in docs/benchmarks.md, docs/planning.md and docs/dedup.md.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,17 @@ import re
 from pathlib import Path
 from typing import Any
 
+from benchmarks.chart import draw
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "results.json"
+CHART = ROOT / "docs" / "images" / "benchmarks.svg"
 CLAIMS = {"planner": "planning.md", "store": "dedup.md"}
-"""Where the findings of a command are shown, between marks of its name."""
+"""The page that shows the findings of each command, between marks with the command's name."""
 
 
 def table(results: dict[str, Any]) -> str:
-    """One row a target: what is compared, what was wanted and what came out."""
+    """One row per target: what is compared, what is wanted and what is measured."""
     lines = ["| workload | compared | wanted | measured |", "| --- | --- | --- | --- |"]
     for workload in results["workloads"]:
         title = workload["title"]
@@ -29,7 +34,7 @@ def table(results: dict[str, Any]) -> str:
 
 
 def claims(results: dict[str, Any]) -> str:
-    """One row a claim."""
+    """One row per claim: what is wanted and what is measured."""
     lines = ["| claim | wanted | measured (95 % interval) |", "| --- | --- | --- |"]
     for found in results["findings"]:
         mark = "" if found["reached"] else " (not reached)"
@@ -39,14 +44,16 @@ def claims(results: dict[str, Any]) -> str:
 
 
 def fill(page: Path, name: str, text: str) -> None:
-    """Puts text between the marks of that name."""
-    place = re.compile(f"<!-- {name} -->.*?<!-- /{name} -->", re.DOTALL)
+    """Replaces what stands between the marks of that name."""
+    between = re.compile(f"<!-- {name} -->.*?<!-- /{name} -->", re.DOTALL)
     block = f"<!-- {name} -->\n\n{text}\n\n<!-- /{name} -->"
-    page.write_text(place.sub(lambda _: block, page.read_text()))
+    page.write_text(between.sub(lambda _: block, page.read_text()))
 
 
 def main() -> None:
-    fill(ROOT / "README.md", "bench", table(json.loads(RESULTS.read_text())))
+    results = json.loads(RESULTS.read_text())
+    CHART.write_text(draw(results))
+    fill(ROOT / "docs" / "benchmarks.md", "bench", table(results))
     for name, page in CLAIMS.items():
         found = RESULTS.with_name(f"{name}.json")
         if found.exists():

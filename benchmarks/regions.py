@@ -23,13 +23,13 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.data import put_large_photos, put_photos
-from silva.operators._image.decode import Wanted, decode_bytes
-from silva.operators._image.geometry import random_box
-from silva.operators._image.header import Header, read_header
-from silva.operators._image.moves import Crop, Resize
-from silva.operators._image.partial import rows_of, upper_rows
+from silva.operators.image.codecs import DecodeOptions, decode_bytes
+from silva.operators.image.crops import random_box
+from silva.operators.image.decoding.header import Header, read_header
+from silva.operators.image.decoding.partial import rows_of, upper_rows
+from silva.operators.image.moves import Crop, Resize
 
-_MANY = Wanted(limit=10**9)
+_MANY = DecodeOptions(limit=10**9)
 _SIZE = 224
 _PHOTOS, _LARGE_PHOTOS = 200, 16
 Way = Callable[[bytes, Header, Crop], np.ndarray]

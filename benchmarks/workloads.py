@@ -5,6 +5,7 @@ from benchmarks import (
     audio,
     classification,
     gil,
+    kept,
     memory,
     objects,
     overhead,
@@ -33,5 +34,6 @@ WORKLOADS: dict[str, Workload] = {
         audio.WORKLOAD,
         recsys.WORKLOAD,
         objects.WORKLOAD,
+        kept.WORKLOAD,
     )
 }

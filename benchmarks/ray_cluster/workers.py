@@ -20,12 +20,12 @@ from functools import partial
 from typing import Any
 
 import silva as sv
-from silva.optimize.model import Load
-from silva.run.actor import Actor
-from silva.run.cluster import Cluster
-from silva.run.forecast import Counters
-from silva.run.offload import Offload
-from silva.run.ray import RayPool
+from silva.cost.model import Load
+from silva.run.placement.forecast import Counters
+from silva.run.placement.offload import Offload
+from silva.run.ray.actor import Actor
+from silva.run.ray.cluster import Cluster
+from silva.run.ray.pool import RayPool
 from silva.testing import cut_blocks
 
 WORKERS = (1, 10, 100, 1000)

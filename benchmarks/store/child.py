@@ -18,8 +18,8 @@ from benchmarks.planner.child import read_bytes
 from benchmarks.store.history import as_of
 from benchmarks.store.scans import scan_hf, scan_lance, scan_silva
 from benchmarks.store.writers import write_at_once
-from silva.store.folder import Folder
-from silva.store.source import TableSource
+from silva.store.derived.table_source import TableSource
+from silva.store.versions.table_folder import Folder
 
 _BATCH = 1024
 _BUCKETS = 100_000

@@ -13,7 +13,7 @@ from benchmarks.claims import Finding
 from benchmarks.store.log import Log, table
 from benchmarks.store.setting import Sizes
 from benchmarks.store.tables import put, size
-from silva.store.dedup import choose_kinds
+from silva.store.files.dedup import choose_kinds
 
 
 def list_bytes(sizes: Sizes) -> Iterator[Finding]:
