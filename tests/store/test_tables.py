@@ -101,15 +101,15 @@ def test_deleted_rows_are_gone_but_stay_in_older_versions(table: sv.Table) -> No
 def test_deletions_at_the_same_time_add_up_and_rows_that_came_meanwhile_stay(
     table: sv.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, other = table_module.delete_rows, sv.Table.open(table.path)
+    real, other = table_module.find_rows, sv.Table.open(table.path)
 
-    def delete_rows(*arguments: Any) -> Any:
+    def find_rows(*arguments: Any) -> Any:
         found = real(*arguments)
         monkeypatch.undo()
         other.delete(sv.col("id") >= 4).append(more(10))
         return found
 
-    monkeypatch.setattr(table_module, "delete_rows", delete_rows)
+    monkeypatch.setattr(table_module, "find_rows", find_rows)
     table.delete(sv.col("id") >= 3)
     assert ids(table) == [2, 1, 10, 11]
     assert table.versions()[-1].what == "delete 1 row"

@@ -7,6 +7,7 @@ it points to (`silva.folders`).
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -44,25 +45,20 @@ def forget_columns(folder: Folder, versions: int) -> None:
         for _, fingerprint in version.definitions
     }
     for branch in folder.branches():
-        commits.commit(folder, branch, _without_others(folder, defined))
+        commits.commit(folder, branch, functools.partial(_without_others, folder, defined))
 
 
-def _without_others(folder: Folder, defined: set[str]) -> commits.Change:
-    def change(head: Version) -> Version | None:
-        wanted = defined | {fingerprint for _, fingerprint in head.definitions}
-        changed: dict[str, Fragment | None] = {}
-        for fragment in folder.all_fragments(head):
-            base, *derived = fragment.parts
-            kept = [p for p in derived if any(stored_name(p, f) for f in wanted)]
-            if len(kept) < len(derived):
-                changed[fragment.id] = msgspec.structs.replace(fragment, parts=(base, *kept))
-        if not changed:
-            return None
-        lists = commits.changed_lists(folder, head.lists, changed)
-        what = "forget columns that are no longer defined"
-        return msgspec.structs.replace(head, lists=lists, what=what)
-
-    return change
+def _without_others(folder: Folder, defined: set[str], head: Version) -> Version | None:
+    """The commit that drops stored columns that are not among those defined."""
+    wanted = defined | {fingerprint for _, fingerprint in head.definitions}
+    changed: dict[str, Fragment | None] = {}
+    for fragment in folder.all_fragments(head):
+        base, *derived = fragment.parts
+        kept = [p for p in derived if any(stored_name(p, f) for f in wanted)]
+        if len(kept) < len(derived):
+            changed[fragment.id] = msgspec.structs.replace(fragment, parts=(base, *kept))
+    what = "forget columns that are no longer defined"
+    return commits.replace_fragments(folder, head, changed, what)
 
 
 def _check(versions: int) -> None:

@@ -28,7 +28,6 @@ from silva.store.derived.definitions import (
     with_definitions,
 )
 from silva.store.derived.table_source import TableSource
-from silva.store.versions import commits
 from silva.store.versions.manifest import Version, Wish
 from silva.store.versions.table_folder import Folder
 
@@ -121,41 +120,32 @@ def derives(columns: Sequence[str], /, *function: Any, **arguments: Any) -> list
     return made[::-1]
 
 
-def add_columns(folder: Folder, derived: Derived, steps: dict[str, Step]) -> commits.Change:
+def add_columns(
+    folder: Folder, derived: Derived, steps: dict[str, Step], head: Version
+) -> Version | None:
     """The commit that adds definitions; their functions are added to `steps`."""
-
-    def change(head: Version) -> Version | None:
-        known = current(folder, head)
-        definitions = head.definitions
-        new: list[str] = []
-        for derive in derived(tuple(known)):
-            made = define(known, derive)
-            own = {name: fingerprint for name, (fingerprint, _) in made.items()}
-            steps.update(dict.fromkeys(own.values(), derive.step))
-            if all(known.get(name) == fingerprint for name, fingerprint in own.items()):
-                continue
-            for fingerprint, data in made.values():
-                add_definition(folder, fingerprint, data)
-            definitions = with_definitions(folder, definitions, tuple(own.items()))
-            known |= own
-            new += own
-        if not new:
-            return None
-        what = f"derive {', '.join(new)}"
-        return msgspec.structs.replace(head, definitions=definitions, what=what)
-
-    return change
+    known = current(folder, head)
+    definitions = head.definitions
+    new: list[str] = []
+    for derive in derived(tuple(known)):
+        made = define(known, derive)
+        own = {name: fingerprint for name, (fingerprint, _) in made.items()}
+        steps.update(dict.fromkeys(own.values(), derive.step))
+        if all(known.get(name) == fingerprint for name, fingerprint in own.items()):
+            continue
+        for fingerprint, data in made.values():
+            add_definition(folder, fingerprint, data)
+        definitions = with_definitions(folder, definitions, tuple(own.items()))
+        known |= own
+        new += own
+    what = f"derive {', '.join(new)}"
+    return msgspec.structs.replace(head, definitions=definitions, what=what) if new else None
 
 
-def add_wishes(wishes: Mapping[str, Mapping[str, Any]]) -> commits.Change:
+def add_wishes(wishes: Mapping[str, Mapping[str, Any]], head: Version) -> Version | None:
     """The commit that records what the user expects of columns."""
-
-    def change(head: Version) -> Version | None:
-        made = dict(head.wishes)
-        for name, fields in wishes.items():
-            made[name] = msgspec.structs.replace(made.get(name, Wish()), **fields)
-        if made == head.wishes:
-            return None
-        return msgspec.structs.replace(head, wishes=made, what=f"plan {', '.join(wishes)}")
-
-    return change
+    made = dict(head.wishes)
+    for name, fields in wishes.items():
+        made[name] = msgspec.structs.replace(made.get(name, Wish()), **fields)
+    what = f"plan {', '.join(wishes)}"
+    return None if made == head.wishes else msgspec.structs.replace(head, wishes=made, what=what)

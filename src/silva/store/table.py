@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,17 +12,15 @@ from silva.errors import PlanError, TableError
 from silva.facts.formatting import plural
 from silva.joins.latest import Latest
 from silva.pipeline import Pipeline
-from silva.plan.function import Step
 from silva.plan.traits import step_reads
 from silva.store.append.append import append_rows, create_table
 from silva.store.append.data_writer import DataWriter
 from silva.store.append.ingest import MEMORY
-from silva.store.deletions import delete_rows
-from silva.store.derived.definitions import current
+from silva.store.deletions import find_rows, without_rows
 from silva.store.describe import TableExplanation, explain_table
 from silva.store.garbage import Removed, collect_garbage, forget_columns
 from silva.store.logical import derives, table_pipeline
-from silva.store.table_columns import Columns
+from silva.store.table_columns import TableColumns
 from silva.store.versions import commits
 from silva.store.versions.find import Which, find_version
 from silva.store.versions.layout import Kind
@@ -30,7 +29,7 @@ from silva.store.versions.manifest import Version
 from silva.store.versions.table_folder import Folder, Paths, VersionTag, check_name
 
 
-class Table(Columns):
+class Table(TableColumns):
     """A branch of a table, as it is now; or one version of it, by `at`.
 
     >>> import silva as sv, pyarrow as pa, tempfile
@@ -41,21 +40,6 @@ class Table(Columns):
     >>> t.read().head(2)
     [{'user': 1, 'dwell': 5}, {'user': 2, 'dwell': 40}]
     """
-
-    def __init__(
-        self,
-        folder: Folder,
-        branch: str,
-        pinned: Version | None = None,
-        steps: dict[str, Step] | None = None,
-    ) -> None:
-        self._folder = folder
-        self._branch = branch
-        self._pinned = pinned
-        self._steps: dict[str, Step] = {} if steps is None else steps
-        """The functions of derived columns that this program has, by fingerprint."""
-        self._latest: tuple[Any, Latest] | None = None
-        """The arguments and the index of the last call of `latest`."""
 
     # Creating and opening.
 
@@ -92,21 +76,8 @@ class Table(Columns):
     # Reading.
 
     @property
-    def version(self) -> Version:
-        """This version; for a branch, the last one."""
-        return self._pinned or self._folder.head(self._branch)
-
-    @property
-    def path(self) -> str:
-        return str(self._folder.path)
-
-    @property
     def rows(self) -> int:
         return self.version.rows
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return tuple(current(self._folder, self.version))
 
     def versions(self) -> list[Version]:
         """The versions that led here, the oldest first, without those that were collected."""
@@ -174,20 +145,17 @@ class Table(Columns):
         """Removes the rows for which an expression or a function of columns is true. Only their
         positions are written; the rows stay in older versions."""
         self._writable()
-        found = delete_rows(self.read(self._read_by(where)), where)
+        rows = find_rows(self.read(self._read_by(where)), where)
         with DataWriter(self._folder) as writer, writer.committing():
-            self._commit(found.change(self._folder, writer))
+            self._commit(functools.partial(without_rows, self._folder, writer, rows))
         return self
 
     def restore(self, version: Which) -> Table:
         """Adds a version with the contents of an earlier one."""
         self._writable()
         old = self.at(version).version
-
-        def change(head: Version) -> Version:
-            return msgspec.structs.replace(old, what=f"restore {old.branch} {old.number}")
-
-        self._commit(change)
+        restored = msgspec.structs.replace(old, what=f"restore {old.branch} {old.number}")
+        self._commit(lambda head: restored)
         return self
 
     def _read_by(self, where: Any) -> tuple[str, ...]:
@@ -200,17 +168,6 @@ class Table(Columns):
         """For each column: whether it is stored or computed on read, its bytes, why, and its
         inputs."""
         return explain_table(self._folder, self.version, self._steps)
-
-    def _writable(self) -> Version:
-        if self._pinned is not None:
-            raise TableError(
-                f"version {self._pinned.number} of {self.path!r} cannot be changed: "
-                f"restore({self._pinned.number}) makes it the newest, branch(name) starts a branch"
-            )
-        return self._folder.head(self._branch)
-
-    def _commit(self, change: commits.Change) -> Version:
-        return commits.commit(self._folder, self._branch, change)
 
     # Branches, tags and garbage.
 

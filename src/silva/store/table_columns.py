@@ -1,17 +1,18 @@
-"""The methods of a table that concern derived and given columns."""
+"""The handle of a table, with its methods for derived and given columns."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import functools
 from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 from silva.cost.machine import parse_bytes
-from silva.errors import PlanError
+from silva.errors import PlanError, TableError
+from silva.joins.latest import Latest
 from silva.plan.function import Step
 from silva.plan.node import Derive
 from silva.store.derived.advice import advise
-from silva.store.derived.definitions import read_definition
+from silva.store.derived.definitions import current, read_definition
 from silva.store.derived.materialize import drop_parts, made_together, store_columns
 from silva.store.derived.put import put_column
 from silva.store.logical import add_columns, add_wishes, derives
@@ -21,26 +22,47 @@ from silva.store.versions.manifest import Version
 from silva.store.versions.table_folder import Folder
 
 
-class Columns(ABC):
-    """The part of `Table` that concerns derived and given columns."""
+class TableColumns:
+    """A branch of a table or one version of it, and its columns; `Table` adds the rows."""
 
-    _folder: Folder
-    _branch: str
-    _steps: dict[str, Step]
+    def __init__(
+        self,
+        folder: Folder,
+        branch: str,
+        pinned: Version | None = None,
+        steps: dict[str, Step] | None = None,
+    ) -> None:
+        self._folder = folder
+        self._branch = branch
+        self._pinned = pinned
+        self._steps: dict[str, Step] = {} if steps is None else steps
+        """The functions of derived columns that this program has, by fingerprint."""
+        self._latest: tuple[Any, Latest] | None = None
+        """The arguments and the index of the last call of `Table.latest`."""
 
     @property
-    @abstractmethod
-    def columns(self) -> tuple[str, ...]: ...
+    def version(self) -> Version:
+        """This version; for a branch, the last one."""
+        return self._pinned or self._folder.head(self._branch)
 
     @property
-    @abstractmethod
-    def path(self) -> str: ...
+    def path(self) -> str:
+        return str(self._folder.path)
 
-    @abstractmethod
-    def _writable(self) -> Version: ...
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(current(self._folder, self.version))
 
-    @abstractmethod
-    def _commit(self, change: commits.Change) -> Version: ...
+    def _writable(self) -> Version:
+        if self._pinned is not None:
+            raise TableError(
+                f"version {self._pinned.number} of {self.path!r} cannot be changed: "
+                f"restore({self._pinned.number}) makes it the newest, branch(name) starts a branch"
+            )
+        return self._folder.head(self._branch)
+
+    def _commit(self, change: commits.Change) -> Version:
+        return commits.commit(self._folder, self._branch, change)
 
     def derive(
         self,
@@ -70,7 +92,7 @@ class Columns(ABC):
             return derives(columns, function, into=into, reads=reads, **steps)
 
         derived(self.columns)  # raises for mistakes before the table is held
-        self._commit(add_columns(self._folder, derived, self._steps))
+        self._commit(functools.partial(add_columns, self._folder, derived, self._steps))
         return self
 
     def materialize(self, *names: str, on_error: Literal["raise", "skip"] = "raise") -> Self:
@@ -91,7 +113,7 @@ class Columns(ABC):
         theirs."""
         for name in names:
             self._check_derived(name)
-            self._commit(drop_parts(self._folder, name))
+            self._commit(functools.partial(drop_parts, self._folder, name))
         return self
 
     def _check_derived(self, name: str) -> None:
@@ -156,7 +178,7 @@ class Columns(ABC):
     def _wish(self, wishes: dict[str, dict[str, Any]]) -> None:
         for name in wishes:
             self._check_derived(name)
-        self._commit(add_wishes(wishes))
+        self._commit(functools.partial(add_wishes, wishes))
 
     def optimize(self, budget: int | str | None = None) -> Self:
         """Stores the derived columns that are worth it and drops those that are not, by the cost of

@@ -47,11 +47,9 @@ def create_table(
         folder.path.mkdir(parents=True, exist_ok=True)
         writer = stack.enter_context(DataWriter(folder))
         fragments, _ = _write(folder, writer, rows.batches, schema, memory)
-        count = plural(sum(f.rows for f in fragments), "row")
+        what, written = f"create with {_count(fragments)}", _count_shard({}, mark)
         with writer.committing():
-            commits.create(
-                folder, schema, fragments, f"create with {count}", _count_shard({}, mark)
-            )
+            commits.create(folder, schema, fragments, what, written)
 
 
 def append_rows(
@@ -67,31 +65,30 @@ def append_rows(
         writer = stack.enter_context(DataWriter(folder))
         ordered = (batch.select(own.names) for batch in rows.batches)
         fragments, keys = _write(folder, writer, ordered, schema, memory)
-        if fragments:
-            with writer.committing():
-                commits.commit(
-                    folder, branch, _append_change(folder, schema, fragments, keys, mark)
+        if not fragments:
+            return
+
+        def change(head: Version) -> Version | None:
+            if mark is not None and head.written.get(mark[0], 0) > mark[1]:
+                return None
+            if folder.schema(head.schema) != schema:
+                raise TableError(
+                    f"the schema of {str(folder)!r} has changed. Nothing was appended; try again"
                 )
-
-
-def _append_change(
-    folder: Folder, schema: Schema, fragments: list[Fragment], keys: NewKeys, mark: Mark | None
-) -> commits.Change:
-    count = plural(sum(f.rows for f in fragments), "row")
-
-    def change(head: Version) -> Version | None:
-        if mark is not None and head.written.get(mark[0], 0) > mark[1]:
-            return None
-        if folder.schema(head.schema) != schema:
-            raise TableError(
-                f"the schema of {str(folder)!r} has changed. Nothing was appended; try again"
+            keys.check_against(folder.all_fragments(head))
+            return msgspec.structs.replace(
+                head,
+                lists=commits.new_lists(folder, head.lists, fragments),
+                written=_count_shard(head.written, mark),
+                what=f"append {_count(fragments)}",
             )
-        keys.check_against(folder.all_fragments(head))
-        lists = commits.new_lists(folder, head.lists, fragments)
-        written = _count_shard(head.written, mark)
-        return msgspec.structs.replace(head, lists=lists, written=written, what=f"append {count}")
 
-    return change
+        with writer.committing():
+            commits.commit(folder, branch, change)
+
+
+def _count(fragments: list[Fragment]) -> str:
+    return plural(sum(f.rows for f in fragments), "row")
 
 
 def _count_shard(written: Mapping[str, int], mark: Mark | None) -> dict[str, int]:

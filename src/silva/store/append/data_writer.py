@@ -1,9 +1,11 @@
-"""Writes data files of a table, which a version names afterwards."""
+"""Writes data files of a table, which a version names afterwards, and computes the bounds of their
+columns, by which filters skip fragments."""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import math
 import os
 import uuid
 from collections.abc import Iterator, Mapping
@@ -16,14 +18,15 @@ from silva.folders import OwnFolder, by_descriptor, telling_full_disk
 from silva.store.files.data_files import Checked, DataFile, checksums, damage_as_table_error
 from silva.store.files.dedup import choose_kinds
 from silva.store.files.part_files import write_part
-from silva.store.files.statistics import statistics
-from silva.store.versions.layout import File, Kind, Part, under
+from silva.store.versions.layout import File, Kind, Part, relocate, under
 from silva.store.versions.locks import try_lock_folder
-from silva.store.versions.manifest import Deleted, Fragment, relocate
+from silva.store.versions.manifest import Bound, Bounds, Deleted, Fragment
 from silva.store.versions.table_folder import UNCHANGED, Folder, as_table_error, sync
 
 _SAMPLE = 20_000
 """Rows that decide how a column is stored."""
+_LONGEST = 64
+"""Characters of the longest text that is stored as a bound."""
 
 
 class DataWriter:
@@ -79,9 +82,9 @@ class DataWriter:
 
     def part(self, table: Any, kinds: Mapping[str, Kind] | None = None) -> Part:
         """Writes the rows of an Arrow table. For columns without a kind, the first rows decide."""
-        free = table.select([name for name in table.column_names if name not in (kinds or {})])
-        chosen = {**choose_kinds(free.slice(0, _SAMPLE)), **(kinds or {})}
-        return self._write(table, chosen)
+        kinds = kinds or {}
+        free = table.select([name for name in table.column_names if name not in kinds])
+        return self._write(table, choose_kinds(free.slice(0, _SAMPLE)) | dict(kinds))
 
     def values(self, part: Part, group: int, table: Any) -> Part:
         """Writes columns with one value for each distinct row of a part's group."""
@@ -89,12 +92,11 @@ class DataWriter:
 
     def _write(self, table: Any, kinds: Mapping[str, Kind]) -> Part:
         with self.telling_full_disk():
-            found: Part = relocate(write_part(self.path, table, kinds), self.name)
-        return found
+            return relocate(write_part(self.path, table, kinds), self.name)
 
     def fragment(self, table: Any, kinds: Mapping[str, Kind]) -> Fragment:
         part = self.part(table, kinds)
-        return Fragment(uuid.uuid4().hex, table.num_rows, (part,), statistics(table))
+        return Fragment(uuid.uuid4().hex, table.num_rows, (part,), compute_bounds(table))
 
     def deleted(self, positions: np.ndarray) -> Deleted:
         """Writes the positions of deleted rows, ascending."""
@@ -128,3 +130,36 @@ def read_deleted(data: OwnFolder, fragment: Fragment) -> np.ndarray:
     if not ascends or found.max(initial=-1) >= fragment.rows:
         raise TableError(f"{str(file.path)!r} is damaged: it names rows that do not exist")
     return found
+
+
+def compute_bounds(table: Any) -> Bounds:
+    """The (least, greatest) values of columns of numbers, times and text that have any.
+
+    >>> import pyarrow as pa
+    >>> compute_bounds(pa.table({"x": [3, None, 1], "y": [[1], [2], [3]]}))
+    {'x': (1, 3)}
+    """
+    found = {name: _bounds(table.column(name)) for name in table.column_names}
+    return {name: bounds for name, bounds in found.items() if bounds is not None}
+
+
+def _bounds(column: Any) -> tuple[Bound, Bound] | None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    types, kind = pa.types, column.type
+    is_float = kind in (pa.float32(), pa.float64())
+    if types.is_date(kind) or types.is_timestamp(kind) or types.is_duration(kind):
+        column = column.cast(pa.int32() if types.is_date32(kind) else pa.int64())
+    elif not (types.is_integer(kind) or is_float or types.is_string(kind)):
+        return None
+    if is_float:
+        column = column.filter(pc.invert(pc.is_nan(column)))  # NaN meets no comparison
+    least, greatest = pc.min_max(column).as_py().values()
+    if least is None or not all(map(math.isfinite if is_float else _is_short, (least, greatest))):
+        return None
+    return least, greatest
+
+
+def _is_short(value: Any) -> bool:
+    return not isinstance(value, str) or len(value) <= _LONGEST

@@ -19,14 +19,13 @@ from silva.cost.machine import Machine
 from silva.errors import SilvaError, TableError
 from silva.facts.formatting import plural
 from silva.plan.function import Step
-from silva.store.append.data_writer import DataWriter
+from silva.store.append.data_writer import DataWriter, compute_bounds
 from silva.store.derived.definitions import BASE, Recipe, read_definition, recipes
 from silva.store.derived.stored import encode_column, is_stored, stored_name
 from silva.store.derived.table_source import TableSource
-from silva.store.files.statistics import statistics
 from silva.store.versions import commits
 from silva.store.versions.layout import InGroup, Part
-from silva.store.versions.manifest import Bound, Fragment, Version
+from silva.store.versions.manifest import Bounds, Fragment, Version
 from silva.store.versions.table_folder import Folder
 
 _AT_ONCE = 8192
@@ -34,8 +33,10 @@ _AT_ONCE = 8192
 _COMMIT = 1 << 20
 """Rows that are stored by one commit."""
 
-New = dict[str, dict[str, tuple[Part, dict[str, tuple[Bound, Bound]]]]]
-"""New parts and their statistics, by the id of a fragment and the fingerprint of a column."""
+NewParts = dict[str, tuple[Part, Bounds]]
+"""New parts of a fragment with the bounds of their columns, by the fingerprint of a column."""
+New = dict[str, NewParts]
+"""New parts, by the id of a fragment."""
 
 
 def store_columns(
@@ -59,7 +60,7 @@ def store_columns(
     with DataWriter(folder) as writer:
         for new in _stored_parts(writer, source, wanted, on_error):
             with writer.committing():
-                commits.commit(folder, branch, _with_parts(folder, new, names))
+                commits.commit(folder, branch, functools.partial(_with_parts, folder, new, names))
 
 
 def made_together(folder: Folder, version: Version, names: Sequence[str]) -> list[list[str]]:
@@ -101,7 +102,7 @@ def _stored_parts(
 
 def _once_each(
     writer: DataWriter, source: TableSource, number: int, wanted: Mapping[str, str]
-) -> dict[str, tuple[Part, dict[str, tuple[Bound, Bound]]]] | None:
+) -> NewParts | None:
     """Columns computed once for each distinct row of their inputs, and stored under the same index.
     None where the inputs are not in one group; where a value fails, which may belong to deleted
     rows only; or where the step draws random numbers, which differ from row to row."""
@@ -116,37 +117,26 @@ def _once_each(
         return None
     if source.draws_from():
         return None
-    return {
-        fingerprint: _new_part(
-            name,
-            fingerprint,
-            columns[fingerprint],
-            functools.partial(writer.values, fragment.parts[0], group),
-        )
-        for fingerprint, name in wanted.items()
-    }
+    write = functools.partial(writer.values, fragment.parts[0], group)
+    return {fp: _new_part(name, fp, columns[fp], write) for fp, name in wanted.items()}
 
 
 def _new_part(
     name: str, fingerprint: str, column: Column, write: Callable[[Any], Part]
-) -> tuple[Part, dict[str, tuple[Bound, Bound]]]:
+) -> tuple[Part, Bounds]:
     import pyarrow as pa
 
     table = pa.table(encode_column(name, fingerprint, column))
-    bounds = statistics(table)
-    known = {fingerprint: bounds[fingerprint]} if fingerprint in bounds else {}
-    return write(table), known
+    return write(table), compute_bounds(table)
 
 
 def _group_of(part: Part, recipe: Recipe) -> int | None:
     """The group that holds all inputs of a column."""
     if not all(fingerprint.startswith(BASE) for fingerprint in recipe.inputs):
         return None
-    found = {
-        stored.group if isinstance(stored := part.columns[name.removeprefix(BASE)], InGroup) else -1
-        for name in recipe.inputs
-    }
-    return found.pop() if len(found) == 1 and -1 not in found else None
+    found = {part.columns[fingerprint.removeprefix(BASE)] for fingerprint in recipe.inputs}
+    stored = found.pop() if len(found) == 1 else None
+    return stored.group if isinstance(stored, InGroup) else None
 
 
 def _parts(
@@ -155,7 +145,7 @@ def _parts(
     number: int,
     wanted: Mapping[str, str],
     on_error: Literal["raise", "skip"],
-) -> dict[str, tuple[Part, dict[str, tuple[Bound, Bound]]]] | None:
+) -> NewParts | None:
     first, end = int(source.starts[number]), int(source.starts[number + 1])
     compute = functools.partial(_computed, source, tuple(wanted.values()), end)
     starts = range(first, end, _AT_ONCE)
@@ -185,7 +175,7 @@ def _parts(
         live = np.zeros(fragment.rows, np.int64)
         live[source.within(number, np.arange(first, end))] = 1
         places = np.maximum(np.cumsum(live) - 1, 0)
-    new: dict[str, tuple[Part, dict[str, tuple[Bound, Bound]]]] = {}
+    new: NewParts = {}
     for fingerprint, name in wanted.items():
         column = concat([part[name] for part in parts])
         column = column if places is None else column.take(places)
@@ -216,18 +206,11 @@ def _shown(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names))
 
 
-def _with_parts(folder: Folder, new: New, names: Sequence[str]) -> commits.Change:
+def _with_parts(folder: Folder, new: New, names: Sequence[str], head: Version) -> Version | None:
     """The commit that adds new parts to the fragments that the branch still has."""
-
-    def change(head: Version) -> Version | None:
-        changed = with_new(folder.all_fragments(head), new)
-        if not changed:
-            return None
-        what = f"store {', '.join(names)} of {plural(len(changed), 'fragment')}"
-        lists = commits.changed_lists(folder, head.lists, changed)
-        return msgspec.structs.replace(head, lists=lists, what=what)
-
-    return change
+    changed = with_new(folder.all_fragments(head), new)
+    what = f"store {', '.join(names)} of {plural(len(changed), 'fragment')}"
+    return commits.replace_fragments(folder, head, changed, what)
 
 
 def with_new(fragments: Iterable[Fragment], new: New) -> dict[str, Fragment | None]:
@@ -245,22 +228,13 @@ def with_new(fragments: Iterable[Fragment], new: New) -> dict[str, Fragment | No
     return changed
 
 
-def drop_parts(folder: Folder, name: str) -> commits.Change:
+def drop_parts(folder: Folder, name: str, head: Version) -> Version | None:
     """The commit that drops a stored column; older versions keep it."""
-
-    def change(head: Version) -> Version | None:
-        fingerprint = dict(head.definitions).get(name, "")
-        changed: dict[str, Fragment | None] = {}
-        for fragment in folder.all_fragments(head):
-            if is_stored(fragment, fingerprint):
-                kept = tuple(p for p in fragment.parts if not stored_name(p, fingerprint))
-                bounds = {n: b for n, b in fragment.statistics.items() if n != fingerprint}
-                changed[fragment.id] = msgspec.structs.replace(
-                    fragment, parts=kept, statistics=bounds
-                )
-        if not changed:
-            return None
-        lists = commits.changed_lists(folder, head.lists, changed)
-        return msgspec.structs.replace(head, lists=lists, what=f"compute {name} on read")
-
-    return change
+    fingerprint = dict(head.definitions).get(name, "")
+    changed: dict[str, Fragment | None] = {}
+    for fragment in folder.all_fragments(head):
+        if is_stored(fragment, fingerprint):
+            kept = tuple(p for p in fragment.parts if not stored_name(p, fingerprint))
+            bounds = {n: b for n, b in fragment.statistics.items() if n != fingerprint}
+            changed[fragment.id] = msgspec.structs.replace(fragment, parts=kept, statistics=bounds)
+    return commits.replace_fragments(folder, head, changed, f"compute {name} on read")

@@ -18,7 +18,7 @@ from silva.errors import PlanError, TableError
 from silva.facts.formatting import plural
 from silva.operators.join.keys import Keys
 from silva.plan.fingerprint import digest
-from silva.store.append.data_writer import DataWriter
+from silva.store.append.data_writer import DataWriter, compute_bounds
 from silva.store.derived.definitions import (
     BASE,
     Definition,
@@ -30,7 +30,6 @@ from silva.store.derived.definitions import (
 from silva.store.derived.materialize import New, with_new
 from silva.store.derived.put_values import as_arrow, as_bytes, contents, default_row, given_values
 from silva.store.derived.table_source import TableSource
-from silva.store.files.statistics import statistics
 from silva.store.versions import commits
 from silva.store.versions.manifest import Version
 from silva.store.versions.table_folder import Folder
@@ -165,7 +164,7 @@ def _write_parts(writer: DataWriter, pieces: Mapping[str, Any], fingerprint: str
     new: New = {}
     for fragment, piece in pieces.items():
         table = pa.table({fingerprint: piece})
-        new[fragment] = {fingerprint: (writer.part(table), statistics(table))}
+        new[fragment] = {fingerprint: (writer.part(table), compute_bounds(table))}
     return new
 
 
@@ -181,9 +180,8 @@ def _with_values(
             return None
         add_definition(folder, fingerprint, definition)
         definitions = with_definitions(folder, head.definitions, ((name, fingerprint),))
-        lists = commits.changed_lists(folder, head.lists, changed)
-        return msgspec.structs.replace(
-            head, lists=lists, definitions=definitions, what=f"put {name}"
-        )
+        what = f"put {name}"
+        made = commits.replace_fragments(folder, head, changed, what) or head
+        return msgspec.structs.replace(made, definitions=definitions, what=what)
 
     return change

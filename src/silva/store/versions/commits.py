@@ -108,19 +108,21 @@ def new_lists(
     return (*lists[:kept], _add_list(folder, [*merged, *fragments]))
 
 
-def changed_lists(
-    folder: Folder, lists: Sequence[ListRef], changed: Mapping[str, Fragment | None]
-) -> tuple[ListRef, ...]:
-    """The lists of a version with some fragments, by id, replaced or removed; other lists stay."""
-    made: list[ListRef] = []
-    for ref in lists:
-        before = folder.fragments(ref)
-        after = [changed.get(f.id, f) for f in before]
-        if all(a is b for a, b in zip(after, before, strict=True)):
-            made.append(ref)
-        elif kept := [f for f in after if f is not None]:
-            made.append(_add_list(folder, kept))
-    return tuple(made)
+def replace_fragments(
+    folder: Folder, head: Version, changed: Mapping[str, Fragment | None], what: str
+) -> Version | None:
+    """A version with some fragments, by id, replaced or removed; None where there are none. Lists
+    without such fragments stay."""
+    if not changed:
+        return None
+    lists: list[ListRef] = []
+    for ref in head.lists:
+        fragments = folder.fragments(ref)
+        if not any(f.id in changed for f in fragments):
+            lists.append(ref)
+        elif kept := [new for f in fragments if (new := changed.get(f.id, f)) is not None]:
+            lists.append(_add_list(folder, kept))
+    return msgspec.structs.replace(head, lists=tuple(lists), what=what)
 
 
 def _add_list(folder: Folder, fragments: Sequence[Fragment]) -> ListRef:

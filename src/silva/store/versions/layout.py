@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from silva.errors import TableError
 
@@ -96,24 +97,30 @@ def all_files(part: Part) -> Iterator[File]:
         yield from all_files(group.values)
 
 
+def relocate(part: Part, folder: str) -> Part:
+    """A part with its files moved to a folder within the folder of data."""
+    files = tuple(replace(file, name=f"{folder}/{file.name}") for file in part.files)
+    groups = tuple(replace(g, values=relocate(g.values, folder)) for g in part.groups)
+    return replace(part, files=files, groups=groups)
+
+
 def check_part(part: Part, rows: int, depth: int = _DEEPEST) -> None:
     """Raises TableError for a part that no writer makes: with another number of rows, or with
     indices of files and groups that do not exist."""
-    files, groups = len(part.files), len(part.groups)
-    named = [s for s in part.columns.values() if not isinstance(s, InGroup)]
-    places = [place for s in named for place in (s.file, getattr(s, "items", 0))]
-    places += [group.file for group in part.groups]
-    shared = [s.group for s in part.columns.values() if isinstance(s, InGroup)]
-    if part.rows != rows or max(places, default=-1) >= files or max(shared, default=-1) >= groups:
+    stored = part.columns.values()
+    files = [s.file for s in (*stored, *part.groups) if not isinstance(s, InGroup)]
+    files += [s.items for s in stored if isinstance(s, Slices)]
+    grouped = {name: s.group for name, s in part.columns.items() if isinstance(s, InGroup)}
+    known = set(files) <= set(range(len(part.files)))
+    known &= set(grouped.values()) <= set(range(len(part.groups)))
+    if part.rows != rows or not known:
         raise TableError("a part does not match its rows, files and groups")
-    if groups and not depth:
+    if part.groups and not depth:
         raise TableError("groups are nested more deeply than any writer nests them")
-    for number, group in enumerate(part.groups):
+    for group in part.groups:
         check_part(group.values, group.values.rows, depth - 1)
-        if not {n for n, s in part.columns.items() if s == InGroup(number)} <= set(
-            group.values.columns
-        ):
-            raise TableError("a column is not among the values of its group")
+    if any(name not in part.groups[g].values.columns for name, g in grouped.items()):
+        raise TableError("a column is not among the values of its group")
 
 
 def under(part: Part, group: int, values: Part) -> Part:

@@ -8,19 +8,21 @@ lists that are never written again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 from silva.errors import TableError
-from silva.store.versions.layout import Count, File, Hash, Kind, Name, Part, check_part
+from silva.store.versions.layout import Count, File, Hash, Kind, Name, Part, all_files, check_part
 
 FULL_LIST = 512
 """Fragments of a full list, which is not merged any further."""
 
 Bound = int | float | str
+Bounds = dict[str, tuple[Bound, Bound]]
+"""The least and greatest value of a column."""
 Number = Annotated[int, Meta(ge=1, lt=10**10)]
 """The number of a version; its file's name has ten digits."""
 
@@ -40,8 +42,7 @@ class Fragment(msgspec.Struct, frozen=True, omit_defaults=True):
     """Rows as written; some may have been deleted since."""
     parts: tuple[Part, ...]
     """The appended columns, then each stored derived column, by fingerprint."""
-    statistics: dict[str, tuple[Bound, Bound]] = {}
-    """The least and greatest value of a column."""
+    statistics: Bounds = {}
     deleted: Deleted | None = None
 
     @property
@@ -151,30 +152,9 @@ def merged_lists(sizes: Sequence[int], new: int) -> int:
     return merged
 
 
-def relocate(value: Any, folder: str) -> Any:
-    """A part (or any piece of one) with its files moved to a folder within the folder of data."""
-    if isinstance(value, File):
-        return msgspec.structs.replace(value, name=f"{folder}/{value.name}")
-    if isinstance(value, msgspec.Struct):
-        changed = {f: relocate(getattr(value, f), folder) for f in value.__struct_fields__}
-        return msgspec.structs.replace(value, **changed)
-    if isinstance(value, tuple):
-        return tuple(relocate(item, folder) for item in value)
-    if isinstance(value, dict):
-        return {name: relocate(item, folder) for name, item in value.items()}
-    return value
-
-
-def files_of(value: Any) -> Iterable[File]:
-    """Every file that a fragment (or any piece of one) names."""
-    if isinstance(value, File):
-        yield value
-    elif isinstance(value, msgspec.Struct):
-        for field in value.__struct_fields__:
-            yield from files_of(getattr(value, field))
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from files_of(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from files_of(item)
+def files_of(fragment: Fragment) -> Iterator[File]:
+    """Every file that a fragment names."""
+    for part in fragment.parts:
+        yield from all_files(part)
+    if fragment.deleted is not None:
+        yield fragment.deleted.file
