@@ -17,8 +17,7 @@ from silva.plan.verify import verify
 
 if TYPE_CHECKING:
     from silva.options import WriteArguments
-    from silva.sinks.write import Limits, Written
-    from silva.sinks.writer import ShardWriter
+    from silva.sinks.write import Limits, ShardWriter, Written
     from silva.store.table import Table
 
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from silva.columns import Array
 from silva.errors import TableError
-from silva.store.files.number_packing import PAGE, numbers, packs_well
-from silva.store.files.pages import PagesReader, write_pages
+from silva.store.files.pages import PAGE, PagesReader, numbers, packs_well, write_pages
 
 KINDS = [
     "i1",

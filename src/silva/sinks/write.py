@@ -9,7 +9,9 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Protocol
 
+from silva.columns import Block
 from silva.errors import PlanError
 from silva.folders import OwnFolder, telling_full_disk
 from silva.loader import Loader
@@ -18,7 +20,6 @@ from silva.plan.fingerprint import fingerprint, opaque_parts
 from silva.plan.node import Batch, Node, walk
 from silva.plan.verify import is_batched
 from silva.sinks.progress import WriteProgress, alone, read_progress, write_progress
-from silva.sinks.writer import ShardWriter
 
 _ADVICE = (
     "Complete shards are listed in _silva.json, and the unfinished one is removed. Free some space "
@@ -26,6 +27,33 @@ _ADVICE = (
 )
 _CHUNK = 256
 """Rows: few enough that photos fit into memory, enough that the cost per chunk is small."""
+
+
+class ShardWriter(Protocol):
+    """Writes shards one at a time: open, write some chunks, close."""
+
+    def settings(self) -> dict[str, Any]:
+        """The settings that determine the bytes, as JSON: a resumed run must have the same."""
+
+    def resume(self, shards: list[str], kept: dict[str, Any]) -> None:
+        """Continues after these complete shards, and removes unfinished ones. `kept` is what `keep`
+        returned after the last of them."""
+
+    def keep(self) -> dict[str, Any]:
+        """What later shards must agree with, as JSON, e.g. a schema."""
+
+    def open(self, number: int) -> None:
+        """Starts a shard."""
+
+    def write(self, chunk: Block) -> int:
+        """Adds rows to the open shard and returns its approximate size in bytes. The same chunks
+        must give the same size, or a resumed run would cut shards at other rows."""
+
+    def close(self) -> str:
+        """Completes the open shard, syncs it to disk, and returns its name."""
+
+    def discard(self) -> None:
+        """Discards the open shard, if there is one."""
 
 
 @dataclass(frozen=True)

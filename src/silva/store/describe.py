@@ -9,7 +9,7 @@ from silva.plan.function import Step
 from silva.store.derived.advice import Advice, advise
 from silva.store.derived.definitions import BASE, Definition, current, read_definition
 from silva.store.derived.stored import is_stored, stored_name
-from silva.store.files.sizes import column_bytes, dedup_factor
+from silva.store.files.part_files import column_bytes, dedup_factor
 from silva.store.versions.manifest import Fragment, Version
 from silva.store.versions.table_folder import Folder
 

@@ -89,7 +89,7 @@ def _check_stable(plan: Node) -> None:
 
 
 class TableWriter:
-    """Appends shards to a table: a `silva.sinks.writer.Writer`."""
+    """Appends shards to a table: a `silva.sinks.write.ShardWriter`."""
 
     def __init__(
         self,

@@ -16,14 +16,13 @@ from silva.errors import SilvaError
 from silva.folders import OwnFolder
 from silva.physical.stage.call import Worker
 from silva.plan.function import Step
-from silva.store.derived.compute import compute
+from silva.store.derived.columns import compute
 from silva.store.derived.definitions import Recipe, read_definition, recipes
 from silva.store.derived.storage_choice import Candidate, Costs, StorageChoice, choose
 from silva.store.derived.stored import encode_column, is_stored
 from silva.store.derived.table_source import TableSource
 from silva.store.files.dedup import choose_kinds
-from silva.store.files.part_files import write_part
-from silva.store.files.sizes import column_bytes
+from silva.store.files.part_files import column_bytes, write_part
 from silva.store.versions.audit import count_reads
 from silva.store.versions.manifest import Version, Wish
 from silva.store.versions.table_folder import Folder

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -16,8 +16,10 @@ from silva.columns import Column
 from silva.errors import TableError
 from silva.folders import OwnFolder
 from silva.physical.stage.call import Worker
-from silva.plan.function import Function
-from silva.store.derived.compute import compute
+from silva.physical.stage.context import Context
+from silva.physical.stage.rows import Rows
+from silva.physical.stage.steps import Call, CallColumns, Evaluate
+from silva.plan.function import Function, Step
 from silva.store.derived.definitions import BASE, Recipe
 from silva.store.derived.stored import decode_column, stored_name
 from silva.store.files.data_files import Checked
@@ -108,10 +110,26 @@ class DerivedReader:
         return {fingerprint: made[name] for name, fingerprint in recipe.parts}
 
 
+def compute(
+    step: Step, into: tuple[str, ...], columns: Mapping[str, Column], count: int, worker: Worker
+) -> dict[str, Column]:
+    """The columns that a step makes of `count` rows; raises what the step raises on the first bad
+    row."""
+    rows = Rows(Context(0, 0), dict(columns), np.arange(count, dtype=np.uint64), None, count)
+    shown = ",".join(into)
+    if not isinstance(step, Function):
+        Evaluate(step, into, shown).apply(rows, worker)
+    elif step.marks.batched:
+        CallColumns(step, into, shown).apply(rows, worker)
+    else:
+        Call(step, into, shown).apply(rows, worker)
+    for failure in rows.failures:
+        raise failure.cause or ValueError(failure.error)
+    return {name: rows.columns[name] for name in into}
+
+
 _HELD = 256
 """Parts whose readers stay open."""
-
-
 _DENSE = 32
 """Rows that Lance reads in a run in the time of one that it picks (zstd, 8 to 50 bytes a row: 12 to
 33 M rows/s in a run; picked, 16,384 of 400,000 rows: 0.4 M rows/s)."""

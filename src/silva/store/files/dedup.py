@@ -18,8 +18,7 @@ from silva.columns.column import Array
 from silva.columns.dictionary import expanded
 from silva.columns.number_runs import appearance
 from silva.errors import ColumnError
-from silva.store.files.item_sequence import shared
-from silva.store.files.slices import is_list
+from silva.store.files.slices import is_list, share_items
 from silva.store.versions.layout import Kind
 
 _LEAST_FACTOR = 1.5
@@ -91,7 +90,7 @@ def _list_kind(column: Lists) -> Kind:
     first, _ = appearance(numbers)
     plain = total * width + _BOUNDS * rows
     grouped = int(runs.lengths[first].sum()) * width + _BOUNDS * len(first) + _INDEX * rows
-    slices = len(shared(runs, numbers).items) * width + _BOUNDS * rows
+    slices = len(share_items(runs, numbers).items) * width + _BOUNDS * rows
     if plain >= _LEAST_FACTOR * slices and grouped >= _CLEARLY * slices:
         return "slices"
     return "grouped" if plain >= _LEAST_FACTOR * grouped else "plain"

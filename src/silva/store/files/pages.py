@@ -4,17 +4,22 @@
 
 A page is unpacked as a whole, so a single row costs some microseconds. Pages have checksums: most
 damaged pages would unpack without an error.
+
+Pages are packed with pcodec, which compresses numbers better than a byte compressor: ids under
+Zipf's law take a sixth less than with zstd, and are read in less than half the time, since they
+come out in their own width. Times are packed as integers, and flags as bytes of eight.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import struct
 import uuid
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from zlib import crc32
 
 import msgspec
@@ -23,7 +28,7 @@ import numpy as np
 from silva.columns import Array, Column
 from silva.columns.serial.checks import CannotDecode, check, decode_dtype
 from silva.errors import TableError
-from silva.store.files.number_packing import FLAGS, PAGE, as_numbers, is_packed, pack, unpack
+from silva.store.files.extra import extra
 from silva.store.versions.layout import File
 from silva.store.versions.table_folder import sync
 
@@ -32,6 +37,17 @@ _MARK = b"silvapg1"
 """Ends with the version of the format, the same since 0.1."""
 _END = struct.Struct(f"<II{len(_MARK)}s")
 _PAGES = np.dtype([("size", "<u2"), ("checksum", "<u4")])
+PAGE = 4096
+"""Numbers per page. Smaller pages have more overhead; larger ones make single rows slower."""
+_FLAGS = 8
+"""Flags per packed byte."""
+_LEVEL, _LEVEL_OF_BYTES = 4, 8
+"""Compression levels of pcodec. Its default, 8, saves 1 % and takes four times as long to write; it
+pays for bytes, which have few values."""
+_SAMPLED = 4
+"""Pages that decide whether a column is packed."""
+_MUCH_LARGER = 1.2
+"""How much larger than with zstd pages may be: zstd takes several times as long to read."""
 
 
 class _Column(msgspec.Struct, frozen=True, array_like=True):
@@ -54,8 +70,8 @@ def write_pages(folder: Path, columns: dict[str, np.ndarray]) -> File:
     about: dict[str, _Column] = {}
     with open(folder / name, "xb") as file:
         for column, values in columns.items():
-            start, plain = file.tell(), as_numbers(values)
-            pages = (pack(plain[at : at + PAGE]) for at in range(0, len(plain), PAGE))
+            start, plain = file.tell(), _as_numbers(values)
+            pages = (_pack(plain[at : at + PAGE]) for at in range(0, len(plain), PAGE))
             known = np.array([(file.write(page), crc32(page)) for page in pages], _PAGES)
             about[column] = _Column(values.dtype.str, start, known.tobytes())
         rows = len(next(iter(columns.values())))
@@ -128,10 +144,10 @@ class _Pages:
 
     def __init__(self, column: _Column, rows: int) -> None:
         self._kind = decode_dtype(column.kind)
-        check(is_packed(self._kind), "%s is not packed in pages", column.kind)
+        check(_is_packed(self._kind), "%s is not packed in pages", column.kind)
         self._flags = self._kind.kind == "b"
         self._stored = np.dtype(np.uint8) if self._flags else self._kind
-        self._count = -(-rows // FLAGS) if self._flags else rows
+        self._count = -(-rows // _FLAGS) if self._flags else rows
         size = -(-self._count // PAGE) * _PAGES.itemsize
         check(len(column.pages) == size, "the number of pages does not match %s rows", rows)
         pages = np.frombuffer(column.pages, _PAGES)
@@ -152,10 +168,10 @@ class _Pages:
         if not self._flags:
             return self._run(handle, first, last) if whole else self._some(handle, rows)
         if whole:
-            eights = self._run(handle, first // FLAGS, last // FLAGS)
+            eights = self._run(handle, first // _FLAGS, last // _FLAGS)
             bits = np.unpackbits(eights, bitorder="little")
-            return bits[first % FLAGS :][: len(rows)].view(bool)
-        eights, place = np.divmod(rows, FLAGS)
+            return bits[first % _FLAGS :][: len(rows)].view(bool)
+        eights, place = np.divmod(rows, _FLAGS)
         found: np.ndarray = self._some(handle, eights) >> place & 1 == 1
         return found
 
@@ -163,10 +179,10 @@ class _Pages:
         """The numbers from position `first` to `last`."""
         start, end = first // PAGE * PAGE, min((last // PAGE + 1) * PAGE, self._count)
         values = np.empty(end - start, self._stored)
-        plain = as_numbers(values)
+        plain = _as_numbers(values)
         for number, page in self._pages(handle, np.arange(first // PAGE, last // PAGE + 1)):
             at = number * PAGE - start
-            unpack(page, plain[at : at + PAGE])
+            _unpack(page, plain[at : at + PAGE])
         return values[first - start : last - start + 1]
 
     def _some(self, handle: int, places: np.ndarray | range) -> np.ndarray:
@@ -175,10 +191,10 @@ class _Pages:
         numbers, within = np.divmod(places, PAGE)
         heads = np.flatnonzero(np.diff(numbers, prepend=-1))
         found, unpacked = np.empty(len(numbers), self._stored), np.empty(PAGE, self._stored)
-        plain = as_numbers(unpacked)
+        plain = _as_numbers(unpacked)
         bounds = pairwise([*heads.tolist(), len(numbers)])
         for (a, b), (_, page) in zip(bounds, self._pages(handle, numbers[heads]), strict=True):
-            unpack(page, plain[: int(within[b - 1]) + 1])
+            _unpack(page, plain[: int(within[b - 1]) + 1])
             found[a:b] = unpacked[within[a:b]]
         return found
 
@@ -194,3 +210,58 @@ class _Pages:
                 if crc32(page) != self._checksums[number]:
                     raise RuntimeError(f"page {number} is not what was written")
                 yield number, page
+
+
+def numbers(column: Column) -> np.ndarray | None:
+    """The values of a column that can be packed: one number, time or flag per row, and no nulls."""
+    if not isinstance(column, Array) or column.valid is not None or column.data.ndim != 1:
+        return None
+    return column.data if column.data.dtype.kind in "biufmM" else None
+
+
+def _is_packed(dtype: np.dtype) -> bool:
+    """Whether pages can hold values of this type: numbers in this machine's byte order."""
+    return dtype.kind in "biufmM" and dtype.itemsize <= 8 and dtype.isnative
+
+
+def packs_well(values: np.ndarray) -> bool:
+    """Whether a sample of pages is about as small as zstd would make it."""
+    import pyarrow as pa
+
+    plain = _as_numbers(values)
+    last = max(-(-len(plain) // PAGE) - 1, 0)
+    places = np.unique(np.linspace(0, last, _SAMPLED).astype(np.int64)) * PAGE
+    pages = [plain[at : at + PAGE] for at in places.tolist()]
+    zstd = pa.Codec("zstd")
+    other = sum(int(zstd.compress(page.tobytes()).size) for page in pages)
+    return sum(len(_pack(page)) for page in pages) <= _MUCH_LARGER * other + PAGE
+
+
+def _as_numbers(values: np.ndarray) -> np.ndarray:
+    """The values as packable numbers; all but flags share memory with them."""
+    values = np.ascontiguousarray(values)
+    match values.dtype.kind:
+        case "b":
+            return np.packbits(values, bitorder="little")
+        case "m" | "M":
+            return values.view(np.int64)
+    return values
+
+
+def _pack(page: np.ndarray) -> bytes:
+    level = _LEVEL_OF_BYTES if page.itemsize == 1 else _LEVEL
+    config = extra("pcodec").ChunkConfig(compression_level=level, enable_8_bit=True)
+    found: bytes = _pcodec().simple_compress(page, config)
+    return found
+
+
+def _unpack(page: bytes, into: np.ndarray) -> None:
+    """Unpacks a page into an array; RuntimeError unless it holds that many numbers of that type."""
+    if _pcodec().simple_decompress_into(page, into).n_processed != len(into):
+        raise RuntimeError(f"a page has fewer than {len(into)} numbers")
+
+
+@functools.cache
+def _pcodec() -> Any:
+    """Looked up once: an import statement takes half as long as unpacking a page."""
+    return extra("pcodec.standalone")

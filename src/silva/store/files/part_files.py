@@ -28,8 +28,7 @@ from silva.folders import OwnFolder
 from silva.store.files.data_files import Checked, DataFile, damage_as_table_error
 from silva.store.files.dedup import check_kinds
 from silva.store.files.lance_files import FileReader, write_file
-from silva.store.files.number_packing import numbers, packs_well
-from silva.store.files.pages import SUFFIX, PagesReader, write_pages
+from silva.store.files.pages import SUFFIX, PagesReader, numbers, packs_well, write_pages
 from silva.store.files.slices import cut_slices, gather_slices, is_list
 from silva.store.versions import layout
 from silva.store.versions.layout import File, Group, Kind, Part, Plain, Slices, Stored
@@ -249,3 +248,37 @@ class PartReader:
 def _numbers(column: Column) -> np.ndarray:
     assert isinstance(column, Array)
     return column.data
+
+
+def column_bytes(data: OwnFolder, part: Part) -> dict[str, int]:
+    """The bytes of each column of a part; the columns of a group share the bytes of its index."""
+    files = [open_file(data, file).sizes() for file in part.files]
+    found: dict[str, int] = {}
+    for name, stored in part.columns.items():
+        match stored:
+            case Plain():
+                found[name] = files[stored.file].get(stored.column, 0)
+            case Slices():
+                own = files[stored.file]
+                index = own.get(stored.start, 0) + own.get(stored.length, 0)
+                found[name] = index + part.files[stored.items].size
+            case layout.InGroup():
+                group = part.groups[stored.group]
+                shared = files[group.file].get(group.index, 0) // len(group.values.columns)
+                found[name] = shared + column_bytes(data, group.values)[name]
+    return found
+
+
+def dedup_factor(data: OwnFolder, part: Part, name: str) -> float:
+    """Rows (for lists: items) per stored one."""
+    match part.columns[name]:
+        case layout.InGroup(group):
+            values = part.groups[group].values
+            inner = dedup_factor(data, values, name)
+            return inner * part.rows / max(values.rows, 1)
+        case Slices(file, _, length, items):
+            reader = open_file(data, part.files[file], (length,))
+            lengths = reader.take(range(part.rows))[length].batch()
+            total = int(np.maximum(lengths, 0).sum())
+            return total / max(open_file(data, part.files[items]).rows, 1) if total else 1.0
+    return 1.0

@@ -1,17 +1,32 @@
-"""A list column as slices of a sequence: cut when it is written, gathered when it is read."""
+"""A list column as slices of one long sequence: cut when it is written, gathered when it is read.
+
+Rows share common items. Equal rows share all of them. A sliding history shares all but a few with
+the row before it:
+
+    oldest first            newest first
+    row 0   a b c           row 0       c b a
+    row 1     b c d         row 1     d c b
+    row 2       c d e       row 2   e d c
+            a b c d e               e d c b a
+
+On the left each row continues where the row before it ended. On the right the same holds from the
+last row to the first. The shorter of both is taken.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from silva.columns import Column, Dictionary, Lists, from_arrow
 from silva.columns.codes import list_runs
-from silva.columns.number_runs import NumberRuns, appearance, gathered
-from silva.store.files.item_sequence import end_to_end, shared
+from silva.columns.number_runs import NumberRuns, appearance, gathered, same
 
+_MOST_NEW = 32
+"""The most items that may leave a history from one row to the next."""
 _WORTHWHILE = 0.8
 """If more than this share of the rows is distinct, they are returned one by one."""
 
@@ -20,6 +35,48 @@ def is_list(kind: Any) -> bool:
     import pyarrow as pa
 
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Sequence:
+    items: np.ndarray
+    """The indices of the lists' items that make up the sequence, in order."""
+    starts: np.ndarray
+    """int64: where each row begins in the sequence."""
+
+
+def share_items(runs: NumberRuns, numbers: np.ndarray) -> Sequence:
+    """The sequence with shared items; `numbers` are equal where rows are."""
+    first, number = appearance(numbers)
+    rows = runs.take(first)
+    forward, back = _chained(rows), _chained(rows.take(np.arange(len(rows))[::-1]))
+    if len(back.items) < len(forward.items):
+        return Sequence(back.items, back.starts[::-1][number])
+    return Sequence(forward.items, forward.starts[number])
+
+
+def _chained(rows: NumberRuns) -> Sequence:
+    """Lets each row continue where the one before it ended, as far as they share items."""
+    common = np.zeros(len(rows), dtype=np.int64)
+    full = np.flatnonzero(rows.lengths)
+    common[full[1:]] = _common(rows.take(full))
+    fresh = rows.lengths - common
+    items, _ = gathered(rows.starts + common, fresh)
+    return Sequence(items, np.cumsum(fresh) - rows.lengths)
+
+
+def _common(rows: NumberRuns) -> np.ndarray:
+    """How many items at the end of each row the next row begins with; no row is empty."""
+    found = np.zeros(max(len(rows) - 1, 0), dtype=np.int64)
+    before, after = rows.lengths[:-1], rows.lengths[1:]
+    longest = int(before.max(initial=0))
+    for gone in range(min(_MOST_NEW + 1, longest)):
+        count = before - gone
+        open_ = np.flatnonzero((found == 0) & (count > 0) & (count <= after))
+        a, b = rows.starts[open_] + gone, rows.starts[open_ + 1]
+        equal = same(rows.items, a, b, count[open_])
+        found[open_[equal]] = count[open_[equal]]
+    return found
 
 
 def cut_slices(lists: Any, shares: bool) -> tuple[np.ndarray, np.ndarray, Any]:
@@ -35,9 +92,10 @@ def cut_slices(lists: Any, shares: bool) -> tuple[np.ndarray, np.ndarray, Any]:
         column = from_arrow(lists)
         assert isinstance(column, Lists)
         runs = list_runs(column)
-        sequence = shared(runs, runs.numbers())
+        sequence = share_items(runs, runs.numbers())
     else:
-        sequence = end_to_end(NumberRuns(items, offsets[:-1] - offsets[0], length))
+        order, starts = gathered(offsets[:-1] - offsets[0], length)
+        sequence = Sequence(order, starts[:-1])
     if not np.array_equal(sequence.items, np.arange(len(items))):
         items = items.take(sequence.items)
     length = length.astype(np.int32)
