@@ -60,7 +60,7 @@ def _later(x, span):
 
 
 @pytest.mark.attacks("No row sees the future")
-def test_keys_are_equal_where_their_values_are_whatever_holds_them():
+def test_keys_are_equal_exactly_where_their_values_are():
     for seed in range(400):
         rng = random.Random(seed)
         (known, column), (asked, spine) = _column(rng, 8), _column(rng, 12)
@@ -71,7 +71,7 @@ def test_keys_are_equal_where_their_values_are_whatever_holds_them():
 
 
 @pytest.mark.attacks("No row sees the future")
-def test_times_are_compared_as_fractions_would_be():
+def test_times_are_compared_exactly():
     for seed in range(400):
         rng = random.Random(seed)
         (times, column), (asked, spine) = _column(rng, 8, True), _column(rng, 12, True)

@@ -45,11 +45,11 @@ SPINE = {"user": [1, 1, 1, 2, 3], "ts": [9, 10, 99, 10, 10]}
 FEATURES = {"user": [1, 2, 1, 1], "ts": [20, 11, 10, 10], "v": [0, 1, 2, 3]}
 
 
-def test_the_latest_row_that_is_not_later_counts_and_of_equal_times_the_last():
+def test_the_latest_row_that_is_not_later_is_joined_and_the_last_of_equal_times():
     assert joined(SPINE, FEATURES) == [None, 3, 0, None, None]
 
 
-def test_a_row_counts_until_its_ttl_and_from_its_lag_on():
+def test_a_row_is_joined_from_its_lag_until_its_ttl():
     assert joined(SPINE, FEATURES, ttl=79) == [None, 3, 0, None, None]
     assert joined(SPINE, FEATURES, ttl=78) == [None, 3, None, None, None]
     assert joined(SPINE, FEATURES, lag=1) == [None, None, 0, None, None]
@@ -84,7 +84,7 @@ def test_dates_of_any_unit_are_compared_exactly(ours, theirs):
     assert joined(spine, features, lag=np.timedelta64(day, "s")) == [None, None, 10, 20]
 
 
-def test_a_finer_clock_on_the_spine_does_not_see_what_comes_within_the_second():
+def test_a_spine_with_a_finer_unit_does_not_see_later_rows_of_the_same_second():
     spine = {"user": [1, 1], "ts": np.array([1_999, 2_000], "M8[ms]")}
     features = {"user": [1], "ts": np.array([2], "M8[s]"), "v": [7]}
     assert joined(spine, features) == [None, 7]
@@ -130,7 +130,7 @@ def test_several_keys_and_other_names():
     assert [row["v"] for row in rows] == [1, None]
 
 
-def test_as_of_joins_are_chained():
+def test_asof_joins_can_be_chained():
     spine = sv.from_columns(SPINE)
     other = {"user": [3, 1], "ts": [1, 50], "w": ["x", "y"]}
     rows = spine.asof_join(FEATURES, by="user", on="ts").asof_join(other, by="user", on="ts")
@@ -146,12 +146,12 @@ def test_as_of_joins_are_chained():
         ({"by": "user", "on": "nope"}, "no column 'nope'"),
         ({"by": "user", "on": "ts", "available": "nope"}, "no column 'nope'"),
         ({"by": "user", "on": ["ts", "user"]}, "names one column"),
-        ({"by": "user", "on": "ts", "ttl": datetime.timedelta(1)}, "ttl is a number from 0 up"),
-        ({"by": "user", "on": "ts", "lag": -1}, "lag is a number from 0 up"),
+        ({"by": "user", "on": "ts", "ttl": datetime.timedelta(1)}, "ttl must be a number that is"),
+        ({"by": "user", "on": "ts", "lag": -1}, "lag must be a number that is not negative"),
         ({"by": "user", "on": "ts", "columns": ["ts"]}, "already a column 'ts'"),
     ],
 )
-def test_mistakes_are_told_when_the_join_is_written(arguments, message):
+def test_wrong_arguments_are_errors_when_the_join_is_written(arguments, message):
     with pytest.raises(sv.PlanError, match=message):
         sv.from_columns(SPINE).asof_join(FEATURES, **arguments)
 
@@ -210,7 +210,7 @@ users = st.one_of(st.none(), st.integers(0, 2))
     form=st.sampled_from(["int", "float", "dates", "mixed dates"]),
 )
 @settings(max_examples=150)
-def test_an_as_of_join_is_what_the_definition_says(spine, features, ttl, lag, late, form):
+def test_an_asof_join_equals_its_definition(spine, features, ttl, lag, late, form):
     ours = {"user": [u for u, _ in spine], "ts": [t for _, t in spine]}
     theirs = {
         "user": [u for u, _, _ in features],

@@ -49,13 +49,13 @@ def test_several_keys_must_all_be_equal():
     assert [row["v"] for row in rows] == [10, None, 20, None]
 
 
-def test_a_key_that_comes_twice_is_named():
+def test_a_repeated_key_on_the_other_side_is_named():
     twice = {"item": [1, 2, 1], "price": [1.0, 2.0, 3.0]}
     with pytest.raises(sv.PlanError, match=r"key item=1 more than once.*explode"):
         orders().join(twice, on="item").head(1)
 
 
-def test_nulls_match_nothing_and_may_come_twice():
+def test_null_keys_match_nothing_and_may_repeat():
     left = sv.from_columns({"k": np.ma.MaskedArray([1, 2], mask=[True, False])})
     right = pa.table({"k": pa.array([None, None, 2], pa.int64()), "v": [7, 8, 9]})
     assert [row["v"] for row in left.join(right, on="k")] == [None, 9]
@@ -91,12 +91,12 @@ def test_nulls_match_nothing_and_may_come_twice():
         ([0.5, 2], np.array([0.5, 2.0, 7.25]), [0, 1]),
     ],
 )
-def test_keys_are_equal_by_value_whatever_holds_them(left, right, expected):
+def test_keys_are_equal_by_value_whatever_their_type(left, right, expected):
     other = {"k": right, "v": list(range(len(right)))}
     assert [row["v"] for row in sv.from_columns({"k": left}).join(other, on="k")] == expected
 
 
-def test_types_that_cannot_be_equal_are_told_when_the_join_is_written():
+def test_key_types_that_can_never_be_equal_are_an_error_at_once():
     words = sv.from_arrow(pa.table({"item": ["a"]}))
     with pytest.raises(sv.PlanError, match=r"'item' is str here, and 'item' is int64.*cast"):
         words.join(ITEMS, on="item")
@@ -104,7 +104,7 @@ def test_types_that_cannot_be_equal_are_told_when_the_join_is_written():
         sv.from_columns({"item": np.array([True])}).join(ITEMS, on="item")
 
 
-def test_types_that_nobody_knew_are_told_with_the_row():
+def test_key_types_known_only_from_rows_are_an_error_of_the_row():
     rows = sv.from_columns({"item": [1, 2]}).derive(item=lambda item: str(item))
     with pytest.raises(sv.RowError, match="'item' is a text here and a number"):
         rows.join(ITEMS, on="item").head(1)
@@ -170,12 +170,12 @@ def test_the_schema_knows_the_types_of_joined_columns():
         ({"on": {"n": "item"}, "columns": ["item"]}, "already a column 'item'"),
     ],
 )
-def test_mistakes_are_told_when_the_join_is_written(arguments, message):
+def test_wrong_arguments_are_errors_when_the_join_is_written(arguments, message):
     with pytest.raises(sv.PlanError, match=message):
         orders().join(ITEMS, **arguments)
 
 
-def test_what_is_no_table_is_refused():
+def test_other_sides_that_are_not_tables_are_refused():
     with pytest.raises(sv.PlanError, match="a pipeline, an Arrow table or a dict"):
         orders().join([1, 2], on="item")
     with pytest.raises(sv.PlanError, match="before its batch"):
@@ -240,7 +240,7 @@ keys = st.one_of(st.integers(-3, 3), st.none())
     right=st.lists(st.tuples(keys, st.sampled_from("ab")), max_size=9, unique=True),
     how=st.sampled_from(["left", "inner"]),
 )
-def test_a_join_is_what_a_dict_would_give(left, right, how):
+def test_a_join_equals_a_lookup_in_a_dict(left, right, how):
     ours = sv.from_items([{"a": a, "b": b, "n": i} for i, (a, b) in enumerate(left)])
     theirs = sv.from_items([{"a": a, "b": b, "v": i} for i, (a, b) in enumerate(right)])
     if not left or not right:
@@ -253,7 +253,7 @@ def test_a_join_is_what_a_dict_would_give(left, right, how):
     assert [(row["n"], row["v"]) for row in found] == expected
 
 
-def test_rows_kept_on_disk_belong_to_what_was_joined(tmp_path):
+def test_cached_rows_depend_on_the_contents_of_joined_tables(tmp_path):
     def prices(values: list[float]) -> sv.Pipeline:
         file = tmp_path / "prices.parquet"
         pq.write_table(pa.table({"item": [1, 2, 3], "price": values}), file, compression="none")
@@ -266,13 +266,13 @@ def test_rows_kept_on_disk_belong_to_what_was_joined(tmp_path):
     assert (tmp_path / "prices.parquet").stat().st_size == size
 
 
-def test_a_joined_column_can_be_what_rows_are_drawn_by():
+def test_rows_can_be_sampled_by_a_joined_column():
     weights = {"item": [1, 3, 9], "weight": [0.0, 1.0, 0.0]}
     drawn = orders().join(weights, on="item").sample(weights="weight", size=20)
     assert {row["item"] for row in drawn} == {3}
 
 
-def test_a_table_goes_to_a_worker_once_with_its_stage():
+def test_a_lookup_table_is_sent_to_a_worker_once():
     big = {"k": np.arange(100_000), "v": np.arange(100_000)}
     rows = sv.from_columns({"k": np.arange(50_000)}).join(big, on="k")
     with rows.batch(100).loader(backend="processes", workers=2) as loader:
@@ -290,13 +290,13 @@ def test_numpy_scalars_from_functions_are_keys_like_any_other():
     assert [row["v"] for row in words] == [None, None, 7]
 
 
-def test_numbers_beyond_64_bits_are_told():
+def test_keys_beyond_64_bits_are_an_error():
     rows = sv.from_columns({"k": [2**70]})
     with pytest.raises(sv.RowError, match="beyond 64 bits"):
         rows.join({"k": [1], "v": [7]}, on="k").head(1)
 
 
-def test_the_other_side_is_what_it_says_whatever_the_seed_and_the_epoch():
+def test_the_other_side_does_not_depend_on_seed_or_epoch():
     items = sv.from_columns({"item": range(50), "v": range(50)}).shuffle(seed=3).take(10)
     rows = sv.from_columns({"item": range(50)}).join(items, on="item", how="inner")
     expected = sorted(row["item"] for row in items)

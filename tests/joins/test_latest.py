@@ -15,19 +15,19 @@ import silva as sv
 COUNTS = {"user": [1, 1, 2, 1], "ts": [5, 20, 7, 20], "n": [1, 2, 9, 3], "name": list("abcd")}
 
 
-def test_the_latest_row_of_each_key_is_given():
+def test_get_returns_the_latest_row_of_each_key():
     found = sv.Latest(COUNTS, by="user", on="ts").get([2, 1, 3])
     assert found["n"].tolist() == [9, 3, None]
     assert found["name"].tolist() == ["c", "d", None]
 
 
-def test_at_a_time_it_is_what_an_as_of_join_gives():
+def test_get_at_a_time_equals_an_asof_join():
     latest = sv.Latest(COUNTS, by="user", on="ts", ttl=5, lag=1)
     assert latest.get([1, 1, 1, 2], at=[5, 6, 30, 8])["n"].tolist() == [None, 1, None, 9]
     assert latest.get([1, 2], at=21)["n"].tolist() == [3, None]
 
 
-def test_several_keys_come_as_columns():
+def test_several_key_columns_are_passed_as_a_dict():
     features = {"user": [1, 1], "shop": ["a", "b"], "ts": [1, 2], "v": [10, 20]}
     latest = sv.Latest(features, by=("user", "shop"), on="ts")
     assert latest.get({"user": [1, 1], "shop": ["b", "z"]})["v"].tolist() == [20, None]

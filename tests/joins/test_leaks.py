@@ -18,7 +18,7 @@ def spine() -> sv.Pipeline:
     return sv.from_columns(SPINE)
 
 
-def test_a_plain_join_with_features_of_later_is_found():
+def test_a_plain_join_with_later_features_is_a_leak():
     totals = {"user": [1, 2, 3], "ts": [15, 9, 99], "total": [4, 5, 6], "fine": [0, 0, 0]}
     leaks = spine().join(totals, on="user", columns=["total"]).check_leaks("ts")
     assert [(leak.column, leak.time) for leak in leaks.found] == [("total", 10)]
@@ -46,7 +46,7 @@ def test_a_step_that_fails_without_the_future_is_found():
     assert leak.column.startswith("z = lambda(total)")
 
 
-def test_an_as_of_join_has_no_leaks():
+def test_an_asof_join_has_no_leaks():
     rows = spine().asof_join(HISTORY, by="user", on="ts", lag=1, ttl=30)
     leaks = rows.shuffle(seed=1).batch(2).check_leaks("ts")
     assert not leaks, str(leaks)
@@ -70,7 +70,7 @@ def test_a_leak_within_the_features_own_joins_is_found():
     assert [leak.column for leak in rows.check_leaks("ts").found] == ["total"]
 
 
-def test_a_table_without_times_is_named_and_not_taken_on_trust():
+def test_a_table_without_times_is_reported_as_unchecked():
     rows = spine().join({"user": [1, 2, 3], "age": [30, 40, 50]}, on="user")
     leaks = rows.check_leaks("ts")
     assert not leaks
@@ -90,7 +90,7 @@ def test_dates_are_compared_across_units():
     assert [leak.column for leak in wrong.check_leaks("ts").found] == ["v"]
 
 
-def test_the_time_must_be_there():
+def test_the_time_column_must_exist():
     with pytest.raises(sv.PlanError, match="no such column"):
         spine().select("user").check_leaks("ts")
 

@@ -63,7 +63,7 @@ sizes = st.tuples(st.integers(1, 5), st.integers(1, 9), st.integers(1, 9))
 
 
 @given(sizes, st.integers(0, 99), st.floats(0.1, 5))
-def test_mixup_is_torchvisions(size: tuple[int, int, int], seed: int, alpha: float) -> None:
+def test_mixup_equals_torchvision(size: tuple[int, int, int], seed: int, alpha: float) -> None:
     """Within 1e-6: a fused multiply-add of torch may round once where we round twice."""
     rows, height, width = size
     images, labels = pixels(rows, 3, height, width, seed=seed), np.arange(rows) % 4
@@ -78,7 +78,7 @@ def test_mixup_is_torchvisions(size: tuple[int, int, int], seed: int, alpha: flo
 
 
 @given(sizes, st.integers(0, 99), st.floats(0.1, 5), st.sampled_from(["hwc", "chw"]))
-def test_cutmix_is_torchvisions(
+def test_cutmix_equals_torchvision(
     size: tuple[int, int, int], seed: int, alpha: float, layout: Any
 ) -> None:
     """Pixels exactly, labels within 1e-6."""
@@ -96,7 +96,7 @@ def test_cutmix_is_torchvisions(
 
 
 @given(st.integers(0, 999))
-def test_mixup_of_bytes_is_rounded_to_the_nearest(seed: int) -> None:
+def test_mixup_of_uint8_rounds_to_nearest(seed: int) -> None:
     """Within half a level, and a little for float32."""
     images = pixels(4, 5, 6, 3, dtype=np.uint8, seed=seed)
     made, _ = mixup("i", "l", classes=2)(images, np.zeros(4, int), rng=np.random.default_rng(seed))
@@ -135,7 +135,7 @@ def test_cutmix_commutes_with_normalisation_and_changes_no_pixel() -> None:
     assert ((made == images) | (made == before)).all()
 
 
-def test_inputs_are_never_written() -> None:
+def test_inputs_are_never_modified() -> None:
     images, labels = pixels(3, 4, 4, 3), np.array([0, 1, 1])
     before = images.copy()
     images.flags.writeable = labels.flags.writeable = False
@@ -166,7 +166,7 @@ def test_batches_and_epochs_are_mixed_differently() -> None:
     assert len(shares) == 4
 
 
-def test_columns_of_any_name_and_new_ones() -> None:
+def test_columns_may_have_any_name_and_be_new() -> None:
     renamed = rows(4).rename(image="photo", label="kind")
     step = cutmix("photo", "kind", classes=3)
     batch = renamed.batch(4).derive(step, into=("mixed", "target")).head(1)[0]
@@ -174,7 +174,7 @@ def test_columns_of_any_name_and_new_ones() -> None:
     assert batch["kind"].shape == (4,)
 
 
-def test_steps_are_known_by_their_arguments() -> None:
+def test_steps_are_identified_by_their_arguments() -> None:
     def identity(step: Any) -> str:
         return fingerprint(rows().batch(5).derive(step, into=INTO).plan)
 
@@ -226,6 +226,8 @@ def test_before_batch_is_an_error_that_says_so() -> None:
         (lambda: cutmix("x", "y", classes=3, layout="nhwc"), "'hwc' or 'chw'"),
     ],
 )
-def test_arguments_are_checked_at_once(write: Callable[[], Any], message: str) -> None:
+def test_arguments_are_checked_when_the_step_is_written(
+    write: Callable[[], Any], message: str
+) -> None:
     with pytest.raises(PlanError, match=message):
         write()

@@ -12,7 +12,7 @@ from typing import Any
 
 from silva.errors import PlanError
 from silva.operators.join.keys import kind_of_type
-from silva.operators.join.times import span
+from silva.operators.join.times import parse_span
 from silva.plan.arguments import name_of, names_of, one_of
 from silva.plan.expr import Call, Col, Term
 from silva.plan.node import Derive, Filter, Node, Source, walk
@@ -85,8 +85,8 @@ def by_time(
                 f"asof_join: {name!r} must hold numbers or times, but it is {types(right)[name]}"
             )
     if kinds[0] is not None:
-        span("ttl", ttl, kinds[0] == "time")
-        span("lag", lag, kinds[0] == "time")
+        parse_span("ttl", ttl, kinds[0] == "time")
+        parse_span("lag", lag, kinds[0] == "time")
     keys = tuple(name for _, name in pairs)
     called = tuple(name for name, _ in pairs)
     return ByTime(right, keys, called, time, available, lag, ttl)

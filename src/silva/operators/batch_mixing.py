@@ -1,12 +1,12 @@
-"""Batches in which each image is mixed with its neighbour: mixup and cutmix.
+"""Mixup and cutmix: each image of a batch is mixed with the image before it.
 
-A batch-level step: it looks across rows, so it stands after `batch`, where the row is the batch.
-The partner of row i is row i - 1, that of the first is the last. The meaning is torchvision's
-(`v2.MixUp`, `v2.CutMix`); the random numbers are those of the batch's first row, so a batch is
-mixed the same way however it is run.
+They combine rows, so they come after `batch`, where a row is a batch. Row i is mixed with row
+i - 1, and the first row with the last. They compute what torchvision's `v2.MixUp` and `v2.CutMix`
+compute. The random numbers are those of the batch's first row, so a batch is mixed in the same way
+on every backend.
 
-Law, exact: cutmix moves pixels and changes none, so it commutes with steps that work pixel by pixel
-(normalize). Mixup does not, but for rounding: it blends uint8 to uint8.
+Exact law: cutmix moves pixels and changes none, so it commutes with steps that work pixel by pixel,
+such as normalize. Mixup does so only up to rounding, because it rounds uint8 images to uint8.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Cutmix:
     def __call__(self, images: Any, labels: Any, rng: np.random.Generator) -> Any:
         images, targets = _check(images, labels, self.classes, "cutmix")
         if images.ndim != 4:
-            raise ValueError(f"cutmix takes images of 3 dimensions, not {images.ndim - 1}")
+            raise ValueError(f"cutmix needs images of 3 dimensions, not {images.ndim - 1}")
         rows = 1 if self.layout == "hwc" else 2
         height, width = images.shape[rows : rows + 2]
         tall, wide = _box(height, width, rng.beta(self.alpha, self.alpha), rng)
@@ -77,12 +77,12 @@ class Cutmix:
 
 
 def mixup(images: str, labels: str, *, classes: int, alpha: float = 1.0) -> Mixup:
-    """Images and labels of a batch, each blended with those of the row before it: for `derive`
+    """Blends each image and label of a batch with those of the row before it: a step for `derive`
     after `batch`, into the two columns.
 
-    The share that stays is drawn once a batch from Beta(alpha, alpha). Labels are class numbers,
-    or arrays of `classes` numbers (then blended as they are), and become float32 of shape (rows,
-    classes). Images are arrays of any shape; float32 stays float32, uint8 is rounded to uint8.
+    The weight of the row itself is drawn once per batch from Beta(alpha, alpha). Labels are class
+    numbers, or arrays of `classes` numbers, which are blended as they are; they become float32 of
+    shape (rows, classes). Images are arrays of any shape and keep their type; uint8 is rounded.
 
     >>> step = mixup("image", "label", classes=2, alpha=0.2)
     >>> import silva as sv
@@ -97,12 +97,12 @@ def mixup(images: str, labels: str, *, classes: int, alpha: float = 1.0) -> Mixu
 def cutmix(
     images: str, labels: str, *, classes: int, alpha: float = 1.0, layout: Layout = "hwc"
 ) -> Cutmix:
-    """Images of a batch with a box taken from the row before, and labels blended by its area: for
-    `derive` after `batch`, into the two columns.
+    """Replaces a box in each image of a batch by that of the row before it, and blends the labels
+    by the area of the box: a step for `derive` after `batch`, into the two columns.
 
-    The box covers a share 1 - λ of the image, λ from Beta(alpha, alpha), before it is cut at the
-    edges; one box a batch. Images keep their dtype; `layout="chw"` if channels come first. Labels
-    are as in `mixup`.
+    There is one box per batch. It covers a share of 1 - λ of the image, with λ drawn from
+    Beta(alpha, alpha), before it is cropped at the edges. Images keep their type; pass
+    `layout="chw"` if channels come first. Labels are those of `mixup`.
 
     >>> step = cutmix("image", "label", classes=2)
     >>> import silva as sv
@@ -112,7 +112,7 @@ def cutmix(
     (dtype('uint8'), dtype('float32'))
     """
     if layout not in ("hwc", "chw"):
-        raise PlanError(f"layout is 'hwc' or 'chw', not {layout!r}")
+        raise PlanError(f"layout must be 'hwc' or 'chw', not {layout!r}")
     return Cutmix(*_arguments(images, labels, classes, alpha), layout)
 
 
@@ -120,10 +120,11 @@ def _arguments(images: Any, labels: Any, classes: Any, alpha: Any) -> tuple[str,
     for name in (images, labels):
         if not isinstance(name, str) or not name.isidentifier() or name == "rng":
             raise PlanError(
-                f"a column that is mixed has a name like a variable's, not {name!r}: rename it"
+                "the name of a mixed column must be a valid Python name other than rng, not "
+                f"{name!r}: rename the column"
             )
     if images == labels:
-        raise PlanError(f"images and labels are two columns, not both {images!r}")
+        raise PlanError(f"images and labels must be two columns, but both are {images!r}")
     if number("alpha", alpha) <= 0:
         raise PlanError(f"alpha must be positive, not {alpha}")
     return images, labels, integer("classes", classes, 1), float(alpha)
@@ -139,20 +140,22 @@ def _check(images: Any, labels: Any, classes: int, what: str) -> tuple[np.ndarra
     labels = np.asanyarray(labels)
     if not isinstance(images, np.ndarray) or images.ndim < 2 or labels.ndim < 1:
         raise ValueError(
-            f"{what} mixes the rows of a batch, with images of one shape: it comes after batch(n)"
+            f"{what} mixes the rows of a batch, with images of one shape: call it after batch(n)"
         )
     if images.dtype != np.uint8 and images.dtype.kind != "f":
-        raise ValueError(f"{what} takes images of uint8 or floats, not {images.dtype}")
+        raise ValueError(f"{what} needs images of uint8 or floats, not {images.dtype}")
     if isinstance(images, np.ma.MaskedArray) or isinstance(labels, np.ma.MaskedArray):
-        raise ValueError(f"{what} cannot mix nulls: filter them, or fill_null() before batch(n)")
+        raise ValueError(
+            f"{what} cannot mix nulls: filter them out, or call fill_null() before batch(n)"
+        )
     if len(labels) != len(images):
         raise ValueError(f"{what} got {len(images)} images and {len(labels)} labels")
     if labels.shape[1:] == (classes,):
         return images, labels.astype(_FLOAT)
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
         raise ValueError(
-            f"labels are class numbers or arrays of {classes}, not {labels.dtype} of shape "
-            f"{labels.shape[1:]}"
+            f"labels must be class numbers or arrays of {classes} numbers, not {labels.dtype} of "
+            f"shape {labels.shape[1:]}"
         )
     wrong = labels[(labels < 0) | (labels >= classes)]
     if len(wrong):
@@ -163,7 +166,7 @@ def _check(images: Any, labels: Any, classes: int, what: str) -> tuple[np.ndarra
 
 
 def _blend(rows: np.ndarray, share: float) -> np.ndarray:
-    """share * row + (1 - share) * the row before, one row at a time to stay in the cache."""
+    """Computes share * row + (1 - share) * the row before, row by row to stay in the CPU cache."""
     kind = _FLOAT if rows.dtype == np.uint8 else rows.dtype.type
     ours, theirs = kind(share), kind(1 - share)
     out = empty(rows.shape, rows.dtype)
@@ -179,7 +182,8 @@ def _blend(rows: np.ndarray, share: float) -> np.ndarray:
 
 
 def _box(height: int, width: int, share: float, rng: np.random.Generator) -> tuple[slice, slice]:
-    """A box around any pixel, with sides of sqrt(1 - share) of the image's, cut at its edges."""
+    """A box around a random pixel, with sides of sqrt(1 - share) of the image's, cropped at its
+    edges."""
     x, y = int(rng.integers(width)), int(rng.integers(height))
     half = 0.5 * math.sqrt(1 - share)
     right, down = int(half * width), int(half * height)

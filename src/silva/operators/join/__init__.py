@@ -1,11 +1,11 @@
 """Operators that look rows up in another table: `match` and `latest` find row numbers, `take` reads
 columns.
 
-A join is written as a derivation of these, so two joins with one table and one key look up once
-(rule `share`). The tables are built when a plan is lowered; plans hold only what they are built
-from. `keys` turns the values of key columns into small numbers, `times` turns times into whole
-numbers of one unit, and `tables` finds a row by bisection in a sorted array. A built table is plain
-data that travels to workers.
+A join is a derivation of these, so two joins with the same table and key look each key up once
+(rule `share`). A plan holds the right side of a join as a plan; its lookup table is built when the
+plan is lowered, and is plain data that is sent to workers. `keys` turns the values of key columns
+into integer codes, `times` turns times into integers of one unit, and `tables` finds rows by binary
+search.
 """
 
 from __future__ import annotations
