@@ -118,11 +118,12 @@ class WriteVerbs:
         >>> numbers.to_table(path, shard_rows=2).rows
         5
         """
+        from silva.store.append.normal_form import Roles
         from silva.store.sink import write_table
 
         limits = _limits(self.plan, shard_rows, shard_bytes, arguments)
-        roles = (key, group, time, store or {})
-        return write_table(self.plan, path, branch, *roles, limits, arguments)
+        roles = Roles(key, group, time, store or {})
+        return write_table(self.plan, path, branch, roles, limits, arguments)
 
 
 def _write(

@@ -14,7 +14,7 @@ import silva as sv
 from silva.folders import OwnFolder
 from silva.store.files.dedup import choose_kinds
 from silva.store.files.part_files import PartReader, write_part
-from silva.store.versions.layout import Part
+from silva.store.versions.manifest import Part
 from silva.testing import cut_blocks
 
 

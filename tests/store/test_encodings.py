@@ -16,7 +16,7 @@ from silva.columns import Dictionary, Lists, from_arrow, to_arrow
 from silva.errors import ColumnError
 from silva.folders import OwnFolder
 from silva.store.files.part_files import PartReader, open_file, write_part
-from silva.store.versions.layout import Part, all_files, under
+from silva.store.versions.manifest import Part, all_files, under
 
 SMALL = st.integers(0, 2)
 VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {

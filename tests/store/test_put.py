@@ -17,7 +17,7 @@ from store_tools import assert_no_orphans, data_files, rows_of
 
 import silva as sv
 from silva.store.derived import put
-from silva.store.derived.put_values import given_values
+from silva.store.derived.put import given_values
 from silva.testing import digest
 
 

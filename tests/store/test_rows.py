@@ -12,7 +12,7 @@ import pytest
 from silva.columns.arrow_arrays import to_arrow
 from silva.folders import OwnFolder
 from silva.store.files.part_files import PartReader, write_part
-from silva.store.versions.layout import all_files
+from silva.store.versions.manifest import all_files
 
 TABLE = pa.table(
     {

@@ -11,7 +11,7 @@ import pytest
 from store_tools import assert_no_orphans, data_files
 
 import silva as sv
-from silva.store.versions.layout import InGroup, Part, Slices
+from silva.store.versions.manifest import InGroup, Part, Slices
 
 SESSIONS, EACH = 40, 16
 

@@ -12,9 +12,8 @@ from silva.facts.formatting import plural, size
 from silva.store.describe import compare
 from silva.store.table import Table
 from silva.store.versions.audit import reads
-from silva.store.versions.find import find_version
 from silva.store.versions.manifest import Version
-from silva.store.versions.table_folder import Folder
+from silva.store.versions.table_folder import Folder, find_version
 
 app = App(name="table", help="Manage tables: versions, columns, space.")
 

@@ -173,10 +173,14 @@ class _ShardedWrite:
         return progress
 
 
+def unstable_parts(plan: Node) -> list[str]:
+    """The parts of a plan whose fingerprint differs from process to process."""
+    return [name for node in walk(plan) for name in opaque_parts(node.runs)]
+
+
 def _check_same(folder: OwnFolder, plan: Node, before: WriteProgress, now: WriteProgress) -> None:
     if before.pipeline != now.pipeline:
-        steps = [node.runs for node in walk(plan)]
-        unstable = [name for step in steps for name in opaque_parts(step)]
+        unstable = unstable_parts(plan)
         hint = f" ({unstable[0]} has another fingerprint in every process)" if unstable else ""
         raise PlanError(
             f"{folder.path} holds {len(before.shards)} shards of another pipeline{hint}: write "

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from silva.facts.formatting import plural, size, wrapped
 from silva.plan.function import Step
 from silva.store.derived.advice import Advice, advise
-from silva.store.derived.definitions import BASE, Definition, current, read_definition
+from silva.store.derived.definitions import BASE, current, read_definition
 from silva.store.derived.stored import is_stored, stored_name
 from silva.store.files.part_files import column_bytes, dedup_factor
 from silva.store.versions.manifest import Fragment, Version
@@ -88,19 +88,14 @@ def _derived_lines(
     change = ""
     if advice.decision.store != bool(names):
         change = "; optimize() would " + ("store it" if advice.decision.store else "give it up")
-    head, _, rest = definition.text.partition("\n")
-    text = head + (" …" if rest else "")
+    others = [name for name, _ in definition.parts if name != definition.name]
+    beside = f", together with {', '.join(others)}" if others else ""
+    text = _definition_text(folder, fingerprint)
     return [
         state,
         f"because {advice.decision.why}{change}",
-        f"of {_lineage(folder, fingerprint)}{_beside(definition)}: {text}",
+        f"of {_lineage(folder, fingerprint)}{beside}: {text}",
     ]
-
-
-def _beside(definition: Definition) -> str:
-    """The other columns that the same step makes."""
-    others = [name for name, _ in definition.parts if name != definition.name]
-    return f", together with {', '.join(others)}" if others else ""
 
 
 def _lineage(folder: Folder, fingerprint: str) -> str:
@@ -123,13 +118,11 @@ def _column_lines(folder: Folder, old: Version, new: Version) -> list[str]:
     before, after = current(folder, old), current(folder, new)
     lines = [f"- {name}" for name in before if name not in after]
     for name, fingerprint in after.items():
-        if before.get(name) == fingerprint:
-            continue
-        text = _definition_text(folder, fingerprint)
-        if name in before:
-            lines.append(f"~ {name}: {_definition_text(folder, before[name])} → {text}")
-        else:
-            lines.append(f"+ {name}: {text}")
+        if name not in before:
+            lines.append(f"+ {name}: {_definition_text(folder, fingerprint)}")
+        elif before[name] != fingerprint:
+            texts = [_definition_text(folder, each) for each in (before[name], fingerprint)]
+            lines.append(f"~ {name}: {' → '.join(texts)}")
     return lines
 
 
@@ -143,13 +136,9 @@ def _definition_text(folder: Folder, fingerprint: str) -> str:
 def _row_lines(folder: Folder, old: Version, new: Version) -> list[str]:
     before = {f.id: f.live for f in folder.all_fragments(old)}
     after = {f.id: f.live for f in folder.all_fragments(new)}
-    added = sum(rows for name, rows in after.items() if name not in before)
-    gone = sum(rows for name, rows in before.items() if name not in after)
-    fewer = [before[name] - rows for name, rows in after.items() if name in before]
-    gone += sum(n for n in fewer if n > 0)
-    added += sum(-n for n in fewer if n < 0)
-    lines = [f"+ {plural(added, 'row')}"] if added else []
-    return lines + ([f"- {plural(gone, 'row')}"] if gone else [])
+    changes = [after.get(name, 0) - before.get(name, 0) for name in before | after]
+    added, gone = sum(n for n in changes if n > 0), -sum(n for n in changes if n < 0)
+    return [f"{sign} {plural(n, 'row')}" for sign, n in (("+", added), ("-", gone)) if n]
 
 
 def _stored_lines(folder: Folder, old: Version, new: Version) -> list[str]:

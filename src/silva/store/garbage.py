@@ -19,7 +19,7 @@ from silva.folders import OwnFolder
 from silva.store.derived.stored import stored_name
 from silva.store.versions import commits
 from silva.store.versions.locks import hold_table, try_lock_folder
-from silva.store.versions.manifest import Fragment, Version, files_of
+from silva.store.versions.manifest import Collected, Fragment, Version, files_of
 from silva.store.versions.table_folder import UNFINISHED, Folder, as_table_error
 
 
@@ -76,7 +76,8 @@ def collect_garbage(folder: Folder, versions: int | None = None) -> Removed:
         lists = {ref for version in live for ref in version.lists}
         files = {file.name for ref in lists for f in folder.fragments(ref) for file in files_of(f)}
         for version in given_up:  # what could be damaged has been read by now
-            folder.give_up_version(version)
+            rest = Collected(version.number, version.branch, version.parent)
+            folder.publish_version(rest, replace=True)
         return (
             _unfinished(folder)
             + _unnamed(folder, "lists", {ref.name for ref in lists})

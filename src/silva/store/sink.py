@@ -9,26 +9,24 @@ that is restored has its rows and its count.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from silva.columns import Block
 from silva.errors import PlanError, TableError
 from silva.options import WriteArguments
-from silva.plan.fingerprint import digest, fingerprint, opaque_parts
-from silva.plan.node import Node, walk
+from silva.plan.fingerprint import digest, fingerprint
+from silva.plan.node import Node
 from silva.plan.schema import columns
 from silva.sinks.arrow import ArrowTables
 from silva.sinks.progress import WriteProgress, alone, read_progress, write_progress
-from silva.sinks.write import Limits, write
+from silva.sinks.write import Limits, unstable_parts, write
 from silva.store.append.append import append_rows, create_table
 from silva.store.append.ingest import MEMORY
-from silva.store.append.normal_form import arrow_schema
+from silva.store.append.normal_form import Roles, arrow_schema
 from silva.store.table import Table
 from silva.store.versions import commits
-from silva.store.versions.layout import Kind
-from silva.store.versions.manifest import Schema
+from silva.store.versions.manifest import Schema, Version
 from silva.store.versions.table_folder import Folder, check_name
 
 
@@ -36,21 +34,17 @@ def write_table(
     plan: Node,
     path: str | Path,
     branch: str,
-    key: str | Sequence[str],
-    group: str | None,
-    time: str | None,
-    kinds: Mapping[str, Kind],
+    roles: Roles,
     limits: Limits,
     arguments: WriteArguments,
 ) -> Table:
     """Appends all rows of a plan to a branch, or the rest of them after an interrupted run."""
     folder = Folder(path)
     _check_branch(folder, branch)
-    keys = (key,) if isinstance(key, str) else tuple(key)
     _check_stable(plan)
     name = fingerprint(plan)
     cut = (limits.rows, limits.nbytes, arguments.get("seed"))
-    writer = TableWriter(folder, branch, digest((name, cut)), keys, group, time, kinds)
+    writer = TableWriter(folder, branch, digest((name, cut)), roles)
     writer.check(columns(plan))
     place = folder.own.below(f"writing/{branch}/{name}")
     with alone(place):
@@ -79,9 +73,7 @@ def _check_branch(folder: Folder, branch: str) -> None:
 
 
 def _check_stable(plan: Node) -> None:
-    steps = [node.runs for node in walk(plan)]
-    unstable = [name for step in steps for name in opaque_parts(step)]
-    if unstable:
+    if unstable := unstable_parts(plan):
         raise PlanError(
             f"to_table: {unstable[0]} has no stable fingerprint, so after a kill silva could not "
             "tell which rows are in the table already. Use a function or class of a module instead"
@@ -91,20 +83,10 @@ def _check_stable(plan: Node) -> None:
 class TableWriter:
     """Appends shards to a table: a `silva.sinks.write.ShardWriter`."""
 
-    def __init__(
-        self,
-        folder: Folder,
-        branch: str,
-        name: str,
-        key: tuple[str, ...],
-        group: str | None,
-        time: str | None,
-        kinds: Mapping[str, Kind],
-    ) -> None:
-        self._folder, self._branch = folder, branch
+    def __init__(self, folder: Folder, branch: str, name: str, roles: Roles) -> None:
+        self._folder, self._branch, self._roles = folder, branch, roles
         self._name = name
         """A digest of the pipeline and of how it is cut into shards."""
-        self._key, self._group, self._time, self._kinds = key, group, time, kinds
         self._arrow = ArrowTables(None, "")
         self._number = 0
         self._waiting: list[Any] = []
@@ -115,7 +97,8 @@ class TableWriter:
         own = self._schema()
         if own is None:
             return
-        asked = {"key": self._key or None, "group": self._group, "time": self._time}
+        roles = self._roles
+        asked = {"key": roles.keys or None, "group": roles.group, "time": roles.time}
         for role, name in asked.items():
             if name is not None and name != getattr(own, role):
                 raise PlanError(
@@ -131,15 +114,16 @@ class TableWriter:
             )
 
     def _schema(self) -> Schema | None:
-        if not self._folder.is_table:
-            return None
-        return self._folder.schema(self._folder.head(self._branch).schema)
+        head = self._head()
+        return None if head is None else self._folder.schema(head.schema)
+
+    def _head(self) -> Version | None:
+        return self._folder.head(self._branch) if self._folder.is_table else None
 
     def committed(self) -> int:
         """The number of the pipeline's shards that the table holds."""
-        if not self._folder.is_table:
-            return 0
-        return self._folder.head(self._branch).written.get(self._name, 0)
+        head = self._head()
+        return 0 if head is None else head.written.get(self._name, 0)
 
     def settings(self) -> dict[str, Any]:
         return {"format": "table"}
@@ -168,8 +152,7 @@ class TableWriter:
         rows = pa.concat_tables(self._waiting)
         mark = (self._name, self._number)
         if not self._folder.is_table:
-            given = (self._key, self._group, self._time, self._kinds)
-            create_table(self._folder, rows, *given, MEMORY, mark)
+            create_table(self._folder, rows, self._roles, MEMORY, mark)
             self.resume([], {})
         elif self.committed() <= self._number:
             append_rows(self._folder, self._branch, rows, MEMORY, mark)

@@ -16,17 +16,23 @@ from silva.plan.traits import step_reads
 from silva.store.append.append import append_rows, create_table
 from silva.store.append.data_writer import DataWriter
 from silva.store.append.ingest import MEMORY
+from silva.store.append.normal_form import Roles
 from silva.store.deletions import find_rows, without_rows
 from silva.store.describe import TableExplanation, explain_table
 from silva.store.garbage import Removed, collect_garbage, forget_columns
 from silva.store.logical import derives, table_pipeline
 from silva.store.table_columns import TableColumns
 from silva.store.versions import commits
-from silva.store.versions.find import Which, find_version
-from silva.store.versions.layout import Kind
 from silva.store.versions.locks import hold_table
-from silva.store.versions.manifest import Version
-from silva.store.versions.table_folder import Folder, Paths, VersionTag, check_name
+from silva.store.versions.manifest import Kind, Version
+from silva.store.versions.table_folder import (
+    Folder,
+    Paths,
+    VersionTag,
+    Which,
+    check_name,
+    find_version,
+)
 
 
 class Table(TableColumns):
@@ -62,7 +68,7 @@ class Table(TableColumns):
         (lists that share items). At most about `memory` bytes of rows are sorted at a time.
         """
         folder = Folder(path)
-        create_table(folder, data, key, group, time, store or {}, memory)
+        create_table(folder, data, Roles(key, group, time, store or {}), memory)
         return Table(folder, commits.MAIN)
 
     @staticmethod

@@ -17,9 +17,8 @@ from silva.store.derived.materialize import drop_parts, made_together, store_col
 from silva.store.derived.put import put_column
 from silva.store.logical import add_columns, add_wishes, derives
 from silva.store.versions import commits
-from silva.store.versions.find import Which, find_version
 from silva.store.versions.manifest import Version
-from silva.store.versions.table_folder import Folder
+from silva.store.versions.table_folder import Folder, Which, find_version
 
 
 class TableColumns:

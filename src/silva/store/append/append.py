@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -14,9 +14,8 @@ from silva.facts.formatting import plural
 from silva.store.append.data_writer import DataWriter
 from silva.store.append.ingest import ingest
 from silva.store.append.new_keys import NewKeys
-from silva.store.append.normal_form import arrow_schema, check_same, incoming, new_schema
+from silva.store.append.normal_form import Roles, arrow_schema, check_same, incoming, new_schema
 from silva.store.versions import commits
-from silva.store.versions.layout import Kind
 from silva.store.versions.manifest import Fragment, Schema, Version
 from silva.store.versions.table_folder import Folder
 
@@ -25,14 +24,7 @@ Mark = tuple[str, int]
 
 
 def create_table(
-    folder: Folder,
-    data: Any,
-    key: str | Sequence[str],
-    group: str | None,
-    time: str | None,
-    kinds: Mapping[str, Kind],
-    memory: int | str,
-    mark: Mark | None = None,
+    folder: Folder, data: Any, roles: Roles, memory: int | str, mark: Mark | None = None
 ) -> None:
     """Creates a table: its first version."""
     if folder.is_table:
@@ -40,10 +32,9 @@ def create_table(
     if folder.path.exists() and not folder.path.is_dir():
         raise TableError(f"{str(folder)!r} is a file; a table is a folder. Choose another path")
     rows = incoming(data)
-    keys = (key,) if isinstance(key, str) else tuple(key)
     with contextlib.ExitStack() as stack:
         stack.callback(rows.close)
-        schema = new_schema(rows.schema, keys, group, time, kinds)
+        schema = new_schema(rows.schema, roles)
         folder.path.mkdir(parents=True, exist_ok=True)
         writer = stack.enter_context(DataWriter(folder))
         fragments, _ = _write(folder, writer, rows.batches, schema, memory)

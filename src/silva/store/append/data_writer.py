@@ -18,9 +18,18 @@ from silva.folders import OwnFolder, by_descriptor, telling_full_disk
 from silva.store.files.data_files import Checked, DataFile, checksums, damage_as_table_error
 from silva.store.files.dedup import choose_kinds
 from silva.store.files.part_files import write_part
-from silva.store.versions.layout import File, Kind, Part, relocate, under
 from silva.store.versions.locks import try_lock_folder
-from silva.store.versions.manifest import Bound, Bounds, Deleted, Fragment
+from silva.store.versions.manifest import (
+    Bound,
+    Bounds,
+    Deleted,
+    File,
+    Fragment,
+    Kind,
+    Part,
+    relocate,
+    under,
+)
 from silva.store.versions.table_folder import UNCHANGED, Folder, as_table_error, sync
 
 _SAMPLE = 20_000

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from silva.errors import PlanError, TableError
@@ -11,8 +11,7 @@ from silva.io.arrow_batches import leaf_types
 from silva.pipeline import Pipeline
 from silva.plan.verify import is_batched
 from silva.store.files.dedup import check_kinds
-from silva.store.versions.layout import Kind
-from silva.store.versions.manifest import Schema
+from silva.store.versions.manifest import Kind, Schema
 
 _BATCH = 4096
 """Rows of a pipeline that are appended per batch."""
@@ -181,17 +180,25 @@ def arrow_schema(schema: Schema) -> Any:
     return found
 
 
-def new_schema(
-    arrow: Any,
-    key: tuple[str, ...],
-    group: str | None,
-    time: str | None,
-    kinds: Mapping[str, Kind],
-) -> Schema:
+@dataclass(frozen=True)
+class Roles:
+    """The roles of columns in a new table, and how some of them are stored."""
+
+    key: str | Sequence[str] = ()
+    group: str | None = None
+    time: str | None = None
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.key,) if isinstance(self.key, str) else tuple(self.key)
+
+
+def new_schema(arrow: Any, roles: Roles) -> Schema:
     """The schema of a new table; raises for roles and kinds that its columns cannot have."""
     import pyarrow as pa
 
-    named = [*(("key", k) for k in key), ("group", group), ("time", time)]
+    named = [*(("key", k) for k in roles.keys), ("group", roles.group), ("time", roles.time)]
     for role, name in named:
         if name is None:
             continue
@@ -205,8 +212,9 @@ def new_schema(
             raise TableError(
                 f"{role}={name!r} is a column of {kind}, which has no order: choose another column"
             )
-    check_kinds(arrow, kinds)
-    return Schema(arrow.serialize().to_pybytes(), key, group, time, dict(kinds))
+    check_kinds(arrow, roles.kinds)
+    arrow_bytes = arrow.serialize().to_pybytes()
+    return Schema(arrow_bytes, roles.keys, roles.group, roles.time, dict(roles.kinds))
 
 
 def check_same(given: Any, own: Any, path: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from silva.columns import Column
-from silva.cost.speeds import Speeds, disk_speeds
+from silva.cost.speeds import disk_speeds
 from silva.errors import SilvaError
 from silva.folders import OwnFolder
 from silva.physical.stage.call import Worker
@@ -33,23 +33,17 @@ _HOLD = 1.0
 """The cost of keeping a byte stored, as a multiple of the cost of writing it."""
 
 
-@dataclass(frozen=True)
-class MeasuredColumn:
-    costs: Costs
-    failed: str | None = None
-    """Why the column could not be measured, or cannot be stored."""
-
-
-def measure(source: TableSource, name: str, recipe: Recipe) -> MeasuredColumn:
-    """Measures the costs of a column of `source` on a run of rows in its middle."""
+def measure(source: TableSource, name: str, recipe: Recipe) -> Costs | str:
+    """The costs of a column of `source`, measured on a run of rows in its middle; or why it could
+    not be measured, or cannot be stored."""
     count = source.length()
     sampled = min(count, SAMPLE)
-    if not sampled or recipe.step is None:
-        why = "there are no rows" if recipe.step else "this program does not have its function"
-        return MeasuredColumn(Costs(0, 0, 0, 0, 0), why)
+    if recipe.step is None:
+        return "this program does not have its function"
+    if not sampled:
+        return "there are no rows"
     start = (count - sampled) // 2
     rows = np.arange(start, start + sampled)
-    speeds = disk_speeds(Path(source.path))
     try:
         source.inputs_of(rows[:1], recipe)  # opens the files
         before = time.perf_counter()
@@ -60,20 +54,14 @@ def measure(source: TableSource, name: str, recipe: Recipe) -> MeasuredColumn:
         spent = time.perf_counter() - began
         stored = _stored_bytes(name, recipe.fingerprint, made[name])
     except SilvaError as error:
-        return MeasuredColumn(Costs(0, 0, 0, 0, 0), str(error))
+        return str(error)
     except Exception as error:  # noqa: BLE001  the user's own, which reading will raise
-        return MeasuredColumn(
-            Costs(0, 0, 0, 0, 0), f"it fails on a row ({type(error).__name__}: {error})"
-        )
+        return f"it fails on a row ({type(error).__name__}: {error})"
+    speeds, times = disk_speeds(Path(source.path)), count / sampled
     fetched = sum(column.nbytes for column in inputs.values()) * speeds.read
-    found = _scaled(spent, began - before + fetched, stored, count / sampled, speeds)
-    return MeasuredColumn(found)
-
-
-def _scaled(spent: float, read: float, stored: float, times: float, speeds: Speeds) -> Costs:
     return Costs(
         compute=spent * times,
-        inputs=read * times,
+        inputs=(began - before + fetched) * times,
         bytes=stored * times,
         write=stored * times * speeds.write * (1 + _HOLD),
         own=stored * times * speeds.read,
@@ -122,8 +110,9 @@ def _candidate(
     source = TableSource.of(folder, version).with_columns(found, (name,))
     own = next(r for r in reversed(found) if r.name == name)
     measured = measure(source, name, own)
+    costs, failed = (Costs(), measured) if isinstance(measured, str) else (measured, None)
     wish = version.wishes.get(name, Wish())
-    unstorable = read_definition(folder, own.fingerprint).unstorable or measured.failed
+    unstorable = read_definition(folder, own.fingerprint).unstorable or failed
     stored = any(is_stored(f, own.fingerprint) for f in source.fragments)
     reads = wish.reads + seen.get(name, 0.0)
-    return Candidate(name, measured.costs, reads, stored, wish.pin, unstorable)
+    return Candidate(name, costs, reads, stored, wish.pin, unstorable)

@@ -24,8 +24,7 @@ from silva.store.derived.definitions import BASE, Recipe
 from silva.store.derived.stored import decode_column, stored_name
 from silva.store.files.data_files import Checked
 from silva.store.files.part_files import PartReader
-from silva.store.versions.layout import Part, all_files
-from silva.store.versions.manifest import Fragment
+from silva.store.versions.manifest import Fragment, Part, all_files
 
 
 class DerivedReader:

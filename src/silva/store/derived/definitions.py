@@ -27,8 +27,7 @@ from silva.plan.function import Function, Stateful, Step, show_step
 from silva.plan.node import Derive
 from silva.plan.traits import step_is_random, step_reads
 from silva.store.derived.terms import decode_term, encode_term
-from silva.store.versions.layout import Hash
-from silva.store.versions.manifest import Version
+from silva.store.versions.manifest import Hash, Version
 from silva.store.versions.sealed import unseal
 from silva.store.versions.table_folder import Folder
 

@@ -24,8 +24,7 @@ from silva.store.derived.definitions import BASE, Recipe, read_definition, recip
 from silva.store.derived.stored import encode_column, is_stored, stored_name
 from silva.store.derived.table_source import TableSource
 from silva.store.versions import commits
-from silva.store.versions.layout import InGroup, Part
-from silva.store.versions.manifest import Bounds, Fragment, Version
+from silva.store.versions.manifest import Bounds, Fragment, InGroup, Part, Version
 from silva.store.versions.table_folder import Folder
 
 _AT_ONCE = 8192

@@ -25,15 +25,15 @@ _ENDLESS = float("inf")
 class Costs:
     """The costs of one column, over all rows of the table."""
 
-    compute: float
+    compute: float = 0.0
     """Seconds to compute the column."""
-    inputs: float
+    inputs: float = 0.0
     """Seconds to read its inputs."""
-    bytes: float
+    bytes: float = 0.0
     """Its bytes when stored."""
-    write: float
+    write: float = 0.0
     """Seconds to write it, plus the cost of keeping its bytes."""
-    own: float
+    own: float = 0.0
     """Seconds to read it when stored."""
 
 

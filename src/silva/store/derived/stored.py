@@ -13,8 +13,7 @@ import numpy as np
 from silva.columns import Array, Column, Lists, Strings, Values, to_arrow
 from silva.columns.dictionary import expanded
 from silva.errors import TableError
-from silva.store.versions.layout import Part
-from silva.store.versions.manifest import Fragment
+from silva.store.versions.manifest import Fragment, Part
 
 _LISTS = ":list"
 """Follows the fingerprint of a column whose rows must come back as Python lists."""

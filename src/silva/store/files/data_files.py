@@ -24,7 +24,7 @@ import numpy as np
 from silva.errors import FolderError, SilvaError, TableError
 from silva.folders import OwnFolder
 from silva.store.files.extra import extra
-from silva.store.versions.layout import File
+from silva.store.versions.manifest import File
 
 _BLOCK = 1 << 20
 """Bytes of a file that share one checksum of 4 bytes."""

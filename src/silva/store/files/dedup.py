@@ -19,7 +19,7 @@ from silva.columns.dictionary import expanded
 from silva.columns.number_runs import appearance
 from silva.errors import ColumnError
 from silva.store.files.slices import is_list, share_items
-from silva.store.versions.layout import Kind
+from silva.store.versions.manifest import Kind
 
 _LEAST_FACTOR = 1.5
 """A smaller saving (bytes before / bytes after) is not worth an index."""

@@ -21,7 +21,7 @@ from silva.columns import Column, from_arrow
 from silva.folders import by_descriptor
 from silva.store.files.data_files import Checked, DataFile, Span, checksums
 from silva.store.files.extra import extra
-from silva.store.versions.layout import File
+from silva.store.versions.manifest import File
 from silva.store.versions.table_folder import sync
 
 _FORMAT = "2.2"

@@ -29,7 +29,7 @@ from silva.columns import Array, Column
 from silva.columns.serial.checks import CannotDecode, check, decode_dtype
 from silva.errors import TableError
 from silva.store.files.extra import extra
-from silva.store.versions.layout import File
+from silva.store.versions.manifest import File
 from silva.store.versions.table_folder import sync
 
 SUFFIX = ".pages"

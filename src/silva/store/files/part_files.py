@@ -30,8 +30,7 @@ from silva.store.files.dedup import check_kinds
 from silva.store.files.lance_files import FileReader, write_file
 from silva.store.files.pages import SUFFIX, PagesReader, numbers, packs_well, write_pages
 from silva.store.files.slices import cut_slices, gather_slices, is_list
-from silva.store.versions import layout
-from silva.store.versions.layout import File, Group, Kind, Part, Plain, Slices, Stored
+from silva.store.versions.manifest import File, Group, InGroup, Kind, Part, Plain, Slices, Stored
 
 _ITEM = "item"
 """The name of the column in a file of items."""
@@ -84,7 +83,7 @@ class _PartWriter:
         self._rows = rows
         self._numbers: dict[str, np.ndarray] = {}
         self._others: dict[str, Any] = {}
-        self._stored: dict[str, Plain | Slices | layout.InGroup] = {}
+        self._stored: dict[str, Plain | Slices | InGroup] = {}
         self._files: list[File] = []
         self._groups: list[Group] = []
 
@@ -112,7 +111,7 @@ class _PartWriter:
     def add_group(self, values: Any, index: np.ndarray) -> None:
         place = f"g{len(self._groups)}"
         self._numbers[place] = index
-        self._stored |= dict.fromkeys(values.column_names, layout.InGroup(len(self._groups)))
+        self._stored |= dict.fromkeys(values.column_names, InGroup(len(self._groups)))
         self._groups.append(Group(_NUMBERS, place, write_part(self._folder, values)))
 
     def finish(self, names: list[str]) -> Part:
@@ -126,7 +125,7 @@ class _PartWriter:
         stored: dict[str, Stored] = {}
         for name in names:
             how = self._stored[name]
-            if not isinstance(how, layout.InGroup):
+            if not isinstance(how, InGroup):
                 how = replace(how, file=last[how.file])
             stored[name] = how
         groups = tuple(replace(group, file=last[group.file]) for group in self._groups)
@@ -204,7 +203,7 @@ class PartReader:
                     wanted.setdefault(file, {})[column] = None
                 case Slices(file, start, length, _):
                     wanted.setdefault(file, {}).update({start: None, length: None})
-                case layout.InGroup(group):
+                case InGroup(group):
                     index = self._part.groups[group]
                     wanted.setdefault(index.file, {})[index.index] = None
         order: np.ndarray | None = None
@@ -219,7 +218,7 @@ class PartReader:
     def _grouped(
         self, number: int, fixed: dict[tuple[int, str], Column], names: Sequence[str]
     ) -> dict[str, Column]:
-        how = layout.InGroup(number)
+        how = InGroup(number)
         wanted = [name for name in names if self._part.columns[name] == how]
         if not wanted:
             return {}
@@ -262,7 +261,7 @@ def column_bytes(data: OwnFolder, part: Part) -> dict[str, int]:
                 own = files[stored.file]
                 index = own.get(stored.start, 0) + own.get(stored.length, 0)
                 found[name] = index + part.files[stored.items].size
-            case layout.InGroup():
+            case InGroup():
                 group = part.groups[stored.group]
                 shared = files[group.file].get(group.index, 0) // len(group.values.columns)
                 found[name] = shared + column_bytes(data, group.values)[name]
@@ -272,7 +271,7 @@ def column_bytes(data: OwnFolder, part: Part) -> dict[str, int]:
 def dedup_factor(data: OwnFolder, part: Part, name: str) -> float:
     """Rows (for lists: items) per stored one."""
     match part.columns[name]:
-        case layout.InGroup(group):
+        case InGroup(group):
             values = part.groups[group].values
             inner = dedup_factor(data, values, name)
             return inner * part.rows / max(values.rows, 1)

@@ -4,7 +4,7 @@
 
 Lists and schemas need no seal: they are named by the hash of their contents, and a version names
 them. Tables of 0.1 hold bare bodies in format 1, which `unseal` reads as well; they have no
-checksum, so only invalid JSON is noticed. Newer data files have checksums too: `layout.File.sums`.
+checksum, so only invalid JSON is noticed. Newer data files have checksums too (`File.sums`).
 """
 
 from __future__ import annotations

@@ -21,19 +21,20 @@ import functools
 import os
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from silva.errors import FolderError, TableError
+from silva.errors import FolderError, PlanError, TableError
 from silva.folders import OwnFolder, telling_full_disk
 from silva.io.objects.addresses import local_folder
-from silva.store.versions.layout import Name
 from silva.store.versions.manifest import (
     Collected,
     Fragment,
     ListRef,
+    Name,
     Number,
     Schema,
     Version,
@@ -43,6 +44,8 @@ from silva.store.versions.manifest import (
 from silva.store.versions.sealed import decode, encode, name_of, seal, unseal
 
 Paths = str | os.PathLike[str]
+Which = int | str | datetime
+"""A version's number, its tag, or a time."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _DIGITS = 10
@@ -137,7 +140,7 @@ class Folder:
         return found
 
     def entry(self, branch: str, number: int) -> Version | Collected | None:
-        data = self.read(f"versions/{branch}", _version_name(number))
+        data = self.read(f"versions/{branch}", f"{_version_name(number)}.json")
         if data is None:
             return None
         what = f"version {number} of {branch!r} of {str(self.path)!r}"
@@ -224,27 +227,53 @@ class Folder:
         data = encode(value)
         name = name_of(data)
         if not self.has(folder, name):
-            self._write(folder, f"{name}.json", data)
+            self._write(folder, name, data)
         return name
 
     def publish(self, folder: str, name: str, value: Any) -> bool:
         """Adds a sealed file unless it exists; returns whether it was added."""
-        return self._write(folder, f"{name}.json", seal(value))
+        return self._write(folder, name, seal(value))
 
-    def publish_version(self, version: Version) -> bool:
-        """Adds a version unless its number is taken; returns whether it was added."""
-        return self._write(_of_branch(version), _version_name(version.number), seal(version))
-
-    def give_up_version(self, version: Version) -> None:
-        """Replaces a version by a note that it was there."""
-        rest = Collected(version.number, version.branch, version.parent)
-        self._write(_of_branch(version), _version_name(version.number), seal(rest), replace=True)
+    def publish_version(self, version: Version | Collected, *, replace: bool = False) -> bool:
+        """Adds a version unless its number is taken, or replaces it; returns whether it did."""
+        folder, name = f"versions/{version.branch}", _version_name(version.number)
+        return self._write(folder, name, seal(version), replace=replace)
 
     def _write(self, folder: str, name: str, data: bytes, *, replace: bool = False) -> bool:
-        own = self.own.below(folder)
+        own, file = self.own.below(folder), f"{name}.json"
         unfinished = f".{os.getpid()}-{os.urandom(8).hex()}{UNFINISHED}"
-        with telling_full_disk(own.path / name, UNCHANGED), as_table_error():
-            return own.write(name, data, unfinished, replace=replace)
+        with telling_full_disk(own.path / file, UNCHANGED), as_table_error():
+            return own.write(file, data, unfinished, replace=replace)
+
+
+def find_version(folder: Folder, head: Version, which: Which) -> Version:
+    """The version with this number, tag or time: one that led to `head`, or any with a tag."""
+    if isinstance(which, str):
+        return _tagged(folder, which)
+    if isinstance(which, datetime):
+        return _as_old_as(folder, head, which)
+    if isinstance(which, bool) or not isinstance(which, int):
+        raise PlanError(f"a version must be a number, a tag or a datetime, not {which!r}")
+    for entry in folder.history(head):
+        if entry.number == which:
+            return folder.version(entry.branch, which)
+    return folder.version(head.branch, which)
+
+
+def _tagged(folder: Folder, name: str) -> Version:
+    tag = folder.tag(name)
+    if tag is None:
+        names = ", ".join(map(repr, folder.all_tags())) or "(none)"
+        raise TableError(f"{str(folder)!r} has no tag {name!r}; its tags are {names}")
+    return folder.version(tag.branch, tag.number)
+
+
+def _as_old_as(folder: Folder, head: Version, when: datetime) -> Version:
+    time = when.timestamp()
+    for entry in folder.history(head):
+        if isinstance(entry, Version) and entry.time <= time:
+            return entry
+    raise TableError(f"{str(folder)!r} has no version from {when} or before")
 
 
 @contextlib.contextmanager
@@ -265,12 +294,8 @@ def _damaged(what: str) -> Iterator[None]:
         raise TableError(f"{what} is damaged: {error}") from error
 
 
-def _of_branch(version: Version) -> str:
-    return f"versions/{version.branch}"
-
-
 def _version_name(number: int) -> str:
-    return f"{number:0{_DIGITS}d}.json"
+    return f"{number:0{_DIGITS}d}"
 
 
 def sync(folder: Path) -> None:
