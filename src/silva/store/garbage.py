@@ -139,7 +139,4 @@ def _data(folder: Folder, named: set[str]) -> Removed:
 
 
 def _remove(own: OwnFolder, names: Iterable[str]) -> Removed:
-    gone = Removed()
-    for name in names:
-        gone += Removed(*own.remove(name))
-    return gone
+    return sum((Removed(*own.remove(name)) for name in names), Removed())

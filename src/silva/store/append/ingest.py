@@ -133,17 +133,10 @@ def group_hashes(column: Any, salt: int = 0) -> np.ndarray:
     coded = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     coded = coded.dictionary_encode()
     key = salt.to_bytes(8, "little")
-    made = np.fromiter(
-        (_hash(repr(value).encode(), key) for value in coded.dictionary.to_pylist()),
-        np.uint64,
-        len(coded.dictionary),
-    )
-    found: np.ndarray = made[coded.indices.to_numpy()]
+    values = [repr(value).encode() for value in coded.dictionary.to_pylist()]
+    hashes = b"".join(hashlib.blake2b(v, digest_size=8, key=key).digest() for v in values)
+    found: np.ndarray = np.frombuffer(hashes, "<u8")[coded.indices.to_numpy()]
     return found
-
-
-def _hash(data: bytes, key: bytes) -> int:
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8, key=key).digest(), "little")
 
 
 def _check_group(batch: Any, schema: Schema) -> None:

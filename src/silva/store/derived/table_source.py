@@ -31,7 +31,7 @@ from silva.store.derived.columns import DerivedReader
 from silva.store.derived.definitions import BASE, Recipe
 from silva.store.derived.stored import is_stored
 from silva.store.versions.audit import Read, job_name, note
-from silva.store.versions.manifest import Bound, Fragment, ListRef, Version
+from silva.store.versions.manifest import Fragment, ListRef, Version
 from silva.store.versions.table_folder import Folder
 
 _HOLES = 64
@@ -120,21 +120,35 @@ class TableSource(Travels):
             return {}
         if not len(rows):
             return {name: self._empty(name) for name in columns}
+        wanted = {name: self._fingerprints[name] for name in columns}
+        found = self._read(rows, tuple(wanted.values()))
+        return {name: found[fingerprint] for name, fingerprint in wanted.items()}
+
+    def inputs_of(self, rows: np.ndarray, recipe: Recipe) -> dict[str, Column]:
+        """The columns that a derived column of this source is computed from."""
+        found = self._read(rows, recipe.inputs)
+        return {n: found[fp] for n, fp in zip(recipe.reads, recipe.inputs, strict=True)}
+
+    def _read(self, rows: np.ndarray, fingerprints: tuple[str, ...]) -> dict[str, Column]:
+        """The columns with these fingerprints, read fragment by fragment."""
         places = self.places(rows)
-        first = int(places[0])
-        if (places == first).all():
-            return self._read(first, rows, columns)
         order = None if (np.diff(places) >= 0).all() else np.argsort(places, kind="stable")
         if order is not None:
             rows, places = rows[order], places[order]
         edges = [0, *(np.flatnonzero(np.diff(places)) + 1).tolist(), len(rows)]
-        parts = [self._read(int(places[a]), rows[a:b], columns) for a, b in pairwise(edges)]
-        found = {name: concat([part[name] for part in parts]) for name in columns}
+        parts: list[dict[str, Column]] = []
+        for start, end in pairwise(edges):
+            number = int(places[start])
+            positions = self.within(number, rows[start:end])
+            parts.append(self._derived.read(self.fragments[number], positions, fingerprints))
+        if len(parts) == 1:
+            return parts[0]
+        found = {fp: concat([part[fp] for part in parts]) for fp in fingerprints}
         if order is None:
             return found
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
-        return {name: column.take(back) for name, column in found.items()}
+        return {fp: column.take(back) for fp, column in found.items()}
 
     def places(self, rows: np.ndarray) -> np.ndarray:
         """The number of the fragment of each row."""
@@ -154,12 +168,6 @@ class TableSource(Travels):
                 return recipe.given.missing(0)
         own = self._types.get(name) if name not in self.given else None
         return Values([]) if own is None else from_arrow(pa.array([], type=own))
-
-    def _read(self, number: int, rows: np.ndarray, columns: tuple[str, ...]) -> dict[str, Column]:
-        fragment, positions = self.fragments[number], self.within(number, rows)
-        wanted = {name: self._fingerprints[name] for name in columns}
-        found = self._derived.read(fragment, positions, tuple(wanted.values()))
-        return {name: found[fingerprint] for name, fingerprint in wanted.items()}
 
     @functools.cached_property
     def _derived(self) -> DerivedReader:
@@ -186,16 +194,13 @@ class TableSource(Travels):
 
     def groups(self) -> Groups:
         """The rows of each group, wherever they were appended; reads the group's column."""
-        if self.group is None:
+        name = self.group
+        if name is None:
             raise PlanError(
                 f"{self.describe()} has no group: pass sv.Table.create(path, data, group=…)"
             )
-        return Groups(*_clustered([self._codes(i) for i in range(len(self.fragments))]))
-
-    def _codes(self, number: int) -> Any:
-        assert self.group is not None
-        rows = np.arange(self.starts[number], self.starts[number + 1])
-        return to_arrow(self._read(number, rows, (self.group,))[self.group])
+        runs = [np.arange(start, end) for start, end in pairwise(self.starts)]
+        return Groups(*_clustered([to_arrow(self.read(rows, (name,))[name]) for rows in runs]))
 
     # Derived columns.
 
@@ -223,17 +228,6 @@ class TableSource(Travels):
         functions = [r for r in self.recipes if isinstance(r.step, Function)]
         return not all(is_stored(f, r.fingerprint) for r in functions for f in self.fragments)
 
-    def inputs_of(self, rows: np.ndarray, recipe: Recipe) -> dict[str, Column]:
-        """The columns that a derived column of this source is computed from."""
-        found: dict[str, list[Column]] = {name: [] for name in recipe.reads}
-        places = self.places(rows)
-        for number in np.unique(places).tolist():
-            positions = self.within(number, rows[places == number])
-            read = self._derived.read(self.fragments[number], positions, recipe.inputs)
-            for name, fingerprint in zip(recipe.reads, recipe.inputs, strict=True):
-                found[name].append(read[fingerprint])
-        return {name: concat(columns) for name, columns in found.items()}
-
     def distinct(self, number: int, group: int, recipe: Recipe) -> dict[str, Column]:
         """The columns that a step makes of the distinct rows of a fragment's group, by
         fingerprint."""
@@ -259,17 +253,21 @@ class TableSource(Travels):
 
     @functools.cached_property
     def _possible(self) -> Callable[[tuple[Condition, ...]], np.ndarray]:
-        return functools.lru_cache(maxsize=8)(self._find_possible)
-
-    def _find_possible(self, conditions: tuple[Condition, ...]) -> np.ndarray:
+        """For each fragment, whether its statistics allow a row that meets all conditions."""
         known = {n: n for n, kind in self._types.items() if _is_number(kind)}
         known |= {name: self._fingerprints[name] for name in self.given}
-        asked = [(c, known[c.column]) for c in conditions if c.column in known]
-        possible = [
-            all(c.may_hold(*f.statistics[n]) for c, n in asked if _are_numbers(f.statistics.get(n)))
-            for f in self.fragments
-        ]
-        return np.array(possible, dtype=bool)
+
+        def may_hold(fragment: Fragment, condition: Condition) -> bool:
+            bounds = fragment.statistics.get(known.get(condition.column, ""))
+            if bounds is None or any(isinstance(bound, str) for bound in bounds):
+                return True
+            return condition.may_hold(*bounds)
+
+        return functools.lru_cache(maxsize=8)(
+            lambda conditions: np.array(
+                [all(may_hold(f, c) for c in conditions) for f in self.fragments], dtype=bool
+            )
+        )
 
 
 def _clustered(parts: list[Any]) -> tuple[np.ndarray, np.ndarray | None]:
@@ -284,10 +282,6 @@ def _clustered(parts: list[Any]) -> tuple[np.ndarray, np.ndarray | None]:
     if (np.diff(codes) >= 0).all():
         return starts, None
     return starts, np.argsort(codes, kind="stable")
-
-
-def _are_numbers(bounds: tuple[Bound, Bound] | None) -> bool:
-    return bounds is not None and not any(isinstance(bound, str) for bound in bounds)
 
 
 def _is_number(kind: Any) -> bool:

@@ -39,14 +39,14 @@ def write_file(folder: Path, columns: dict[str, Any]) -> File:
     """One Lance file of these Arrow arrays, all equally long."""
     import pyarrow as pa
 
-    arrays = [_narrow(column) for column in columns.values()]
-    fields = [_compressed(pa.field(name, a.type)) for name, a in zip(columns, arrays, strict=True)]
-    narrowed = [c.type != a.type for c, a in zip(columns.values(), arrays, strict=True)]
-    schema = pa.schema(
-        field.with_metadata({**_COMPRESSION, _WIDE: "64"}) if narrow else field
-        for field, narrow in zip(fields, narrowed, strict=True)
-    )
-    table = pa.table(arrays, schema=schema)
+    arrays = {name: _narrow(column) for name, column in columns.items()}
+    fields = []
+    for name, array in arrays.items():
+        field = _compressed(pa.field(name, array.type))
+        is_narrow = array.type != columns[name].type
+        fields.append(field.with_metadata({**_COMPRESSION, _WIDE: "64"}) if is_narrow else field)
+    schema = pa.schema(fields)
+    table = pa.table(list(arrays.values()), schema=schema)
     name = f"{uuid.uuid4().hex}.lance"
     path = folder / name
     with extra("lance.file").LanceFileWriter(str(path), schema, version=_FORMAT) as writer:
