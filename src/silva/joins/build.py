@@ -77,7 +77,7 @@ def by_time(
 ) -> ByTime:
     """The right side of an as-of join."""
     names = () if available is None else (name_of("asof_join(available=…)", available),)
-    _check_there("asof_join", "the features", right, (time, *names))
+    check_there("asof_join", "the table of features", right, (time, *names))
     kinds = [kind_of_type(types(right).get(name)) for name in (time, *names)]
     for name, kind in zip((time, *names), kinds, strict=True):
         if kind not in (None, "number", "time"):
@@ -140,11 +140,11 @@ def as_pairs(what: str, names: Names | Mapping[str, str]) -> Pairs:
 def _check(verb: str, left: Node, right: Node, pairs: Pairs) -> None:
     if is_batched(left):
         raise PlanError(f"{verb} works on rows and must come before batch")
-    _check_there(verb, "this side", left, tuple(name for name, _ in pairs))
-    _check_there(verb, "the other side", right, tuple(name for _, name in pairs))
+    check_there(verb, "this side", left, tuple(name for name, _ in pairs))
+    check_there(verb, "the other side", right, tuple(name for _, name in pairs))
 
 
-def _check_there(verb: str, side: str, plan: Node, names: tuple[str, ...]) -> None:
+def check_there(verb: str, side: str, plan: Node, names: tuple[str, ...]) -> None:
     there = columns(plan)
     for name in names:
         if name not in there:
@@ -180,7 +180,7 @@ def _taken(
         names = tuple(n for n in columns(right) if n not in found_by)
     else:
         names = names_of(f"{verb}(columns=…)", wanted)
-        _check_there(verb, "the other side", right, names)
+        check_there(verb, "the other side", right, names)
     twice = [n for n in names if n in columns(left) or names.count(n) > 1]
     if twice:
         raise PlanError(

@@ -15,7 +15,7 @@ import numpy as np
 from silva.columns import Column
 from silva.errors import PlanError
 from silva.io.arrays.memory import as_column
-from silva.joins.build import as_pairs, by_time, right_plan
+from silva.joins.build import as_pairs, by_time, check_there, right_plan
 from silva.loader import read_columns
 from silva.operators.join.tables import TimeTable, take
 from silva.physical.right_sides import RightSides
@@ -106,13 +106,8 @@ class Latest:
 def _chosen(
     plan: Node, wanted: str | Sequence[str] | None, found_by: tuple[str, ...]
 ) -> tuple[str, ...]:
-    there = columns(plan)
     if wanted is None:
-        return tuple(name for name in there if name not in found_by)
+        return tuple(name for name in columns(plan) if name not in found_by)
     names = (wanted,) if isinstance(wanted, str) else tuple(wanted)
-    for name in names:
-        if name not in there:
-            raise PlanError(
-                f"Latest: the features have no column {name!r}; they have {', '.join(there)}"
-            )
+    check_there("Latest", "the table of features", plan, names)
     return names
