@@ -14,8 +14,7 @@ from silva.plan.expr import Expr, width
 from silva.plan.expr import Literal as Constant
 from silva.plan.function import Stateful, Step, describe, locate, read_function
 from silva.plan.identity import named
-from silva.plan.schema import columns
-from silva.plan.traits import step_reads
+from silva.plan.schema import columns, step_reads
 
 
 @named("Weights")

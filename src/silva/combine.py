@@ -11,7 +11,7 @@ from silva.pipeline import Pipeline
 from silva.plan import node as logical
 from silva.plan.arguments import number, one_of, whole
 from silva.plan.hints import explains
-from silva.plan.verify import verify
+from silva.plan.schema import verify
 
 
 @explains

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from silva.operators.join.times import Times
 from silva.physical.right_sides import RightSides
 from silva.plan import expr
 from silva.plan.fingerprint import fingerprint
-from silva.plan.node import Node, Source, transform
+from silva.plan.node import Node, PlannedSource, Source, transform
 from silva.plan.right_side import ByTime, RightSide, right_side, right_sides, with_right_side
 from silva.plan.schema import columns
 
@@ -56,7 +56,8 @@ class Removal:
         self.checked[f"{side!r}, by {column}"] = None
         key = (f"{fingerprint(plan)} {column} {self._limits(side)}", repr(moment))
         if key not in self._made:
-            self._made[key] = Source(self._known_by(plan, side, column, moment, ":".join(key)))
+            source = self._known_by(plan, side, column, moment, ":".join(key))
+            self._made[key] = Source(cast(PlannedSource, source))
         return self._made[key]
 
     def _column(self, side: RightSide) -> str | None:

@@ -26,8 +26,7 @@ from silva.options import LoaderOptions
 from silva.plan import expr
 from silva.plan.arguments import name_of, names_of, natural
 from silva.plan.node import Batch, Bucket, Filter, Node, Select, without_shuffles
-from silva.plan.schema import columns
-from silva.plan.verify import is_batched
+from silva.plan.schema import columns, is_batched
 
 _ROWS = "(the row itself)"
 

@@ -29,7 +29,7 @@ from silva.plan import node as logical
 from silva.plan.arguments import natural, whole
 from silva.plan.hints import explains
 from silva.plan.node import option
-from silva.plan.verify import is_batched, verify_eval
+from silva.plan.schema import is_batched, verify_eval
 from silva.planner.cache_locations import cache_locations, disk_limit
 from silva.planner.known_costs import CostSource
 from silva.planner.planner import Planner

@@ -15,7 +15,7 @@ def plan_rows(node: logical.Node) -> int | None:
         case logical.Take():
             below = plan_rows(node.input)
             return None if below is None else min(below, node.count)
-        case logical.Skip():
+        case logical.SkipRows():
             below = plan_rows(node.input)
             return None if below is None else max(below - node.count, 0)
         case logical.Sample():

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
+from typing import cast
 
 import numpy as np
 
 from silva.errors import PlanError, SilvaError
 from silva.io.conditions import Condition, conditions
-from silva.io.source import can_be_anywhere
+from silva.io.source import Chunked, Indexed, can_be_anywhere
 from silva.order.positions import (
     DrawRows,
+    HasGroups,
     Map,
     Permute,
     PermuteGroups,
@@ -27,7 +29,7 @@ from silva.order.positions import (
 from silva.physical import plan as physical
 from silva.physical.right_sides import RightSides
 from silva.physical.stage.batch_steps import BatchStage, CollateStage
-from silva.physical.stage.places import ReadPlaces
+from silva.physical.stage.read import ReadPlaces, ReadUnits
 from silva.physical.stage.stage import Stage
 from silva.physical.stage.steps import (
     Call,
@@ -39,15 +41,12 @@ from silva.physical.stage.steps import (
     Spread,
     Step,
 )
-from silva.physical.stage.units import ReadUnits
 from silva.plan import expr
 from silva.plan import node as logical
 from silva.plan.fingerprint import fingerprint
 from silva.plan.function import Function
 from silva.plan.right_side import narrow
-from silva.plan.schema import columns
-from silva.plan.traits import step_is_random, step_reads, traits
-from silva.plan.verify import is_batched
+from silva.plan.schema import columns, is_batched, step_is_pure, step_is_random, step_reads
 
 WeightsOf = Callable[[logical.Node, str], np.ndarray]
 """Reads a whole column of a plan, one value per row, for the weights of `sample`."""
@@ -137,7 +136,7 @@ class Lowering:
                 return self._shuffle(node, wanted)
             case logical.Sample():
                 return self._sample(node, wanted)
-            case logical.Take() | logical.Skip():
+            case logical.Take() | logical.SkipRows():
                 return self._take(node, wanted)
             case logical.Cache():
                 return self._cache(node)
@@ -165,12 +164,13 @@ class Lowering:
         if tag > 255:
             raise PlanError("a pipeline can have at most 256 sources")
         if node.source.access == "indexed":
-            read = ReadPlaces(node.source, names, (), tag, identity_by_place=False)
-            return _Chain(physical.IndexedFeed(read, node.source.length()))
-        return _Chain(physical.ChunkedFeed(ReadUnits(node.source, names, tag), None))
+            source = cast(Indexed, node.source)
+            read = ReadPlaces(source, names, (), tag, identity_by_place=False)
+            return _Chain(physical.IndexedFeed(read, source.length()))
+        return _Chain(physical.ChunkedFeed(ReadUnits(cast(Chunked, node.source), names, tag), None))
 
     def _derive(self, node: logical.Derive, wanted: frozenset[str]) -> _Chain:
-        if not wanted & set(node.into) and traits(node).pure:
+        if not wanted & set(node.into) and step_is_pure(node.step):
             return self._rows(node.input, wanted)  # nobody reads what it writes
         below = (wanted - set(node.into)) | set(step_reads(node.step))
         chain = self._rows(node.input, below)
@@ -242,7 +242,7 @@ class Lowering:
         self, node: logical.Shuffle, chain: _Chain, feed: physical.IndexedFeed
     ) -> _Chain:
         read = feed.read
-        if not hasattr(read.source, "groups") or read.maps:
+        if not isinstance(read.source, HasGroups) or read.maps:
             raise PlanError(
                 f"shuffle(by={node.by!r}) keeps groups of a table together: it needs "
                 "sv.read_table(…), and comes before take, skip and other shuffles"
@@ -264,14 +264,14 @@ class Lowering:
         size = order_size(maps, feed.read.source.length())
         return _Chain(_over(chain.input, physical.IndexedFeed(read, size)), chain.steps)
 
-    def _take(self, node: logical.Take | logical.Skip, wanted: frozenset[str]) -> _Chain:
+    def _take(self, node: logical.Take | logical.SkipRows, wanted: frozenset[str]) -> _Chain:
         chain = self._rows(node.input, wanted)
         takes = isinstance(node, logical.Take)
         feed = _feed(chain.input)
         if _in_place(chain) and isinstance(feed, physical.IndexedFeed):
             step = Range(0, node.count) if takes else Range(node.count, None)
             return self._reorder(chain, step)
-        kind = physical.Take if takes else physical.Skip
+        kind = physical.Take if takes else physical.SkipRows
         if chain.in_place and chain.at_most_one and _is_order(chain.input):
             chain.input = kind(chain.input, node.count)  # rows that are left out cost no work
             return chain
@@ -421,7 +421,7 @@ def _cached(node: physical.PhysicalNode) -> _Chain:
 
 def _is_order(node: physical.PhysicalNode) -> bool:
     """Whether a node only reorders or skips rows of a chunked source."""
-    if isinstance(node, physical.Windows | physical.Take | physical.Skip):
+    if isinstance(node, physical.Windows | physical.Take | physical.SkipRows):
         return _is_order(node.input)
     return isinstance(node, physical.ChunkedFeed)
 
@@ -454,7 +454,7 @@ def _gives(node: physical.PhysicalNode) -> tuple[str, ...] | None:
             return tuple(new for _, new in pairs)
         case physical.Concat() | physical.Mix():
             return _gives(node.many[0])
-        case physical.Windows() | physical.Take() | physical.Skip() | physical.CacheRows():
+        case physical.Windows() | physical.Take() | physical.SkipRows() | physical.CacheRows():
             return _gives(node.input)
     return None
 
@@ -464,9 +464,9 @@ def _sparing(feed: physical.PhysicalNode, steps: tuple[Step, ...]) -> physical.P
     match feed:
         case physical.ChunkedFeed() if hasattr(feed.read.source, "may_hold"):
             return replace(feed, conditions=_conditions(steps))
-        case physical.IndexedFeed() if hasattr(feed.read.source, "may_hold_rows"):
+        case physical.IndexedFeed():
             found = _conditions(steps)
-            if found and feed.read.source.passed_over(found) is not None:
+            if found and feed.read.passed_over(found) is not None:
                 return replace(feed, read=replace(feed.read, conditions=found))
     return feed
 

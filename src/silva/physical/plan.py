@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from silva.io.conditions import Condition
-from silva.physical.stage.places import ReadPlaces
+from silva.physical.stage.read import ReadPlaces, ReadUnits
 from silva.physical.stage.stage import Runs, Stage
-from silva.physical.stage.units import ReadUnits
 from silva.plan import node as logical
 
 
@@ -100,7 +99,7 @@ class Take(OneInput):
 
 
 @dataclass(frozen=True, eq=False)
-class Skip(OneInput):
+class SkipRows(OneInput):
     """Its input without the first rows."""
 
     count: int

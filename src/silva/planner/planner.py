@@ -126,7 +126,7 @@ class Planner:
         if held_back := self._held_back():
             self._left_out |= held_back
             full, self.outcomes = self._optimized(frozenset())
-        applied = [o.rule for o in self.outcomes if o.applied and o.numeric]
+        applied = [o.rule for o in self.outcomes if o.applied and o.rule.numeric]
         self._unproven = [rule.name for rule in applied if rule.exact]
         self.close = tuple(sorted(rule.name for rule in applied if not rule.exact))
         """Names of the rewrites in use that do not keep every bit."""

@@ -16,7 +16,7 @@ from silva.errors import ColumnError
 from silva.order.draws import Draw, stream_key
 from silva.physical.stage.batch_value import BatchValue, nbytes_of, writable
 from silva.physical.stage.call import Worker, watched
-from silva.physical.stage.changed_inputs import InputsChanged, as_argument
+from silva.physical.stage.checks import InputsChanged, as_argument
 from silva.physical.stage.context import Context, Failure, row_key
 from silva.physical.stage.evaluate import evaluate
 from silva.physical.stage.global_generators import seeding

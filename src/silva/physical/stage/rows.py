@@ -15,7 +15,8 @@ import numpy as np
 
 from silva.columns import Block, Column, Values
 from silva.columns.owned import private, without_shared_containers
-from silva.physical.stage.changed_inputs import Trial
+from silva.order.draws import Draw, stream_key
+from silva.physical.stage.checks import Trial
 from silva.physical.stage.context import Context, Failure, key_at
 from silva.plan.function import Function, Marks
 
@@ -87,6 +88,11 @@ class Rows:
         self.ids = self.ids[picked]
         self.index = None if self.index is None else self.index[picked]
         self.places = None if self.places is None else self.places[picked]
+
+    def draw(self, step_id: str) -> Draw:
+        """The random numbers of the rows in a step."""
+        key = stream_key(self.context.seed, self.context.epoch, step_id)
+        return Draw(key, self.ids, self.places)
 
     def key(self, row: int) -> str:
         return key_at(self.ids, self.places, row)

@@ -18,10 +18,9 @@ from silva.io.incoming import LEDGER, NOTHING, Incoming, fetched_here
 from silva.operators.meter import Metered, metering
 from silva.physical.stage.call import Worker
 from silva.physical.stage.context import Context, Failure
-from silva.physical.stage.places import Places, ReadPlaces
+from silva.physical.stage.read import Places, ReadPlaces, ReadUnits, UnitRows
 from silva.physical.stage.rows import Rows
 from silva.physical.stage.steps import Keep, Spread, Step
-from silva.physical.stage.units import ReadUnits, UnitRows
 from silva.plan import expr
 from silva.plan.function import Function
 from silva.plan.operator import adopt_operators, is_built_in, operator

@@ -32,11 +32,9 @@ from silva.plan.expr import show_term
 from silva.plan.function import Function
 from silva.plan.node import Derive, Filter, Node, transform
 from silva.plan.operator import operator
+from silva.plan.schema import is_batched
 from silva.plan.show import show_node
-from silva.plan.verify import is_batched
-from silva.rewrite.rule import Rewrite
-
-NAME = "fold_constants"
+from silva.rewrite.rule import Rewrite, Rule
 
 _COMPARISONS = {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
 _LOGIC = {"and", "or", "xor", "not"}
@@ -127,3 +125,12 @@ def _value(term: expr.Term) -> np.generic | None:
                 return None
     found: np.generic = made[id(term)].data[0]
     return found
+
+
+RULE = Rule(
+    "fold_constants",
+    apply,
+    "it does not depend on the row",
+    numeric=True,
+    acts_on=expr.Call | expr.Literal,
+)

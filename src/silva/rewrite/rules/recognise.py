@@ -29,9 +29,7 @@ import numpy as np
 from silva.operators import from_text
 from silva.plan.function import Function, Step, show_step
 from silva.plan.node import Derive, Node, transform
-from silva.rewrite.rule import Rewrite
-
-NAME = "recognise"
+from silva.rewrite.rule import Rewrite, Rule
 
 
 def apply(plan: Node) -> Rewrite:
@@ -59,11 +57,21 @@ def recognised(function: Function) -> Step | None:
         return replace(function, marks=replace(function.marks, batched=True))
     if len(function.reads) != 1:
         return None
-    from silva.operators import from_torchvision
+    if type(fn).__module__.startswith("torchvision.transforms"):
+        from silva.operators import from_torchvision
 
-    if from_torchvision.is_transform(fn):
         try:
             return from_torchvision.as_expression(fn, function.reads[0]).term
         except from_torchvision.Unknown:
             return None
     return from_text.as_term(fn, function.reads[0])
+
+
+RULE = Rule(
+    "recognise",
+    apply,
+    "silva has operators that do the same",
+    exact=False,
+    numeric=True,
+    acts_on=Function,
+)
