@@ -101,7 +101,8 @@ def as_step(plan: logical.Node, step: Any, reads: Any) -> Step:
                 f"{', '.join(map(repr, there)) or '(none)'}"
             )
         return step.term
-    step = as_function(step)
+    if not callable(step):
+        step = as_function(step)
     if callable(step) or isinstance(step, Stateful):
         if isinstance(step, type):
             raise PlanError(

@@ -19,18 +19,21 @@ from silva.order.length import plan_rows
 from silva.order.state import MOST_SHARDS
 from silva.plan import node as logical
 from silva.plan.arguments import (
+    explains,
     flag,
+    missing,
     name_of,
     names_of,
     natural,
     number,
     one_of,
     path_of,
+    unknown,
     whole,
 )
 from silva.plan.expr import Call, Col, Expr, RowId
 from silva.plan.function import Function, Marks, Stateful, describe, locate
-from silva.plan.hints import ARGUMENTS, METHODS, explains, missing, unknown
+from silva.plan.hints import ARGUMENTS, METHODS
 from silva.plan.schema import MOST_POSITIONS, POSITIONS, SEGMENTS, columns, is_batched, is_random
 from silva.writing import WriteVerbs
 

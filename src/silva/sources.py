@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 
 from silva.io.source import kind_of
 from silva.pipeline import Pipeline
-from silva.plan.hints import explains
+from silva.plan.arguments import explains
 from silva.plan.node import PlannedSource, Source
 
 Paths = str | PathLike[str] | Iterable[str | PathLike[str]]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from silva.plan.function import Function, Step
-from silva.plan.identity import tag_of, tagged
+from silva.plan.identity import tagged
+
+_N = TypeVar("_N", bound="Node")
 
 
 class PlannedSource(Protocol):
@@ -32,11 +34,8 @@ class PlannedSource(Protocol):
 class Node:
     """What all nodes share: their inputs, and how a copy with other inputs is made."""
 
-    @property
-    def verb(self) -> str:
-        """The verb that adds such a node, which is also its tag in fingerprints."""
-        tag = tag_of(self)
-        return "node" if tag is None else tag.name
+    verb: ClassVar[str] = "node"
+    """The verb that adds such a node, which is also its tag in fingerprints."""
 
     @property
     def runs(self) -> Step | None:
@@ -85,7 +84,17 @@ class ManyInputs(Node):
         return replace(self, many=inputs)
 
 
-@tagged("source", "- -")
+def _verb(name: str, words: str) -> Callable[[type[_N]], type[_N]]:
+    """Declares a kind of node by its verb, and a word for each of its fields (`tagged`)."""
+
+    def declare(cls: type[_N]) -> type[_N]:
+        cls.verb = name
+        return tagged(name, words)(cls)
+
+    return declare
+
+
+@_verb("source", "- -")
 @dataclass(frozen=True)
 class Source(Node):
     """Reads the rows of a source."""
@@ -95,7 +104,7 @@ class Source(Node):
     """The columns to read; None for all."""
 
 
-@tagged("derive", "- step into id")
+@_verb("derive", "- step into id")
 @dataclass(frozen=True)
 class Derive(OneInput):
     """Adds columns that a step computes from each row."""
@@ -115,7 +124,7 @@ class Derive(OneInput):
         return self.into
 
 
-@tagged("filter", "- step id")
+@_verb("filter", "- step id")
 @dataclass(frozen=True)
 class Filter(OneInput):
     """Keeps the rows for which a step is true."""
@@ -128,7 +137,7 @@ class Filter(OneInput):
         return self.step
 
 
-@tagged("select", "- names")
+@_verb("select", "- names")
 @dataclass(frozen=True)
 class Select(OneInput):
     """Keeps some of the columns."""
@@ -136,7 +145,7 @@ class Select(OneInput):
     names: tuple[str, ...]
 
 
-@tagged("rename", "- names")
+@_verb("rename", "- names")
 @dataclass(frozen=True)
 class Rename(OneInput):
     """Gives columns other names."""
@@ -145,7 +154,7 @@ class Rename(OneInput):
     """Pairs (old, new)."""
 
 
-@tagged("explode", "- column")
+@_verb("explode", "- column")
 @dataclass(frozen=True)
 class Explode(OneInput):
     """Yields one row per item of a list column."""
@@ -153,7 +162,7 @@ class Explode(OneInput):
     column: str
 
 
-@tagged("map_rows", "- step into id")
+@_verb("map_rows", "- step into id")
 @dataclass(frozen=True)
 class MapRows(OneInput):
     """Replaces each whole row by what a function returns for it."""
@@ -171,7 +180,7 @@ class MapRows(OneInput):
         return self.into
 
 
-@tagged("shuffle", "- seed kind window by? most?")
+@_verb("shuffle", "- seed kind window by? most?")
 @dataclass(frozen=True)
 class Shuffle(OneInput):
     """Yields the rows in a random order, another one in each epoch."""
@@ -186,7 +195,7 @@ class Shuffle(OneInput):
     """The largest number of rows of one group; None for all."""
 
 
-@tagged("sample", "- weights balance size seed")
+@_verb("sample", "- weights balance size seed")
 @dataclass(frozen=True)
 class Sample(OneInput):
     """Draws rows at random, with replacement, by weight."""
@@ -199,7 +208,7 @@ class Sample(OneInput):
     seed: int
 
 
-@tagged("take", "- count")
+@_verb("take", "- count")
 @dataclass(frozen=True)
 class Take(OneInput):
     """Keeps the first rows."""
@@ -207,7 +216,7 @@ class Take(OneInput):
     count: int
 
 
-@tagged("skip", "- count")
+@_verb("skip", "- count")
 @dataclass(frozen=True)
 class SkipRows(OneInput):
     """Drops the first rows."""
@@ -215,7 +224,7 @@ class SkipRows(OneInput):
     count: int
 
 
-@tagged("batch", "- size per_rank tokens by drop_last pad collate grouped axis?")
+@_verb("batch", "- size per_rank tokens by drop_last pad collate grouped axis?")
 @dataclass(frozen=True)
 class Batch(OneInput):
     """Groups rows into batches, by their number or by their tokens."""
@@ -237,7 +246,7 @@ class Batch(OneInput):
     """The axis of `by` whose length counts; None for rows of one dimension."""
 
 
-@tagged("pack", "- columns length window pad overflow")
+@_verb("pack", "- columns length window pad overflow")
 @dataclass(frozen=True)
 class Pack(OneInput):
     """Packs sequences into rows of a fixed length."""
@@ -250,7 +259,7 @@ class Pack(OneInput):
     """`split`, `truncate` or `error`."""
 
 
-@tagged("bucket", "- by sizes drop_last pad axis?")
+@_verb("bucket", "- by sizes drop_last pad axis?")
 @dataclass(frozen=True)
 class Bucket(OneInput):
     """Groups rows of similar length into batches."""
@@ -264,7 +273,7 @@ class Bucket(OneInput):
     """The axis of `by` whose length counts; None for rows of one dimension."""
 
 
-@tagged("cache", "- - - - -")
+@_verb("cache", "- - - - -")
 @dataclass(frozen=True)
 class Cache(OneInput):
     """Keeps the rows of its input for later epochs or runs."""
@@ -280,7 +289,7 @@ class Cache(OneInput):
     """The planner added it: it may change nothing but speed, not even a state."""
 
 
-@tagged("options", "- values")
+@_verb("options", "- values")
 @dataclass(frozen=True)
 class Options(OneInput):
     """Holds options of the pipeline below it."""
@@ -288,13 +297,13 @@ class Options(OneInput):
     values: tuple[tuple[str, Any], ...]
 
 
-@tagged("concat", "-")
+@_verb("concat", "-")
 @dataclass(frozen=True)
 class Concat(ManyInputs):
     """Yields the rows of one input after the other."""
 
 
-@tagged("zip", "- stop")
+@_verb("zip", "- stop")
 @dataclass(frozen=True)
 class Zip(ManyInputs):
     """Joins the rows of its inputs side by side."""
@@ -303,7 +312,7 @@ class Zip(ManyInputs):
     """`strict` or `shortest`."""
 
 
-@tagged("mix", "- schedule seed stop")
+@_verb("mix", "- schedule seed stop")
 @dataclass(frozen=True)
 class Mix(ManyInputs):
     """Interleaves the rows of its inputs at random, by weight."""

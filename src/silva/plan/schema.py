@@ -25,10 +25,10 @@ MOST_POSITIONS = 1 << 31
 MASK = "mask"
 """The column that `loader(eval=True)` adds to batches: False for padding."""
 
-_COMPARISONS = {
-    "equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
-    "and", "or", "xor", "not", "is_null", "is_in",
-}  # fmt: skip
+COMPARISONS = {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
+LOGIC = {"and", "or", "xor", "not"}
+PREDICATES = COMPARISONS | LOGIC | {"is_null", "is_in"}
+"""The operators whose values are bool."""
 
 
 def columns(node: Node) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ def _term_type(term: expr.Term, known: dict[str, str | None]) -> str | None:
             return type(term.value).__name__
         case expr.RowId():
             return "uint64"
-        case expr.Call() if term.op in _COMPARISONS:
+        case expr.Call() if term.op in PREDICATES:
             return "bool"
         case expr.Call() if term.op == "cast":
             return str(np.dtype(dict(term.params)["dtype"]).name)

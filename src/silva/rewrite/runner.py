@@ -14,7 +14,7 @@ from silva.errors import PlanError
 from silva.order.forms import cursor_form
 from silva.plan import expr
 from silva.plan.function import Function
-from silva.plan.law import known_laws, laws
+from silva.plan.law import LAWS, laws
 from silva.plan.node import Derive, Filter, Node, Source, option, transform, walk
 from silva.plan.operator import operator
 from silva.plan.schema import verify
@@ -84,7 +84,7 @@ def batches() -> Iterator[RuleBatch]:
         of_laws = name in ("laws", "last laws")
         if of_laws:
             last = name == "last laws"
-            rules += tuple(use_law.as_rule(law) for law in known_laws() if law.last == last)
+            rules += tuple(use_law.as_rule(law) for law in LAWS.values() if law.last == last)
         yield RuleBatch(name, rules, _ROUNDS if of_laws else 1)
 
 
@@ -184,7 +184,7 @@ def _kinds_in(plan: Node) -> set[type]:
 
 def _check_names(names: frozenset[str]) -> None:
     names = names - _RULES.keys() - set(CHOICES)
-    if not names or names <= {law.name for law in known_laws()}:
+    if not names or names <= LAWS.keys():
         return
     there = [*_RULES, *(law.name for law in laws())]  # also laws of operators not yet used
     unknown = sorted(names - set(there))

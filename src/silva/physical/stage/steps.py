@@ -267,6 +267,11 @@ class Project(RowStep):
     names: tuple[tuple[str, str], ...]
     """Pairs (old, new)."""
 
+    @staticmethod
+    def of(names: tuple[str, ...]) -> Project:
+        """Keeps these columns under their own names."""
+        return Project(tuple((name, name) for name in names))
+
     def apply(self, rows: Rows, worker: Worker) -> None:
         rows.columns = {new: rows.columns[old] for old, new in self.names}
 

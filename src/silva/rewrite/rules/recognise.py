@@ -22,6 +22,7 @@ torchvision's. numpy's vectorised loops may differ from its scalar ones in the l
 from __future__ import annotations
 
 from dataclasses import replace
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,8 @@ def apply(plan: Node) -> Rewrite:
 def recognised(function: Function) -> Step | None:
     """The equivalent step of silva's own; None where there is none."""
     fn: Any = function.fn
+    if isinstance(fn, FunctionType):
+        return None  # written in Python: nothing is known of what it does
     if function.marks.impure or function.keywords or function.marks.batched:
         return None
     if isinstance(fn, np.ufunc) and fn.nin == len(function.reads) and fn.nout == 1:
