@@ -15,7 +15,7 @@ from silva.loader.position import StreamPosition
 from silva.options import LoaderOptions
 from silva.order.length import check_equal_steps
 from silva.order.shards import shards_of_rank
-from silva.physical.plan import PhysicalNode, count_segments, tell_sources
+from silva.physical.plan import PhysicalNode, count_segments, report_reads
 from silva.physical.stage.context import Context
 from silva.plan.node import Node
 from silva.planner.planner import Planner
@@ -135,7 +135,7 @@ class EpochReader:
             self._planner.start(self.epoch, whole=not self._start.shards)
             stream = begun.stream if begun else self.open(self._start)
             self._stream = stream
-            tell_sources(self._planner.physical(), self.epoch)
+            report_reads(self._planner.physical(), self.epoch)
             batches = self._replanned(begun.batches() if begun else iter(stream))
             if self._may_overlap():
                 batches = self._overlapped(batches)

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from silva.columns import Column, Dictionary, Values, concat
+from silva.columns import Column, Dictionary, Values
 from silva.columns.codes import joined
 from silva.columns.values import PLAIN
 from silva.errors import ColumnError, StepError
 from silva.physical.stage.call import Worker
 from silva.physical.stage.checks import InputsChanged
 from silva.physical.stage.raised import in_words, user_traceback
-from silva.physical.stage.rows import Rows
+from silva.physical.stage.rows import Rows, concat_each
 from silva.plan.function import Function, Step
 from silva.plan.schema import step_is_random, step_reads
 
@@ -52,7 +52,7 @@ def try_rows(
 ) -> Made:
     """Calls `run` on all rows at once or, if that fails or `each` is true, on each row alone. The
     rows are not changed; failures are noted."""
-    if not len(rows):  # many a function cannot do without a row
+    if not len(rows):  # many functions fail on no rows
         return {n: Values([]) for n in names}, None
     whole_error: BaseException | None = None
     if not each or len(rows) == 1:
@@ -62,38 +62,15 @@ def try_rows(
             raise
         except BaseException as error:  # noqa: BLE001  asked again row by row
             whole_error = error
-    good = np.ones(len(rows), dtype=bool)
-    parts: list[dict[str, Column]] = []
-    context = rows.context
     failed_before = len(rows.failures)
-    for i in range(len(rows)):
-        try:
-            parts.append(run(i, i + 1))
-        except (KeyboardInterrupt, InputsChanged):
-            raise
-        except BaseException as error:  # noqa: BLE001  whatever it is, it is that row's
-            rows.fail(i, label, error)
-            good[i] = False
-            if context.on_error == "raise":
-                good[i:] = False
-                break
-    if len(rows.failures) == failed_before:
-        if whole_error is not None:
-            raise StepError(
-                f"`{label}` fails on a block of {len(rows)} rows, but on none of them alone: "
-                f"{in_words(whole_error)}\n{user_traceback(whole_error).rstrip()}"
-            ) from whole_error
-        return {n: concat([p[n] for p in parts]) for n in names}, None
-    if context.on_error == "substitute":
-        filled = iter(parts)
-        parts = [
-            next(filled) if ok else {n: Values([context.substitute]) for n in names}
-            for ok in good.tolist()
-        ]
-        good[:] = True
-    if not parts:
-        return {n: Values([]) for n in names}, good
-    return {n: concat([p[n] for p in parts]) for n in names}, good
+    of_step = (KeyboardInterrupt, InputsChanged)
+    parts, good = rows.each(label, lambda i: run(i, i + 1), names, of_step)
+    if whole_error is not None and len(rows.failures) == failed_before:
+        raise StepError(
+            f"`{label}` fails on a block of {len(rows)} rows, but on none of them alone: "
+            f"{in_words(whole_error)}\n{user_traceback(whole_error).rstrip()}"
+        ) from whole_error
+    return concat_each(parts, names), good
 
 
 def once_each(

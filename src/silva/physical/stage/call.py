@@ -103,7 +103,8 @@ class Worker:
 
 
 def _build(function: Function) -> Callable[..., Any]:
-    """The object, with the generators seeded: random weights are the same in each worker."""
+    """Builds the object with the generators seeded, so that random weights are the same in each
+    worker."""
     with GATE.alone():
         before = GlobalStates.now()
         try:
@@ -206,6 +207,15 @@ def _call_at_once(fn: Callable[..., Any], rows: Rows, arguments: list[list[Any]]
         if not len(rows):
             raise
     return None
+
+
+def call_columns(fn: Callable[..., Any], function: Function, given: list[Any], draw: Draw) -> Any:
+    """The function's result for whole columns, with the generator of the first row of `draw`."""
+    plain = given[: len(given) - len(function.keywords)]
+    named = dict(zip(function.keywords, given[len(plain) :], strict=True))
+    if function.takes_rng:
+        named["rng"] = next(draw.generators())
+    return fn(*plain, **named)
 
 
 def _call_one_by_one(

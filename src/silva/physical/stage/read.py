@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from silva.columns import Block, Column, Values, concat
+from silva.columns import Block, Column, Values
 from silva.io.conditions import Condition
 from silva.io.source import Chunked, Indexed
 from silva.order.draws import Draw, stream_key
@@ -20,7 +20,7 @@ from silva.order.positions import Map, order_rows
 from silva.physical.stage.call import Worker, watched
 from silva.physical.stage.context import IN_SOURCE, TAG_SHIFT, UNIT_SHIFT, Context
 from silva.physical.stage.global_generators import seeding
-from silva.physical.stage.rows import Rows
+from silva.physical.stage.rows import Rows, concat_each
 
 _SMALL_BYTES = 1 << 18
 """Smaller blocks are copied to join several into one."""
@@ -95,8 +95,8 @@ class ReadPlaces:
         return words | np.uint64(self.tag << TAG_SHIFT) if self.tag else words
 
     def identities(self, places: Places, context: Context) -> tuple[np.ndarray, np.ndarray]:
-        """Of each row, what it is computed from and its identity: rows drawn by `sample` are told
-        apart by their place, but computed alike."""
+        """For each row, the source row that it is computed from, and its identity. Rows that
+        `sample` draws twice have the same source row, and differ in their place."""
         index = self.index(places, context)
         return index.astype(np.uint64), self.ids(places, index)
 
@@ -173,30 +173,18 @@ class ReadPlaces:
         whole_error: BaseException | None,
         seeds: Iterator[None] | None,
     ) -> dict[str, Column]:
-        good = np.ones(len(rows), dtype=bool)
         failed = len(rows.failures)
-        parts: list[dict[str, Column]] = []
-        substitute = rows.context.on_error == "substitute"
-        for i in range(len(index)):
+
+        def read_one(i: int) -> dict[str, Column]:
             if seeds is not None:
                 next(seeds)
-            try:
-                parts.append(self.source.read(index[i : i + 1], names))
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:  # noqa: BLE001  any error is the row's failure
-                rows.fail(i, self.label, error)
-                if substitute:
-                    parts.append({n: Values([rows.context.substitute]) for n in names})
-                    continue
-                good[i] = False
-                if rows.context.on_error == "raise":
-                    good[i:] = False
-                    break
+            return self.source.read(index[i : i + 1], names)
+
+        parts, good = rows.each(self.label, read_one, names)
         if len(rows.failures) == failed and whole_error is not None:
             raise whole_error
         rows.keep(good)
-        return {n: concat([p[n] for p in parts]) if parts else Values([]) for n in names}
+        return concat_each(parts, names)
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,7 +236,7 @@ class ReadUnits:
         return np.arange(start, stop, dtype=np.uint64) + np.uint64(first)
 
     def identities(self, rows: UnitRows, context: Context) -> tuple[np.ndarray, np.ndarray]:
-        """Of each row, what it is computed from and its identity."""
+        """For each row, the source row that it is computed from, and its identity."""
         runs = [self.ids(*run) for run in rows.runs]
         ids = runs[0] if len(runs) == 1 else np.concatenate(runs)
         ids = ids if rows.picked is None else ids[rows.picked]

@@ -238,18 +238,16 @@ class Stage:
         meter = _Meter(rows, started)
         bytes_in = sum(column.nbytes for column in rows.columns.values())
         late, at = self._late if rows.index is not None else ((), -1)
-        for number, step in enumerate(self.steps):
+        for number, step in enumerate((*self.steps, None)):
             if number == at and isinstance(self.read, ReadPlaces):
                 self.read.fetch(rows, late)
                 meter.fetched(rows, late)
-            reads = step.reads or ()
-            read = sum(rows.columns[name].nbytes for name in reads if name in rows.columns)
-            with metering() as operators:
-                step.apply(rows, worker)
-            meter.step(rows, step.writes, operators, read)
-        if at == len(self.steps) and isinstance(self.read, ReadPlaces):
-            self.read.fetch(rows, late)
-            meter.fetched(rows, late)
+            if step is not None:
+                reads = step.reads or ()
+                read = sum(rows.columns[name].nbytes for name in reads if name in rows.columns)
+                with metering() as operators:
+                    step.apply(rows, worker)
+                meter.step(rows, step.writes, operators, read)
         return Result(
             block=rows.block(),
             size_in=rows.size_in,

@@ -24,7 +24,7 @@ from silva.physical.stage.attempts import (
     try_rows,
     without_iterators,
 )
-from silva.physical.stage.call import Worker, call_rows, watched
+from silva.physical.stage.call import Worker, call_columns, call_rows, watched
 from silva.physical.stage.checks import Trial, as_argument, ignores_neighbours
 from silva.physical.stage.evaluate import evaluate
 from silva.physical.stage.global_generators import seeding
@@ -135,11 +135,7 @@ class CallColumns(_CallsFunction):
                 as_argument(n, column.batch(), self.function, trial)
                 for n, column in zip(self.function.reads, columns, strict=True)
             ]
-            plain = given[: len(given) - len(self.function.keywords)]
-            named = dict(zip(self.function.keywords, given[len(plain) :], strict=True))
-            if self.function.takes_rng:
-                named["rng"] = next(draw.slice(start, start + 1).generators())
-            result = fn(*plain, **named)
+            result = call_columns(fn, self.function, given, draw.slice(start, start + 1))
             if trial is not None:
                 trial.check()
             return as_columns(result, self.into, count)

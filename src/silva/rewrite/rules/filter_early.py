@@ -82,7 +82,7 @@ def _sunk(part: Filter, below: Node) -> Node | None:
 
 
 def _is_cheap(part: Filter) -> bool:
-    """Plain arithmetic and comparisons: of no account beside any function."""
+    """Whether a filter is plain arithmetic and comparisons, which cost less than any function."""
     if not isinstance(part.step, expr.Call):
         return False
     calls = [term for term in expr.walk(part.step) if isinstance(term, expr.Call)]
