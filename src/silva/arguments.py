@@ -64,7 +64,9 @@ class PadValues(dict[str, Any]):
         return hash(tuple(self.items()))
 
 
-def add_derive(plan: logical.Node, names: tuple[str, ...], step: Any, reads: Any) -> logical.Node:
+def add_derive(
+    plan: logical.Node, names: tuple[str, ...], step: object, reads: Any
+) -> logical.Node:
     """Returns the plan with one more `Derive`."""
     for name in names:
         if not name or not isinstance(name, str):
@@ -79,7 +81,7 @@ def add_derive(plan: logical.Node, names: tuple[str, ...], step: Any, reads: Any
     return logical.Derive(plan, as_step(plan, step, reads), names, step_id(plan, ",".join(names)))
 
 
-def condition_of(plan: logical.Node, step: Any, reads: Any) -> Step:
+def condition_of(plan: logical.Node, step: object, reads: Any) -> Step:
     """Returns the step of a `filter`. A constant is refused, because any text would be true."""
     if isinstance(step, Expr | Stateful) or callable(step):
         return as_step(plan, step, reads)
@@ -90,7 +92,7 @@ def condition_of(plan: logical.Node, step: Any, reads: Any) -> Step:
     )
 
 
-def as_step(plan: logical.Node, step: Any, reads: Any) -> Step:
+def as_step(plan: logical.Node, step: object, reads: Any) -> Step:
     """Returns a function, expression or constant as a step that reads columns of the plan."""
     there = columns(plan)
     if isinstance(step, Expr):
@@ -120,7 +122,7 @@ def as_step(plan: logical.Node, step: Any, reads: Any) -> Step:
     raise PlanError(f"a step is a function or an expression such as sv.col('x') + 1, not {step!r}")
 
 
-def _columns_named_in(step: Any, there: tuple[str, ...]) -> list[str]:
+def _columns_named_in(step: object, there: tuple[str, ...]) -> list[str]:
     """Returns the columns that a text names, if it reads like an expression."""
     if not isinstance(step, str):
         return []
