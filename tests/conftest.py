@@ -63,7 +63,7 @@ def forget_rules() -> Iterator[None]:
     from silva.rewrite import runner
 
     law.laws()  # built-in ones register only once
-    registries: tuple[dict[str, Any], ...] = (runner._RULES, law._LAWS)
+    registries: tuple[dict[str, Any], ...] = (runner._RULES, law.LAWS)
     before = [dict(registry) for registry in registries]
     yield
     for registry, kept in zip(registries, before, strict=True):

@@ -14,8 +14,7 @@ from silva.plan.expr import Expr, width
 from silva.plan.expr import Literal as Constant
 from silva.plan.function import Stateful, Step, describe, locate, read_function
 from silva.plan.identity import named
-from silva.plan.schema import columns
-from silva.plan.traits import step_reads
+from silva.plan.schema import columns, step_reads
 
 
 @named("Weights")
@@ -65,7 +64,9 @@ class PadValues(dict[str, Any]):
         return hash(tuple(self.items()))
 
 
-def add_derive(plan: logical.Node, names: tuple[str, ...], step: Any, reads: Any) -> logical.Node:
+def add_derive(
+    plan: logical.Node, names: tuple[str, ...], step: object, reads: Any
+) -> logical.Node:
     """Returns the plan with one more `Derive`."""
     for name in names:
         if not name or not isinstance(name, str):
@@ -80,7 +81,7 @@ def add_derive(plan: logical.Node, names: tuple[str, ...], step: Any, reads: Any
     return logical.Derive(plan, as_step(plan, step, reads), names, step_id(plan, ",".join(names)))
 
 
-def condition_of(plan: logical.Node, step: Any, reads: Any) -> Step:
+def condition_of(plan: logical.Node, step: object, reads: Any) -> Step:
     """Returns the step of a `filter`. A constant is refused, because any text would be true."""
     if isinstance(step, Expr | Stateful) or callable(step):
         return as_step(plan, step, reads)
@@ -91,7 +92,7 @@ def condition_of(plan: logical.Node, step: Any, reads: Any) -> Step:
     )
 
 
-def as_step(plan: logical.Node, step: Any, reads: Any) -> Step:
+def as_step(plan: logical.Node, step: object, reads: Any) -> Step:
     """Returns a function, expression or constant as a step that reads columns of the plan."""
     there = columns(plan)
     if isinstance(step, Expr):
@@ -102,7 +103,8 @@ def as_step(plan: logical.Node, step: Any, reads: Any) -> Step:
                 f"{', '.join(map(repr, there)) or '(none)'}"
             )
         return step.term
-    step = as_function(step)
+    if not callable(step):
+        step = as_function(step)
     if callable(step) or isinstance(step, Stateful):
         if isinstance(step, type):
             raise PlanError(
@@ -120,7 +122,7 @@ def as_step(plan: logical.Node, step: Any, reads: Any) -> Step:
     raise PlanError(f"a step is a function or an expression such as sv.col('x') + 1, not {step!r}")
 
 
-def _columns_named_in(step: Any, there: tuple[str, ...]) -> list[str]:
+def _columns_named_in(step: object, there: tuple[str, ...]) -> list[str]:
     """Returns the columns that a text names, if it reads like an expression."""
     if not isinstance(step, str):
         return []

@@ -9,9 +9,8 @@ from silva.errors import PlanError
 from silva.order.mixing import check_schedule
 from silva.pipeline import Pipeline
 from silva.plan import node as logical
-from silva.plan.arguments import number, one_of, whole
-from silva.plan.hints import explains
-from silva.plan.verify import verify
+from silva.plan.arguments import explains, number, one_of, whole
+from silva.plan.schema import verify
 
 
 @explains

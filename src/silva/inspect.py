@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from silva.errors import PlanError
-from silva.plan.hints import explains
+from silva.plan.arguments import explains
 from silva.plan.node import Node
-from silva.plan.schema import columns, types
+from silva.plan.schema import columns, types, verify
 from silva.plan.show import show_plan
-from silva.plan.verify import verify
 
 if TYPE_CHECKING:
     from silva.facts.why import Why

@@ -11,8 +11,7 @@ from typing import Any, Literal, TypedDict
 from silva.cost.model import Backend
 from silva.errors import PlanError
 from silva.order.state import MOST_SHARDS
-from silva.plan.arguments import flag, natural, number, one_of, path_of, whole
-from silva.plan.hints import unknown
+from silva.plan.arguments import flag, natural, number, one_of, path_of, unknown, whole
 from silva.run.failures import Policy, Skip, Substitute
 
 DEADLINE = 600.0

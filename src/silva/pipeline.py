@@ -19,21 +19,22 @@ from silva.order.length import plan_rows
 from silva.order.state import MOST_SHARDS
 from silva.plan import node as logical
 from silva.plan.arguments import (
+    explains,
     flag,
+    missing,
     name_of,
     names_of,
     natural,
     number,
     one_of,
     path_of,
+    unknown,
     whole,
 )
 from silva.plan.expr import Call, Col, Expr, RowId
 from silva.plan.function import Function, Marks, Stateful, describe, locate
-from silva.plan.hints import ARGUMENTS, METHODS, explains, missing, unknown
-from silva.plan.schema import MOST_POSITIONS, POSITIONS, SEGMENTS, columns
-from silva.plan.traits import traits
-from silva.plan.verify import is_batched
+from silva.plan.hints import ARGUMENTS, METHODS
+from silva.plan.schema import MOST_POSITIONS, POSITIONS, SEGMENTS, columns, is_batched, is_random
 from silva.writing import WriteVerbs
 
 _WINDOW = 4096
@@ -278,7 +279,7 @@ class Pipeline(InspectVerbs, WriteVerbs):
         >>> sv.from_columns({"x": range(9)}).skip(7).head(5)
         [{'x': 7}, {'x': 8}]
         """
-        return self._add(logical.Skip(self.plan, natural("skip", count)))
+        return self._add(logical.SkipRows(self.plan, natural("skip", count)))
 
     @explains
     def shuffle(
@@ -593,7 +594,7 @@ class Pipeline(InspectVerbs, WriteVerbs):
         """Yields the rows or batches of epoch 0, the same each time. For several epochs, reuse one
         `loader()`."""
         self._reads += 1
-        if self._reads == 2 and any(traits(node).random for node in logical.walk(self.plan)):
+        if self._reads == 2 and any(map(is_random, logical.walk(self.plan))):
             warnings.warn(_SAME_EPOCH, stacklevel=2)
         return iter(self.loader())
 

@@ -22,9 +22,8 @@ from silva.options import LoaderOptions
 from silva.physical import plan as physical
 from silva.physical.stage.call import Worker
 from silva.physical.stage.context import UNIT_SHIFT, Context
-from silva.physical.stage.places import Places
+from silva.physical.stage.read import Places, ReadUnits
 from silva.physical.stage.rows import Rows
-from silva.physical.stage.units import ReadUnits
 from silva.plan.node import Node, option
 
 Row = dict[str, Any]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from silva.io.source import kind_of
 from silva.pipeline import Pipeline
-from silva.plan.hints import explains
-from silva.plan.node import Source
+from silva.plan.arguments import explains
+from silva.plan.node import PlannedSource, Source
 
 Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
 """A path, a glob (`**` for any depth), a folder, or a list of these."""
@@ -21,7 +21,7 @@ def from_source(source: object) -> Pipeline:
     `sv.from_source(Squares(100)).shuffle(seed=0).batch(4)`
     """
     kind_of(source)
-    return Pipeline(Source(source))
+    return Pipeline(Source(cast(PlannedSource, source)))
 
 
 def read_files(paths: Paths) -> Pipeline:

@@ -12,8 +12,7 @@ from silva.folders import OwnFolder
 from silva.io.objects.addresses import local_folder
 from silva.plan.arguments import name_of
 from silva.plan.node import Node
-from silva.plan.schema import columns
-from silva.plan.verify import verify
+from silva.plan.schema import columns, verify
 
 if TYPE_CHECKING:
     from silva.options import WriteArguments

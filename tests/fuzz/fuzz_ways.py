@@ -19,7 +19,7 @@ import silva as sv
 from silva.columns.grouped_batch import Grouped
 from silva.cost.model import Backend
 from silva.errors import FailureBudgetExceeded, PlanError, RowError
-from silva.plan.verify import is_batched
+from silva.plan.schema import is_batched
 from silva.rewrite.runner import CHOICES, batches
 from silva.run.pools.processes import ProcessPool
 from silva.testing import cut_blocks, digest, replanned

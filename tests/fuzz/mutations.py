@@ -47,8 +47,8 @@ MUTATIONS = (
         (
             (
                 "physical/stage/call.py",
-                "        except BaseException:\n            if not len(rows):",
-                "        except Exception:\n            if not len(rows):",
+                "    except BaseException:\n        if not len(rows):",
+                "    except Exception:\n        if not len(rows):",
             ),
         ),
     ),

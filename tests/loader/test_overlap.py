@@ -110,7 +110,7 @@ def test_what_is_made_ahead_makes_nobody_wait() -> None:
     and no worker is added for it."""
     rows = sv.from_columns({"x": range(64)}).derive(y=lambda x: x + 1).batch(8)
     with rows.loader(epochs=3, backend="threads", workers=2) as loader:
-        ahead = NextEpoch(0, loader._epochs.open(StreamPosition.start(0)))
+        ahead = NextEpoch(0, loader._epochs.open(StreamPosition(0)))
         ahead._thread.join()
         (lane,) = loader._executor.lanes.values()
         assert lane.stats.blocks > 0

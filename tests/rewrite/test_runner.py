@@ -10,7 +10,7 @@ import pytest
 import silva as sv
 from silva.plan.expr import Call, Col, walk
 from silva.plan.fingerprint import fingerprint
-from silva.plan.node import Derive, transform
+from silva.plan.node import Derive, Filter, transform
 from silva.plan.show import show_plan
 from silva.rewrite import runner
 from silva.rewrite.rule import RuleBatch
@@ -160,3 +160,20 @@ def test_users_add_rules_of_their_own():
         sv.register_rule(sv.Rule("n_is_x", lambda plan: sv.Rewrite(plan), ""))
     with pytest.raises(sv.PlanError, match="no batch called 'first'; choose one of columns"):
         sv.register_rule(sv.Rule("other", apply, ""), batch="first")
+
+
+@pytest.mark.usefixtures("forget_rules")
+def test_a_rule_is_not_entered_where_there_is_nothing_that_it_acts_on():
+    entered = []
+
+    def look(plan):
+        entered.append(plan)
+        return sv.Rewrite(plan)
+
+    sv.register_rule(sv.Rule("looks", look, "to see", acts_on=Filter))
+    optimize(rows.plan)
+    assert not entered
+    off = by_name(rows.options(disable=["looks"]))["looks"]
+    assert off.why == runner.DISABLED
+    optimize(rows.filter(sv.col("x") > 1).plan)
+    assert len(entered) == 1

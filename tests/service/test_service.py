@@ -14,7 +14,7 @@ from hypothesis import given, reject, settings
 from service_tools import PIPELINES, digests, in_threads, photos, sentences
 
 import silva as sv
-from silva.plan.verify import is_batched
+from silva.plan.schema import is_batched
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from silva.errors import FailureBudgetExceeded, PlanError, RowError, SilvaError
 from silva.insight.progress import rows_of
 from silva.physical.stage.raised import user_traceback
 from silva.pipeline import Pipeline
-from silva.plan.verify import is_batched
+from silva.plan.schema import is_batched
 from silva.service.access import VARIABLE
 
 app = App(

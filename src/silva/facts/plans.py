@@ -36,7 +36,7 @@ def node_line(node: physical.PhysicalNode) -> str:
             return _windows(node)
         case physical.Take():
             return f"take {node.count}"
-        case physical.Skip():
+        case physical.SkipRows():
             return f"skip {node.count}"
         case physical.CacheRows():
             return _cache(node.spec)
@@ -60,7 +60,7 @@ def _indexed(feed: physical.IndexedFeed) -> str:
     order = ", ".join(_map(step) for step in feed.read.maps) or "in order"
     skipped = ""
     if feed.read.conditions:
-        skipped = f", {feed.read.source.passed_over(feed.read.conditions)}"
+        skipped = f", {feed.read.passed_over(feed.read.conditions)}"
     return f"feed {_counted(feed.read.source)}{order}{skipped}"
 
 

@@ -20,9 +20,8 @@ from silva.physical.stage.steps import RowStep
 from silva.plan import expr
 from silva.plan.function import Function, describe
 from silva.plan.node import Derive, Filter, MapRows, Node, Source, walk
-from silva.plan.schema import columns
+from silva.plan.schema import columns, step_is_random
 from silva.plan.show import show_node
-from silva.plan.traits import step_is_random
 
 Written = Derive | Filter | MapRows
 """A step as written."""

@@ -14,8 +14,7 @@ from silva.columns.settle import batch_of_rows
 from silva.errors import ColumnError
 from silva.feed.arrow_types import arrow_array, arrow_type
 from silva.plan.node import Node
-from silva.plan.schema import columns, types
-from silva.plan.verify import is_batched
+from silva.plan.schema import columns, is_batched, types
 
 if TYPE_CHECKING:
     import pyarrow as pa

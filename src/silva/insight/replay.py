@@ -21,11 +21,10 @@ from silva.physical.stage.batch_steps import BatchStage
 from silva.physical.stage.batch_value import BatchValue
 from silva.physical.stage.call import Worker
 from silva.physical.stage.context import Context
-from silva.physical.stage.places import Places, ReadPlaces
+from silva.physical.stage.read import Places, ReadPlaces, UnitRows
 from silva.physical.stage.rows import Rows
 from silva.physical.stage.stage import Runs, Stage
 from silva.physical.stage.steps import RowStep
-from silva.physical.stage.units import UnitRows
 
 _MAX_INPUTS = 8
 _MAX_BYTES = 256 << 20

@@ -47,6 +47,10 @@ class RowSource(Protocol):
         """Whether an equal fingerprint means equal rows, in another process too. If not, rows are
         never cached for later runs."""
 
+    @property
+    def costly(self) -> tuple[str, ...]:
+        """Columns that cost much more to read than the others: they are read after the filters."""
+
     def columns(self) -> tuple[str, ...]:
         """The names of the columns, in order."""
 
@@ -83,13 +87,12 @@ class Indexed(RowSource, Protocol):
     """
 
     @property
-    def costly(self) -> tuple[str, ...]:
-        """Columns that cost much more to read than the others: they are read after the filters."""
-
-    @property
     def reads_at_once(self) -> bool:
         """Whether all rows of one call are fetched together, so that many take hardly longer than
         one, as from an object store."""
+
+    def length(self) -> int:
+        """The number of rows."""
 
     def read(self, rows: np.ndarray, columns: tuple[str, ...]) -> dict[str, Column]:
         """The rows at these int64 positions, in this order, with just these columns.

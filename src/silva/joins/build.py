@@ -8,18 +8,16 @@ score = user.latest(ts, table).take(score)                  asof_join
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from silva.errors import PlanError
 from silva.operators.join.keys import kind_of_type
 from silva.operators.join.times import parse_span
 from silva.plan.arguments import name_of, names_of, one_of
 from silva.plan.expr import Call, Col, Term
-from silva.plan.node import Derive, Filter, Node, Source, walk
+from silva.plan.node import Derive, Filter, Node, PlannedSource, Source, walk
 from silva.plan.right_side import TABLE, ByKey, ByTime, RightSide
-from silva.plan.schema import columns, types
-from silva.plan.traits import step_is_random
-from silva.plan.verify import is_batched
+from silva.plan.schema import columns, is_batched, step_is_random, types
 
 Names = str | Sequence[str]
 Pairs = tuple[tuple[str, str], ...]
@@ -113,11 +111,11 @@ def _in_memory(verb: str, other: Any) -> Node:
     if isinstance(other, Mapping):
         from silva.io.arrays.memory import from_columns
 
-        return Source(from_columns(other))
+        return Source(cast(PlannedSource, from_columns(other)))
     if hasattr(other, "__arrow_c_stream__") or hasattr(other, "__arrow_c_array__"):
         from silva.io.arrays.arrow_table import from_arrow
 
-        return Source(from_arrow(other))
+        return Source(cast(PlannedSource, from_arrow(other)))
     raise PlanError(
         f"{verb} takes a pipeline, an Arrow table or a dict of columns, not {type(other).__name__}"
     )

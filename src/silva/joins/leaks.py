@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -30,10 +30,19 @@ from silva.physical.right_sides import RightSides
 from silva.plan import expr
 from silva.plan.arguments import name_of, names_of, natural
 from silva.plan.fingerprint import fingerprint
-from silva.plan.node import Batch, Bucket, Filter, Node, Select, Source, transform, without_shuffles
+from silva.plan.node import (
+    Batch,
+    Bucket,
+    Filter,
+    Node,
+    PlannedSource,
+    Select,
+    Source,
+    transform,
+    without_shuffles,
+)
 from silva.plan.right_side import ByTime, RightSide, right_side, right_sides, with_right_side
-from silva.plan.schema import columns
-from silva.plan.verify import is_batched
+from silva.plan.schema import columns, is_batched
 
 _ROWS = "(the row itself)"
 
@@ -211,7 +220,8 @@ class _Removal:
         self.checked[f"{side!r}, by {column}"] = None
         key = (f"{fingerprint(plan)} {column} {self._limits(side)}", repr(moment))
         if key not in self._made:
-            self._made[key] = Source(self._known_by(plan, side, column, moment, ":".join(key)))
+            source = self._known_by(plan, side, column, moment, ":".join(key))
+            self._made[key] = Source(cast(PlannedSource, source))
         return self._made[key]
 
     def _column(self, side: RightSide) -> str | None:

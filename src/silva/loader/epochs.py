@@ -15,7 +15,7 @@ from silva.loader.position import StreamPosition
 from silva.options import LoaderOptions
 from silva.order.length import check_equal_steps
 from silva.order.shards import shards_of_rank
-from silva.physical.plan import PhysicalNode, count_segments, tell_sources
+from silva.physical.plan import PhysicalNode, count_segments, report_reads
 from silva.physical.stage.context import Context
 from silva.plan.node import Node
 from silva.planner.planner import Planner
@@ -50,7 +50,7 @@ class EpochReader:
         """The number of shards of all ranks."""
         self._planner, self._executor, self._failures = planner, executor, failures
         self._memory = memory
-        self._start = StreamPosition.start(0)
+        self._start = StreamPosition(0)
         """Where the present stream was opened, or the next one will be."""
         self._stream: Stream | None = None
         self._agreed: _AgreedSteps | None = None
@@ -135,7 +135,7 @@ class EpochReader:
             self._planner.start(self.epoch, whole=not self._start.shards)
             stream = begun.stream if begun else self.open(self._start)
             self._stream = stream
-            tell_sources(self._planner.physical(), self.epoch)
+            report_reads(self._planner.physical(), self.epoch)
             batches = self._replanned(begun.batches() if begun else iter(stream))
             if self._may_overlap():
                 batches = self._overlapped(batches)
@@ -150,7 +150,7 @@ class EpochReader:
                 on_empty()
         finally:
             self._is_live = False
-            self._ended = StreamPosition.start(self.epoch + 1) if complete else self._now()
+            self._ended = StreamPosition(self.epoch + 1) if complete else self._now()
             self._stream = self._agreed = None
             self._planner.end(complete)
             if complete:
@@ -159,7 +159,7 @@ class EpochReader:
                 self.close()
 
     def _begin_epoch(self, as_blocks: bool) -> None:
-        start = self._start if self._is_fresh else StreamPosition.start(self.epoch + 1)
+        start = self._start if self._is_fresh else StreamPosition(self.epoch + 1)
         epochs = self._options.epochs
         if epochs is not None and start.epoch >= epochs:
             raise LoaderError(f"all {epochs} epochs of this loader are done")
@@ -246,7 +246,7 @@ class EpochReader:
         """Begins the next epoch, if there is one and there are workers to begin it."""
         if self._has_next() and self._next is None and self._executor.has_workers:
             following = self.epoch + 1
-            self._next = NextEpoch(following, self.open(StreamPosition.start(following)))
+            self._next = NextEpoch(following, self.open(StreamPosition(following)))
 
     def _may_overlap(self) -> bool:
         """Whether the next epoch may begin before the trainer has the last batches of this one:

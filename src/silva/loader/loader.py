@@ -18,18 +18,17 @@ from silva.errors import PlanError
 from silva.facts.loop import LoopClock
 from silva.lifetime import close_at_exit
 from silva.loader.epochs import Batches, EpochReader, end_workers
-from silva.loader.position import StreamIdentity, StreamPosition, from_state, to_state
+from silva.loader.position import StreamIdentity, StreamPosition, from_state
 from silva.loader.whole_columns import ColumnValues, read_columns
 from silva.options import LoaderOptions, is_auto
 from silva.order.length import plan_rows
-from silva.order.state import Identity
+from silva.order.state import Identity, new_state
 from silva.physical.plan import PhysicalNode
 from silva.physical.stage.context import Failure
 from silva.plan import node as logical
-from silva.plan.arguments import natural, whole
-from silva.plan.hints import explains
+from silva.plan.arguments import explains, natural, whole
 from silva.plan.node import option
-from silva.plan.verify import is_batched, verify_eval
+from silva.plan.schema import is_batched, verify_eval
 from silva.planner.cache_locations import cache_locations, disk_limit
 from silva.planner.known_costs import CostSource
 from silva.planner.planner import Planner
@@ -197,8 +196,17 @@ class Loader:
 
     def state_dict(self) -> dict[str, Any]:
         """The position after the batch that was handed out last, as plain JSON."""
-        close = self._planner.close
-        return to_state(self._epochs.position(), self._identity, self._epochs.shards, close)
+        at, stream = self._epochs.position(), self._identity
+        return new_state(
+            stream.pipeline,
+            seed=stream.seed,
+            epoch=at.epoch,
+            step=at.step,
+            shards=self._epochs.shards,
+            positions=at.shards,
+            close=self._planner.close,
+            substitutes=stream.substitutes,
+        )
 
     @functools.cached_property
     def _identity(self) -> StreamIdentity:
@@ -222,7 +230,7 @@ class Loader:
     def set_epoch(self, epoch: int) -> None:
         """The next loop reads this epoch from its start."""
         self._epochs.check_movable()
-        self._epochs.move_to(StreamPosition.start(natural("set_epoch", epoch)))
+        self._epochs.move_to(StreamPosition(natural("set_epoch", epoch)))
 
     @property
     def epoch(self) -> int:

@@ -1,15 +1,15 @@
-"""A place in the stream of one rank, and the state that saves it."""
+"""A place in the stream of one rank, and how it is found in a state."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from silva.errors import StateError
 from silva.order.cursor_checks import shown
 from silva.order.shards import shards_of_rank
-from silva.order.state import Identity, check_policy, check_state, new_state, positions
+from silva.order.state import Identity, check_policy, check_state, positions
 from silva.plan.node import Node
 from silva.run.session import Positions
 
@@ -19,14 +19,10 @@ class StreamPosition:
     """The place after some batch of an epoch."""
 
     epoch: int
-    shards: Positions
+    shards: Positions = field(default_factory=dict)
     """The position of each shard of this rank; empty at the start of an epoch."""
-    step: int
+    step: int = 0
     """Batches of the epoch that were handed out before."""
-
-    @staticmethod
-    def start(epoch: int) -> StreamPosition:
-        return StreamPosition(epoch, {}, 0)
 
 
 @dataclass(frozen=True)
@@ -49,22 +45,6 @@ class Resumed:
     """The number of shards of all ranks."""
     close: tuple[str, ...]
     """The rewrites in use that do not keep every bit."""
-
-
-def to_state(
-    position: StreamPosition, stream: StreamIdentity, shards: int, close: tuple[str, ...]
-) -> dict[str, Any]:
-    """The state that saves a position, as plain JSON."""
-    return new_state(
-        stream.pipeline,
-        stream.seed,
-        position.epoch,
-        shards,
-        position.shards,
-        position.step,
-        close,
-        stream.substitutes,
-    )
 
 
 def from_state(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import numpy as np
 
 from silva.columns import Block, Column, Dictionary, Values
@@ -13,17 +15,17 @@ _READ_ROWS = 4096
 """Rows that are read at a time."""
 
 
+@dataclass
 class ColumnValues:
     """Reads columns as arrays, each once."""
 
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-        self._read: dict[tuple[str, str], np.ndarray] = {}
+    seed: int
+    _read: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
 
     def __call__(self, plan: Node, name: str) -> np.ndarray:
         key = (fingerprint(plan), name)
         if key not in self._read:
-            self._read[key] = _read_array(plan, name, self._seed)
+            self._read[key] = _read_array(plan, name, self.seed)
         return self._read[key]
 
 

@@ -11,6 +11,7 @@ exploded rows, and the cursor of the whole chunk or window where a row is made o
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -33,7 +34,7 @@ from silva.order.shards import shard_range, share, unit_bounds
 Cursor = Any
 """JSON: whole numbers, strings, lists and dicts. None is the beginning."""
 
-Chosen = tuple[str, int]
+SizeChange = tuple[str, int]
 """(`take`, `skip` or `sample`, rows)."""
 
 Mark = Any
@@ -88,7 +89,7 @@ class PlacesForm:
     where places were handed out of order. A mark is a place."""
 
     source: CountedRows = field(compare=False)
-    chosen: tuple[Chosen, ...] = ()
+    chosen: tuple[SizeChange, ...] = ()
     """The takes, skips and samples, in this order."""
 
     @property
@@ -185,8 +186,23 @@ class UnitsForm:
         scope.marks(found)
 
 
+class _OverInput(ABC):
+    """A form around the form of an input, which begins where the input begins."""
+
+    input: Form
+
+    def check(self, cursor: Cursor, scope: CheckScope) -> None:
+        if cursor is None:
+            self.input.check(None, scope)
+        else:
+            self._check(cursor, scope)
+
+    @abstractmethod
+    def _check(self, cursor: Cursor, scope: CheckScope) -> None: ...
+
+
 @dataclass(frozen=True)
-class PartsForm:
+class PartsForm(_OverInput):
     """Exploded rows: `{"in": cursor, "done": parts}`, where `done` names the last part given of the
     row that follows, one number for each explode; `[]` between rows. A mark is `[mark, part,
     …]`."""
@@ -194,10 +210,7 @@ class PartsForm:
     input: Form
     levels: int
 
-    def check(self, cursor: Cursor, scope: CheckScope) -> None:
-        if cursor is None:
-            self.input.check(None, scope)
-            return
+    def _check(self, cursor: Cursor, scope: CheckScope) -> None:
         check_fields(cursor, ("in", "done"), scope)
         done = check_list(cursor["done"], scope, "the parts given", most=self.levels)
         self.input.check(cursor["in"], scope.within(self._parts(done, scope) if done else ()))
@@ -212,7 +225,7 @@ class PartsForm:
 
 
 @dataclass(frozen=True)
-class WindowsForm:
+class WindowsForm(_OverInput):
     """Rows in windows, each read again as a whole: `{"window": number, "from": cursor before it,
     "given": rows of it that were given}`. A mark is that of the row below; where rows are `made` of
     a whole window, it is `[cursor before the window, row in it]`."""
@@ -222,10 +235,7 @@ class WindowsForm:
     """The most rows of a window that may have been given while some are left."""
     made: bool = False
 
-    def check(self, cursor: Cursor, scope: CheckScope) -> None:
-        if cursor is None:
-            self.input.check(None, scope)
-            return
+    def _check(self, cursor: Cursor, scope: CheckScope) -> None:
         check_fields(cursor, ("window", "from", "given"), scope)
         window = check_whole(cursor["window"], 0, MOST, scope, "the window")
         check_whole(cursor["given"], 0, self.most, scope, "the rows given of a window")
@@ -247,17 +257,14 @@ class WindowsForm:
 
 
 @dataclass(frozen=True)
-class ChunksForm:
+class ChunksForm(_OverInput):
     """A function of fixed chunks: `{"in": cursor before the chunk, "given": rows of it given}`. A
     mark is `[cursor before the chunk, row in it]`: the chunk is computed again as a whole."""
 
     input: WindowsForm
     size: int
 
-    def check(self, cursor: Cursor, scope: CheckScope) -> None:
-        if cursor is None:
-            self.input.check(None, scope)
-            return
+    def _check(self, cursor: Cursor, scope: CheckScope) -> None:
         check_fields(cursor, ("in", "given"), scope)
         self._check_begin(cursor["in"], scope)
         check_whole(cursor["given"], 0, self.size - 1, scope, "the rows given of a chunk")
@@ -275,17 +282,14 @@ class ChunksForm:
 
 
 @dataclass(frozen=True)
-class CountedForm:
+class CountedForm(_OverInput):
     """Rows that are taken or skipped: `{"taken": rows, "of": cursor}`, or `"skipped"`."""
 
     input: Form
     name: str
     count: int
 
-    def check(self, cursor: Cursor, scope: CheckScope) -> None:
-        if cursor is None:
-            self.input.check(None, scope)
-            return
+    def _check(self, cursor: Cursor, scope: CheckScope) -> None:
         check_fields(cursor, (self.name, "of"), scope)
         most = share(self.count, scope.shards, scope.shard)
         least = most if self.name == "skipped" else 0
@@ -384,7 +388,7 @@ class MixForm:
 
 
 @dataclass(frozen=True)
-class BucketForm:
+class BucketForm(_OverInput):
     """Rows that wait for others of similar length: `{"of": cursor, "waiting": [[mark, …], …],
     "given": batches that were given, "phase": one of `PHASES`}`."""
 
@@ -392,10 +396,7 @@ class BucketForm:
     sizes: tuple[int, ...]
     """Rows in a batch of each bucket, over all shards."""
 
-    def check(self, cursor: Cursor, scope: CheckScope) -> None:
-        if cursor is None:
-            self.input.check(None, scope)
-            return
+    def _check(self, cursor: Cursor, scope: CheckScope) -> None:
         check_fields(cursor, ("of", "waiting", "given", "phase"), scope)
         if cursor["phase"] not in PHASES:
             refuse(scope, f"the phase is none of {', '.join(PHASES)}")

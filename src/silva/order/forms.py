@@ -10,6 +10,7 @@ may change the form (`rewrite.runner`).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import cast
 
 from silva.order import cursors
 from silva.order.cursor_checks import MOST
@@ -87,8 +88,8 @@ def _rows(node: logical.Node) -> _StepChain:
     match node:
         case logical.Source():
             if node.source.access == "indexed":
-                return _StepChain(cursors.PlacesForm(node.source))
-            return _StepChain(cursors.UnitsForm(node.source, None))
+                return _StepChain(cursors.PlacesForm(cast(cursors.CountedRows, node.source)))
+            return _StepChain(cursors.UnitsForm(cast(cursors.CountedUnits, node.source), None))
         case logical.Derive() | logical.Filter():
             return _step(node)
         case logical.Explode():
@@ -98,7 +99,7 @@ def _rows(node: logical.Node) -> _StepChain:
             return replace(_rows(node.input), maps=True)
         case logical.Shuffle():
             return _shuffle(node)
-        case logical.Take() | logical.Skip() | logical.Sample():
+        case logical.Take() | logical.SkipRows() | logical.Sample():
             return _chosen(node)
         case logical.Cache():
             kept = _rows(node.input)
@@ -141,7 +142,7 @@ def _shuffle(node: logical.Shuffle) -> _StepChain:
     return _StepChain(cursors.WindowsForm(chain.closed, node.window - 1))
 
 
-def _chosen(node: logical.Take | logical.Skip | logical.Sample) -> _StepChain:
+def _chosen(node: logical.Take | logical.SkipRows | logical.Sample) -> _StepChain:
     chain = _rows(node.input)
     in_place = chain.in_place and (chain.kept is None or chain.kept.in_place)
     if in_place and isinstance(chain.feed, cursors.PlacesForm):

@@ -10,12 +10,11 @@ def plan_rows(node: logical.Node) -> int | None:
     """Rows (or batches) of the whole job, or None where filters, explodes and the like decide."""
     match node:
         case logical.Source():
-            length: int | None = node.source.length()
-            return length
+            return node.source.length()
         case logical.Take():
             below = plan_rows(node.input)
             return None if below is None else min(below, node.count)
-        case logical.Skip():
+        case logical.SkipRows():
             below = plan_rows(node.input)
             return None if below is None else max(below - node.count, 0)
         case logical.Sample():
@@ -24,17 +23,13 @@ def plan_rows(node: logical.Node) -> int | None:
             return None
         case logical.Batch():
             return _batches(node)
-        case logical.Concat():
+        case logical.Concat() | logical.Mix() | logical.Zip():
             lengths = [plan_rows(child) for child in node.many]
-            return None if None in lengths else sum(n for n in lengths if n is not None)
-        case logical.Mix():
-            lengths = [plan_rows(child) for child in node.many]
-            if node.stop != "all" or None in lengths:
+            known = [length for length in lengths if length is not None]
+            stops_early = isinstance(node, logical.Mix) and node.stop != "all"
+            if stops_early or len(known) < len(lengths):
                 return None
-            return sum(n for n in lengths if n is not None)
-        case logical.Zip():
-            lengths = [plan_rows(child) for child in node.many]
-            return None if None in lengths else min(n for n in lengths if n is not None)
+            return min(known) if isinstance(node, logical.Zip) else sum(known)
         case _:
             return plan_rows(node.inputs[0])
 

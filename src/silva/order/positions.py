@@ -7,7 +7,7 @@ function on positions, (Range, Permute, Range). The last map is the outermost.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -90,9 +90,13 @@ class Groups:
         return Groups(np.append(starts, self.starts[-1]), self.rows)
 
 
+@runtime_checkable
 class HasGroups(Protocol):
     """A source that knows which of its rows belong together."""
 
+    @property
+    def group(self) -> str | None: ...
+    def describe(self) -> str: ...
     def groups(self) -> Groups: ...
 
 

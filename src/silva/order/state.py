@@ -25,6 +25,8 @@ from silva.plan.show import show_node
 VERSION = 2
 _FIELDS = {"silva", "pipeline", "seed", "epoch", "step", "shards", "cursors"}
 _MAY_HAVE = {"outline", "failures", "close", "substitutes"}
+_COMMON = ("silva", "pipeline", "seed", "epoch", "step", "shards", "close", "substitutes")
+"""The fields in which the states of all ranks agree."""
 
 MOST_SHARDS = 1 << 16
 """The most shards that a state or a pipeline may have."""
@@ -57,13 +59,14 @@ def _without_path(text: str) -> str:
 
 def new_state(
     identity: Identity,
+    *,
     seed: int,
     epoch: int,
+    step: int,
     shards: int,
     positions: Mapping[str, Position],
-    step: int,
-    close: Sequence[str] = (),
-    substitutes: bool = False,
+    close: Sequence[str],
+    substitutes: bool,
 ) -> State:
     """A new state. `close` names the rewrites in use that do not keep every bit; loading the state
     uses them again. `substitutes`: failed rows were replaced and counted."""
@@ -240,16 +243,7 @@ def merge_states(states: Sequence[State]) -> State:
     found = [check_head(state, MOST) for state in states]
     first = found[0]
     for state in found:
-        for name in (
-            "silva",
-            "pipeline",
-            "seed",
-            "epoch",
-            "step",
-            "shards",
-            "close",
-            "substitutes",
-        ):
+        for name in _COMMON:
             if state.get(name) != first.get(name):
                 raise StateError(
                     f"states to merge must agree on {name}: {shown(first.get(name))} and "

@@ -8,26 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
+from itertools import count, takewhile
+from typing import cast
 
 import numpy as np
 
 from silva.errors import PlanError, SilvaError
 from silva.io.conditions import Condition, conditions
-from silva.io.source import can_be_anywhere
-from silva.order.positions import (
-    DrawRows,
-    Map,
-    Permute,
-    PermuteGroups,
-    PermuteWindows,
-    Range,
-    order_size,
-)
+from silva.io.source import Chunked, Indexed, can_be_anywhere
+from silva.order import positions
 from silva.physical import plan as physical
 from silva.physical.right_sides import RightSides
 from silva.physical.stage.batch_steps import BatchStage, CollateStage
-from silva.physical.stage.places import ReadPlaces
+from silva.physical.stage.read import ReadPlaces, ReadUnits
 from silva.physical.stage.stage import Stage
 from silva.physical.stage.steps import (
     Call,
@@ -39,15 +32,12 @@ from silva.physical.stage.steps import (
     Spread,
     Step,
 )
-from silva.physical.stage.units import ReadUnits
 from silva.plan import expr
 from silva.plan import node as logical
 from silva.plan.fingerprint import fingerprint
 from silva.plan.function import Function
 from silva.plan.right_side import narrow
-from silva.plan.schema import columns
-from silva.plan.traits import step_is_random, step_reads, traits
-from silva.plan.verify import is_batched
+from silva.plan.schema import columns, is_batched, step_is_pure, step_is_random, step_reads
 
 WeightsOf = Callable[[logical.Node, str], np.ndarray]
 """Reads a whole column of a plan, one value per row, for the weights of `sample`."""
@@ -60,15 +50,41 @@ class _Chain:
     input: physical.PhysicalNode
     steps: list[Step] = field(default_factory=list)
 
+    # A cache keeps rows by identity, so it does not care in which order they come: shuffle, take,
+    # skip and sample above a cache change the feed below it, as if the cache were not there.
+
+    @property
+    def feed(self) -> physical.PhysicalNode:
+        """The feed of the rows, below a cache if the input is one."""
+        return self.input.input.input if isinstance(self.input, physical.CacheRows) else self.input
+
+    def over(self, feed: physical.PhysicalNode) -> _Chain:
+        """The chain with another feed."""
+        cache = self.input
+        if not isinstance(cache, physical.CacheRows):
+            return _Chain(feed, self.steps)
+        stage = replace(cache.input.stage, read=_read_by_worker(feed))
+        segment = replace(cache.input, input=feed, stage=stage)
+        return _Chain(replace(cache, input=segment), self.steps)
+
+    @property
+    def _all_steps(self) -> list[Step]:
+        """The steps since the feed."""
+        kept = self.input.input.stage.steps if isinstance(self.input, physical.CacheRows) else ()
+        return [*kept, *self.steps]
+
     @property
     def in_place(self) -> bool:
-        """Whether rows are still one to one with the rows of the input."""
-        return not any(isinstance(s, Keep | Spread | MapWhole) for s in self.steps)
+        """Whether rows are still one to one with the rows of the feed."""
+        return not any(isinstance(s, Keep | Spread | MapWhole) for s in self._all_steps)
 
     @property
     def at_most_one(self) -> bool:
-        return not any(isinstance(s, Spread | MapWhole) for s in self.steps) and not any(
-            isinstance(s, Call | CallColumns) and s.function.marks.impure for s in self.steps
+        """Whether a row of the feed is still one row or none, and steps may move across."""
+        return not any(
+            isinstance(s, Spread | MapWhole)
+            or (isinstance(s, Call | CallColumns) and s.function.marks.impure)
+            for s in self._all_steps
         )
 
 
@@ -93,8 +109,8 @@ class Lowering:
         self._variant = variant
         self._frugal = frugal
         self._as_written = as_written
-        self._sources = 0
-        self._segments = 0
+        self._tags = count()
+        self._names = (f"stage {number}" for number in count(1))
 
     def lower(
         self, node: logical.Node, needed: frozenset[str] | None = None
@@ -103,7 +119,7 @@ class Lowering:
         wanted = frozenset(columns(node)) if needed is None else needed
         if is_batched(node):
             return self._batched(node, wanted)
-        return self._close(self._rows(node, wanted), columns(node), wanted)
+        return self._with_columns(node, tuple(n for n in columns(node) if n in wanted))
 
     # Rows.
 
@@ -111,16 +127,13 @@ class Lowering:
         match node:
             case logical.Source():
                 return self._source(node, wanted)
-            case logical.Options():
+            case logical.Options() | logical.Select():
                 return self._rows(node.input, wanted)
             case logical.Derive():
                 return self._derive(node, wanted)
             case logical.Filter():
                 chain = self._rows(node.input, wanted | set(step_reads(node.step)))
-                return self._with(chain, Keep(self._bound(node.step), node.id), node.step)
-            case logical.Select():
-                chain = self._rows(node.input, wanted)
-                return chain
+                return self._with(chain, Keep(self._bound(node.step), node.id))
             case logical.Rename():
                 return self._rename(node, wanted)
             case logical.Explode():
@@ -128,16 +141,15 @@ class Lowering:
                 chain.steps.append(Spread(node.column))
                 return chain
             case logical.MapRows():
-                everything = frozenset(columns(node.input))
-                chain = self._rows(node.input, everything)
-                names = tuple((n, n) for n in columns(node.input))
-                chain.steps += [Project(names), MapWhole(node.step, node.into, node.id)]
+                names = columns(node.input)
+                chain = self._rows(node.input, frozenset(names))
+                chain.steps += [Project.of(names), MapWhole(node.step, node.into, node.id)]
                 return chain
             case logical.Shuffle():
                 return self._shuffle(node, wanted)
             case logical.Sample():
                 return self._sample(node, wanted)
-            case logical.Take() | logical.Skip():
+            case logical.Take() | logical.SkipRows():
                 return self._take(node, wanted)
             case logical.Cache():
                 return self._cache(node)
@@ -149,46 +161,46 @@ class Lowering:
             case logical.Mix():
                 return _Chain(physical.Mix(self._many(node.many, wanted), node))
             case logical.Zip():
-                return self._zip(node, wanted)
+                many = tuple(self.lower(child, wanted) for child in node.many)
+                return _Chain(physical.Zip(many, node.stop))
         raise PlanError(f"{node.verb} cannot be run")
 
     def _many(
         self, nodes: tuple[logical.Node, ...], wanted: frozenset[str]
     ) -> tuple[physical.PhysicalNode, ...]:
         names = tuple(n for n in columns(nodes[0]) if n in wanted)
-        return tuple(self._close(self._rows(n, wanted), names, wanted) for n in nodes)
+        return tuple(self._with_columns(node, names) for node in nodes)
 
     def _source(self, node: logical.Source, wanted: frozenset[str]) -> _Chain:
         names = tuple(n for n in columns(node) if n in wanted)
-        tag = self._sources
-        self._sources += 1
+        tag = next(self._tags)
         if tag > 255:
             raise PlanError("a pipeline can have at most 256 sources")
         if node.source.access == "indexed":
-            read = ReadPlaces(node.source, names, (), tag, identity_by_place=False)
-            return _Chain(physical.IndexedFeed(read, node.source.length()))
-        return _Chain(physical.ChunkedFeed(ReadUnits(node.source, names, tag), None))
+            source = cast(Indexed, node.source)
+            read = ReadPlaces(source, names, (), tag, identity_by_place=False)
+            return _Chain(physical.IndexedFeed(read, source.length()))
+        return _Chain(physical.ChunkedFeed(ReadUnits(cast(Chunked, node.source), names, tag), None))
 
     def _derive(self, node: logical.Derive, wanted: frozenset[str]) -> _Chain:
-        if not wanted & set(node.into) and traits(node).pure:
+        if not wanted & set(node.into) and step_is_pure(node.step):
             return self._rows(node.input, wanted)  # nobody reads what it writes
         below = (wanted - set(node.into)) | set(step_reads(node.step))
         chain = self._rows(node.input, below)
-        if isinstance(node.step, Function):
-            kind = CallColumns if node.step.marks.batched else Call
-            return self._with(chain, kind(node.step, node.into, node.id), node.step)
         step, into = node.step, node.into
+        if isinstance(step, Function):
+            kind = CallColumns if step.marks.batched else Call
+            return self._with(chain, kind(step, into, node.id))
         if isinstance(step, expr.Call) and step.op == "join.take":
             step, into = narrow(step, into, wanted)
-        chain.steps.append(Evaluate(self._rights.bound(step), into, node.id))
-        return chain
+        return self._with(chain, Evaluate(self._rights.bound(step), into, node.id))
 
     def _bound(self, step: expr.Term | Function) -> expr.Term | Function:
         return step if isinstance(step, Function) else self._rights.bound(step)
 
-    def _with(self, chain: _Chain, step: Step, function: expr.Term | Function | None) -> _Chain:
+    def _with(self, chain: _Chain, step: Step) -> _Chain:
         """The chain with one more step; a function of fixed chunks begins a new stage."""
-        size = function.marks.batch_size if isinstance(function, Function) else None
+        size = step.runs.marks.batch_size if isinstance(step.runs, Function) else None
         if size is None:
             chain.steps.append(step)
             return chain
@@ -204,19 +216,11 @@ class Lowering:
         chain.steps.append(Project(tuple((n, new.get(n, n)) for n in kept)))
         return chain
 
-    def _zip(self, node: logical.Zip, wanted: frozenset[str]) -> _Chain:
-        many = []
-        for child in node.many:
-            names = tuple(n for n in columns(child) if n in wanted)
-            many.append(self._close(self._rows(child, frozenset(names)), names, frozenset(names)))
-        return _Chain(physical.Zip(tuple(many), node.stop))
-
     # Order.
 
     def _shuffle(self, node: logical.Shuffle, wanted: frozenset[str]) -> _Chain:
         chain = self._rows(node.input, wanted)
-        feed = _feed(chain.input)
-        movable = chain.at_most_one and _cached(chain.input).at_most_one
+        feed, movable = chain.feed, chain.at_most_one
         chunked = feed if isinstance(feed, physical.ChunkedFeed) else None
         if node.kind == "two-level" and not (movable and chunked):
             raise PlanError("shuffle(kind='two-level') needs a chunked source (Parquet, tar, text)")
@@ -224,8 +228,8 @@ class Lowering:
             if node.by is not None:
                 return self._shuffle_groups(node, chain, feed)
             if node.kind == "window":
-                return self._reorder(chain, PermuteWindows(node.seed, node.window))
-            return self._reorder(chain, Permute(node.seed))
+                return self._reorder(chain, positions.PermuteWindows(node.seed, node.window))
+            return self._reorder(chain, positions.Permute(node.seed))
         if node.kind == "global" or node.by is not None:
             raise PlanError(
                 "shuffle(kind='global') needs an indexed source (files, arrays, tables) with only "
@@ -234,15 +238,14 @@ class Lowering:
         if movable and chunked is not None and chunked.seed is None:
             units = node.seed if node.kind in (None, "two-level") else None
             windows = physical.Windows(replace(chunked, seed=units), node.window, node.seed)
-            chain.input = _over(chain.input, windows)
-            return chain
+            return chain.over(windows)
         return _Chain(physical.Windows(self._segment(chain), node.window, node.seed))
 
     def _shuffle_groups(
         self, node: logical.Shuffle, chain: _Chain, feed: physical.IndexedFeed
     ) -> _Chain:
         read = feed.read
-        if not hasattr(read.source, "groups") or read.maps:
+        if not isinstance(read.source, positions.HasGroups) or read.maps:
             raise PlanError(
                 f"shuffle(by={node.by!r}) keeps groups of a table together: it needs "
                 "sv.read_table(…), and comes before take, skip and other shuffles"
@@ -252,26 +255,25 @@ class Lowering:
                 f"shuffle(by={node.by!r}): the rows of {read.source.describe()} are grouped by "
                 f"{read.source.group!r}"
             )
-        return self._reorder(chain, PermuteGroups(read.source, node.seed, node.most))
+        return self._reorder(chain, positions.PermuteGroups(read.source, node.seed, node.most))
 
-    def _reorder(self, chain: _Chain, step: Map, by_place: bool = False) -> _Chain:
-        feed = _feed(chain.input)
+    def _reorder(self, chain: _Chain, step: positions.Map, by_place: bool = False) -> _Chain:
+        feed = chain.feed
         assert isinstance(feed, physical.IndexedFeed)
         maps = (*feed.read.maps, step)
         read = replace(
             feed.read, maps=maps, identity_by_place=feed.read.identity_by_place or by_place
         )
-        size = order_size(maps, feed.read.source.length())
-        return _Chain(_over(chain.input, physical.IndexedFeed(read, size)), chain.steps)
+        size = positions.order_size(maps, feed.read.source.length())
+        return chain.over(physical.IndexedFeed(read, size))
 
-    def _take(self, node: logical.Take | logical.Skip, wanted: frozenset[str]) -> _Chain:
+    def _take(self, node: logical.Take | logical.SkipRows, wanted: frozenset[str]) -> _Chain:
         chain = self._rows(node.input, wanted)
         takes = isinstance(node, logical.Take)
-        feed = _feed(chain.input)
-        if _in_place(chain) and isinstance(feed, physical.IndexedFeed):
-            step = Range(0, node.count) if takes else Range(node.count, None)
+        if chain.in_place and isinstance(chain.feed, physical.IndexedFeed):
+            step = positions.Range(0, node.count) if takes else positions.Range(node.count, None)
             return self._reorder(chain, step)
-        kind = physical.Take if takes else physical.Skip
+        kind = physical.Take if takes else physical.SkipRows
         if chain.in_place and chain.at_most_one and _is_order(chain.input):
             chain.input = kind(chain.input, node.count)  # rows that are left out cost no work
             return chain
@@ -279,17 +281,17 @@ class Lowering:
 
     def _sample(self, node: logical.Sample, wanted: frozenset[str]) -> _Chain:
         chain = self._rows(node.input, wanted)
-        feed = _feed(chain.input)
-        if not (_in_place(chain) and isinstance(feed, physical.IndexedFeed)):
+        feed = chain.feed
+        if not (chain.in_place and isinstance(feed, physical.IndexedFeed)):
             raise PlanError(
                 "sample needs an indexed source (files, arrays, tables) with only steps of one row "
                 "to one row before it: filter after it, or write the filtered rows to a table"
             )
         weights = self._weights(node, feed.size)
-        count = feed.size if node.size is None else node.size
-        if count and not feed.size:
-            raise PlanError(f"sample: there are no rows of which {count} could be drawn")
-        step = DrawRows(np.cumsum(weights), count, node.seed)
+        rows = feed.size if node.size is None else node.size
+        if rows and not feed.size:
+            raise PlanError(f"sample: there are no rows of which {rows} could be drawn")
+        step = positions.DrawRows(np.cumsum(weights), rows, node.seed)
         return self._reorder(chain, step, by_place=True)
 
     def _column_weights(self, plan: logical.Node, name: str, balanced: bool) -> np.ndarray:
@@ -337,18 +339,17 @@ class Lowering:
                 "cache keeps rows by the source row they come from, so it must stand in a pipeline "
                 "of one source, before mix, zip, concat, take after a filter, or pack"
             )
-        chain.steps.append(Project(tuple((n, n) for n in names)))
+        chain.steps.append(Project.of(names))
         segment = self._new_segment(chain, skips=False)  # a cache wants an answer for every row
         key = (node.key or fingerprint(node.input)) + self._variant
         return _Chain(physical.CacheRows(segment, node, key))
 
-    def _close(
-        self, chain: _Chain, names: tuple[str, ...], wanted: frozenset[str]
-    ) -> physical.PhysicalNode:
-        kept = tuple(n for n in names if n in wanted)
-        if not chain.steps and _gives(chain.input) == kept:
+    def _with_columns(self, node: logical.Node, names: tuple[str, ...]) -> physical.PhysicalNode:
+        """The rows of a node with these columns, in this order."""
+        chain = self._rows(node, frozenset(names))
+        if not chain.steps and _gives(chain.input) == names:
             return chain.input
-        chain.steps.append(Project(tuple((n, n) for n in kept)))
+        chain.steps.append(Project.of(names))
         return self._segment(chain)
 
     def _segment(self, chain: _Chain) -> physical.PhysicalNode:
@@ -359,13 +360,12 @@ class Lowering:
 
     def _new_segment(self, chain: _Chain, *, skips: bool = True) -> physical.Segment:
         """`skips`: rows that the steps would drop need not be read."""
-        self._segments += 1
         steps = _forget(chain.steps)
         below = chain.input
         if skips and self._frugal:
             below = _sparing(below, _leading_filters(steps) if self._as_written else steps)
         stage = Stage(steps, _read_by_worker(below), lazy=self._frugal)
-        return physical.Segment(below, stage, f"stage {self._segments}")
+        return physical.Segment(below, stage, next(self._names))
 
     # Batches.
 
@@ -379,13 +379,11 @@ class Lowering:
         takes = [n for n in after if isinstance(n, logical.Take)]
         steps = tuple(n for n in after if not isinstance(n, logical.Take))
         below = self._batch(node, None if steps else wanted)
+        filters = any(isinstance(n, logical.Filter) for n in steps)
         if steps:
-            self._segments += 1
-            name = f"stage {self._segments}"
-            filters = any(isinstance(n, logical.Filter) for n in steps)
-            below = physical.BatchSegment(below, BatchStage(steps), name, filters)
+            below = physical.BatchSegment(below, BatchStage(steps), next(self._names), filters)
         if takes:
-            if any(isinstance(n, logical.Filter) for n in steps):
+            if filters:
                 raise PlanError("take after a filter of batches is not defined: take rows instead")
             below = physical.Take(below, min(n.count for n in takes))
         return below
@@ -400,42 +398,14 @@ class Lowering:
         batch = physical.Batch(self.lower(node.input, need), node)
         if node.collate is None:
             return batch
-        self._segments += 1
-        return physical.BatchSegment(batch, CollateStage(node.collate), f"stage {self._segments}")
-
-
-# A cache keeps rows by identity, so it does not care in which order they come: shuffle, take, skip
-# and sample above a cache change the feed below it, as if the cache were not there.
-
-
-def _feed(node: physical.PhysicalNode) -> physical.PhysicalNode:
-    """The feed that a chain reads, below a cache if there is one."""
-    return node.input.input if isinstance(node, physical.CacheRows) else node
-
-
-def _cached(node: physical.PhysicalNode) -> _Chain:
-    """The steps below the cache that a chain reads; none without a cache."""
-    steps = list(node.input.stage.steps) if isinstance(node, physical.CacheRows) else []
-    return _Chain(_feed(node), steps)
+        return physical.BatchSegment(batch, CollateStage(node.collate), next(self._names))
 
 
 def _is_order(node: physical.PhysicalNode) -> bool:
     """Whether a node only reorders or skips rows of a chunked source."""
-    if isinstance(node, physical.Windows | physical.Take | physical.Skip):
+    if isinstance(node, physical.Windows | physical.Take | physical.SkipRows):
         return _is_order(node.input)
     return isinstance(node, physical.ChunkedFeed)
-
-
-def _in_place(chain: _Chain) -> bool:
-    return chain.in_place and _cached(chain.input).in_place
-
-
-def _over(node: physical.PhysicalNode, feed: physical.PhysicalNode) -> physical.PhysicalNode:
-    """`node`, which is a feed or a cache of its rows, with another feed."""
-    if not isinstance(node, physical.CacheRows):
-        return feed
-    stage = replace(node.input.stage, read=_read_by_worker(feed))
-    return replace(node, input=replace(node.input, input=feed, stage=stage))
 
 
 def _read_by_worker(node: physical.PhysicalNode) -> ReadPlaces | ReadUnits | None:
@@ -454,7 +424,7 @@ def _gives(node: physical.PhysicalNode) -> tuple[str, ...] | None:
             return tuple(new for _, new in pairs)
         case physical.Concat() | physical.Mix():
             return _gives(node.many[0])
-        case physical.Windows() | physical.Take() | physical.Skip() | physical.CacheRows():
+        case physical.Windows() | physical.Take() | physical.SkipRows() | physical.CacheRows():
             return _gives(node.input)
     return None
 
@@ -464,9 +434,9 @@ def _sparing(feed: physical.PhysicalNode, steps: tuple[Step, ...]) -> physical.P
     match feed:
         case physical.ChunkedFeed() if hasattr(feed.read.source, "may_hold"):
             return replace(feed, conditions=_conditions(steps))
-        case physical.IndexedFeed() if hasattr(feed.read.source, "may_hold_rows"):
+        case physical.IndexedFeed():
             found = _conditions(steps)
-            if found and feed.read.source.passed_over(found) is not None:
+            if found and feed.read.passed_over(found) is not None:
                 return replace(feed, read=replace(feed.read, conditions=found))
     return feed
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 from silva.io.conditions import Condition
-from silva.physical.stage.places import ReadPlaces
+from silva.io.source import Chunked, Indexed
+from silva.physical.stage.read import ReadPlaces, ReadUnits
 from silva.physical.stage.stage import Runs, Stage
-from silva.physical.stage.units import ReadUnits
 from silva.plan import node as logical
 
 
@@ -100,7 +100,7 @@ class Take(OneInput):
 
 
 @dataclass(frozen=True, eq=False)
-class Skip(OneInput):
+class SkipRows(OneInput):
     """Its input without the first rows."""
 
     count: int
@@ -164,7 +164,7 @@ class BatchSegment(OneInput):
     filters: bool = False
 
 
-def sources(plan: PhysicalNode) -> list[Any]:
+def sources(plan: PhysicalNode) -> list[Indexed | Chunked]:
     """The sources that the feeds of a plan read."""
     if isinstance(plan, IndexedFeed | ChunkedFeed):
         return [plan.read.source]
@@ -176,7 +176,7 @@ def count_segments(plan: PhysicalNode) -> int:
     return own + sum(count_segments(child) for child in plan.inputs)
 
 
-def tell_sources(plan: PhysicalNode, epoch: int, derived: tuple[str, ...] = ()) -> None:
+def report_reads(plan: PhysicalNode, epoch: int, derived: tuple[str, ...] = ()) -> None:
     """Reports which columns a plan reads of a source, and derives from those, to sources that
     record it."""
     steps = plan.stage.steps if isinstance(plan, Segment) else ()
@@ -186,4 +186,4 @@ def tell_sources(plan: PhysicalNode, epoch: int, derived: tuple[str, ...] = ()) 
             note(tuple(dict.fromkeys((*plan.read.columns, *derived))), epoch)
         return
     for child in plan.inputs:
-        tell_sources(child, epoch, derived)
+        report_reads(child, epoch, derived)

@@ -8,6 +8,7 @@ once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from silva.columns import Column
@@ -30,11 +31,13 @@ ReadColumns = Callable[[Node, tuple[str, ...]], dict[str, Column]]
 """Reads whole columns of a plan."""
 
 
+@dataclass
 class RightSides:
-    def __init__(self, read: ReadColumns) -> None:
-        self._read = read
-        self._columns: dict[str, dict[str, Column]] = {}
-        self._made: dict[str, Held] = {}
+    """The tables that the expressions of a plan read, each made once."""
+
+    read: ReadColumns
+    _columns: dict[str, dict[str, Column]] = field(default_factory=dict)
+    _made: dict[str, Held] = field(default_factory=dict)
 
     def bound(self, term: expr.Term) -> expr.Term:
         """The term with the tables themselves in place of what they are made of."""
@@ -96,7 +99,7 @@ class RightSides:
         have = self._columns.setdefault(fingerprint(plan), {})
         missing = tuple(dict.fromkeys(n for n in names if n not in have))
         if missing:
-            have.update(self._read(plan, missing))
+            have.update(self.read(plan, missing))
         return {name: have[name] for name in names}
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import operator
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from silva.errors import PlanError
+from silva.plan.hints import ARGUMENTS, CALLED
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def natural(what: str, value: Any, least: int = 0, most: int | None = None) -> int:
@@ -93,3 +99,40 @@ def number(what: str, value: Any) -> float:
         return float(value)
     except (TypeError, ValueError, OverflowError):
         raise PlanError(f"{what} takes numbers, not {value!r}") from None
+
+
+def missing(owner: Any, called: str, name: str, known: dict[str, str]) -> AttributeError:
+    """The error for an attribute that does not exist."""
+    hint = known.get(name)
+    problem = f"{called} has no {name!r}"
+    text = problem if hint is None else f"{problem}: write {hint}"
+    return AttributeError(text, name=name, obj=owner)
+
+
+def unknown(verb: str, name: str, there: Any) -> PlanError:
+    """The error for an argument that a verb does not take."""
+    hint = ARGUMENTS.get(verb, {}).get(name)
+    if hint is not None:
+        return PlanError(f"{verb} has no argument {name!r}: write {hint}")
+    return PlanError(f"{verb} has no argument {name!r}; it takes {', '.join(there)}")
+
+
+def explains(verb: Callable[P, R]) -> Callable[P, R]:
+    """Decorates a verb: an error about an unknown argument then says what to write instead."""
+    signature = inspect.signature(verb)
+    there = [name for name in signature.parameters if name != "self"]
+    name = verb.__name__
+
+    @functools.wraps(verb)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as error:
+            for given in kwargs:
+                if given not in there:
+                    raise unknown(name, given, there) from None
+            hint = f": write {CALLED[name]}" if name in CALLED else ""
+            raise PlanError(f"{name}: {error}{hint}") from None
+        return verb(*args, **kwargs)
+
+    return checked

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 from silva.errors import PlanError
-from silva.plan.hints import EXPRESSIONS, missing
+from silva.plan.arguments import missing
+from silva.plan.hints import EXPRESSIONS
 from silva.plan.identity import tagged
 
 Term = Union["Col", "Literal", "RowId", "Call"]
@@ -95,6 +96,18 @@ def width(term: Term) -> int:
     return 1
 
 
+def _infix(op: str) -> Callable[[Expr, Any], Expr]:
+    return lambda self, other: self._any(op, other)
+
+
+def _reflected(op: str) -> Callable[[Expr, Any], Expr]:
+    return lambda self, left: self._reversed(op, left)
+
+
+def _prefix(op: str) -> Callable[[Expr], Expr]:
+    return lambda self: self._any(op)
+
+
 class Expr:
     """An expression over columns, written with Python's operators.
 
@@ -146,53 +159,22 @@ class Expr:
     def __iter__(self) -> Iterator[Any]:
         raise PlanError(f"the expression {self!r} is one column and cannot be iterated")
 
-    def __add__(self, other: Any) -> Expr:
-        return self._any("add", other)
-
-    def __radd__(self, other: Any) -> Expr:
-        return self._reversed("add", other)
-
-    def __sub__(self, other: Any) -> Expr:
-        return self._any("subtract", other)
-
-    def __rsub__(self, other: Any) -> Expr:
-        return self._reversed("subtract", other)
-
-    def __mul__(self, other: Any) -> Expr:
-        return self._any("multiply", other)
-
-    def __rmul__(self, other: Any) -> Expr:
-        return self._reversed("multiply", other)
-
-    def __truediv__(self, other: Any) -> Expr:
-        return self._any("divide", other)
-
-    def __rtruediv__(self, other: Any) -> Expr:
-        return self._reversed("divide", other)
-
-    def __floordiv__(self, other: Any) -> Expr:
-        return self._any("floor_divide", other)
-
-    def __rfloordiv__(self, other: Any) -> Expr:
-        return self._reversed("floor_divide", other)
-
-    def __mod__(self, other: Any) -> Expr:
-        return self._any("remainder", other)
-
-    def __rmod__(self, other: Any) -> Expr:
-        return self._reversed("remainder", other)
-
-    def __pow__(self, other: Any) -> Expr:
-        return self._any("power", other)
-
-    def __rpow__(self, other: Any) -> Expr:
-        return self._reversed("power", other)
-
-    def __neg__(self) -> Expr:
-        return self._any("negative")
-
-    def __abs__(self) -> Expr:
-        return self._any("absolute")
+    __add__ = _infix("add")
+    __radd__ = _reflected("add")
+    __sub__ = _infix("subtract")
+    __rsub__ = _reflected("subtract")
+    __mul__ = _infix("multiply")
+    __rmul__ = _reflected("multiply")
+    __truediv__ = _infix("divide")
+    __rtruediv__ = _reflected("divide")
+    __floordiv__ = _infix("floor_divide")
+    __rfloordiv__ = _reflected("floor_divide")
+    __mod__ = _infix("remainder")
+    __rmod__ = _reflected("remainder")
+    __pow__ = _infix("power")
+    __rpow__ = _reflected("power")
+    __neg__ = _prefix("negative")
+    __abs__ = _prefix("absolute")
 
     def __eq__(self, other: object) -> Expr:  # type: ignore[override]
         return self._any("equal", _comparable(self, other))
@@ -200,38 +182,17 @@ class Expr:
     def __ne__(self, other: object) -> Expr:  # type: ignore[override]
         return self._any("not_equal", _comparable(self, other))
 
-    def __lt__(self, other: Any) -> Expr:
-        return self._any("less", other)
-
-    def __le__(self, other: Any) -> Expr:
-        return self._any("less_equal", other)
-
-    def __gt__(self, other: Any) -> Expr:
-        return self._any("greater", other)
-
-    def __ge__(self, other: Any) -> Expr:
-        return self._any("greater_equal", other)
-
-    def __and__(self, other: Any) -> Expr:
-        return self._any("and", other)
-
-    def __rand__(self, other: Any) -> Expr:
-        return self._reversed("and", other)
-
-    def __or__(self, other: Any) -> Expr:
-        return self._any("or", other)
-
-    def __ror__(self, other: Any) -> Expr:
-        return self._reversed("or", other)
-
-    def __xor__(self, other: Any) -> Expr:
-        return self._any("xor", other)
-
-    def __rxor__(self, other: Any) -> Expr:
-        return self._reversed("xor", other)
-
-    def __invert__(self) -> Expr:
-        return self._any("not")
+    __lt__ = _infix("less")
+    __le__ = _infix("less_equal")
+    __gt__ = _infix("greater")
+    __ge__ = _infix("greater_equal")
+    __and__ = _infix("and")
+    __rand__ = _reflected("and")
+    __or__ = _infix("or")
+    __ror__ = _reflected("or")
+    __xor__ = _infix("xor")
+    __rxor__ = _reflected("xor")
+    __invert__ = _prefix("not")
 
     def is_null(self) -> Expr:
         """True where the row has no value."""

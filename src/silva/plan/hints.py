@@ -6,16 +6,6 @@ The tables are data. `docs/coming-from.md` shows the same words side by side.
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
-
-from silva.errors import PlanError
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
 _COLUMN = "derive(y=function) for a column, map_rows(function) for whole rows"
 _LOADER = "one loader() reused: each `for batch in loader` is the next epoch"
 _WORKERS = "loader(workers=…), where 'auto' is the default"
@@ -125,40 +115,3 @@ WHOLE_ROWS = frozenset(
     ("row", "rows", "example", "examples", "sample", "batch", "item", "record", "element", "entry")
 )
 """Names of parameters that hold a whole row in other libraries."""
-
-
-def missing(owner: Any, called: str, name: str, known: dict[str, str]) -> AttributeError:
-    """The error for an attribute that does not exist."""
-    hint = known.get(name)
-    problem = f"{called} has no {name!r}"
-    text = problem if hint is None else f"{problem}: write {hint}"
-    return AttributeError(text, name=name, obj=owner)
-
-
-def unknown(verb: str, name: str, there: Any) -> PlanError:
-    """The error for an argument that a verb does not take."""
-    hint = ARGUMENTS.get(verb, {}).get(name)
-    if hint is not None:
-        return PlanError(f"{verb} has no argument {name!r}: write {hint}")
-    return PlanError(f"{verb} has no argument {name!r}; it takes {', '.join(there)}")
-
-
-def explains(verb: Callable[P, R]) -> Callable[P, R]:
-    """Decorates a verb: an error about an unknown argument then says what to write instead."""
-    signature = inspect.signature(verb)
-    there = [name for name in signature.parameters if name != "self"]
-    name = verb.__name__
-
-    @functools.wraps(verb)
-    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            signature.bind(*args, **kwargs)
-        except TypeError as error:
-            for given in kwargs:
-                if given not in there:
-                    raise unknown(name, given, there) from None
-            hint = f": write {CALLED[name]}" if name in CALLED else ""
-            raise PlanError(f"{name}: {error}{hint}") from None
-        return verb(*args, **kwargs)
-
-    return checked

@@ -59,17 +59,18 @@ class Law:
             raise PlanError(f"law {self.name}: bound= belongs to a close law, and to no other")
 
 
-_LAWS: dict[str, Law] = {}
+LAWS: dict[str, Law] = {}
+"""The laws of operators that were used so far, and those of other people, by name."""
 
 
 def register_law(law: Law) -> Law:
     """Registers a law; from then on plans use it. A name can be registered only once."""
-    found = _LAWS.get(law.name)
+    found = LAWS.get(law.name)
     if found is not None and found.rewrite is not law.rewrite:
         raise PlanError(
             f"register_law: a law called {law.name!r} is already registered; choose another name"
         )
-    _LAWS[law.name] = law
+    LAWS[law.name] = law
     return law
 
 
@@ -91,11 +92,6 @@ def law(
     return register
 
 
-def known_laws() -> tuple[Law, ...]:
-    """The laws of operators that were used so far, and those of other people."""
-    return tuple(_LAWS.values())
-
-
 def laws() -> tuple[Law, ...]:
     """All laws, by name; loads the built-in operators of every kind.
 
@@ -103,4 +99,4 @@ def laws() -> tuple[Law, ...]:
     ['gray_decode', 'shrink_decode']
     """
     import_built_in()
-    return tuple(_LAWS[name] for name in sorted(_LAWS))
+    return tuple(LAWS[name] for name in sorted(LAWS))

@@ -4,10 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from silva.plan.function import Function, Step
 from silva.plan.identity import tagged
+
+_N = TypeVar("_N", bound="Node")
+
+
+class PlannedSource(Protocol):
+    """A source, as far as plans need it; `silva.io.source` declares what else a source has."""
+
+    @property
+    def access(self) -> str: ...
+    @property
+    def identifies_rows(self) -> bool: ...
+    @property
+    def costly(self) -> tuple[str, ...]: ...
+    def columns(self) -> tuple[str, ...]: ...
+    def types(self) -> dict[str, str]: ...
+    def describe(self) -> str: ...
+    def fingerprint(self) -> str: ...
+    def sketch(self) -> str: ...
+    def length(self) -> int | None: ...
+    def row_bytes(self) -> dict[str, float]: ...
 
 
 @dataclass(frozen=True)
@@ -15,6 +35,7 @@ class Node:
     """What all nodes share: their inputs, and how a copy with other inputs is made."""
 
     verb: ClassVar[str] = "node"
+    """The verb that adds such a node, which is also its tag in fingerprints."""
 
     @property
     def runs(self) -> Step | None:
@@ -28,38 +49,66 @@ class Node:
 
     @property
     def inputs(self) -> tuple[Node, ...]:
-        """The nodes that it reads: its field `input` or `many`, the only fields that hold nodes."""
-        one: Node | None = getattr(self, "input", None)
-        if one is not None:
-            return (one,)
-        many: tuple[Node, ...] = getattr(self, "many", ())
-        return many
+        """The nodes that it reads."""
+        return ()
 
     def with_inputs(self, inputs: tuple[Node, ...]) -> Node:
-        if hasattr(self, "input"):
-            return replace(self, input=inputs[0])  # type: ignore[call-arg]
-        return replace(self, many=inputs) if hasattr(self, "many") else self  # type: ignore[call-arg]
+        return self
 
 
-@tagged("source", "- -")
+@dataclass(frozen=True)
+class OneInput(Node):
+    """A node that reads one other node."""
+
+    input: Node
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+    def with_inputs(self, inputs: tuple[Node, ...]) -> Node:
+        return replace(self, input=inputs[0])
+
+
+@dataclass(frozen=True)
+class ManyInputs(Node):
+    """A node that reads several other nodes."""
+
+    many: tuple[Node, ...]
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return self.many
+
+    def with_inputs(self, inputs: tuple[Node, ...]) -> Node:
+        return replace(self, many=inputs)
+
+
+def _verb(name: str, words: str) -> Callable[[type[_N]], type[_N]]:
+    """Declares a kind of node by its verb, and a word for each of its fields (`tagged`)."""
+
+    def declare(cls: type[_N]) -> type[_N]:
+        cls.verb = name
+        return tagged(name, words)(cls)
+
+    return declare
+
+
+@_verb("source", "- -")
 @dataclass(frozen=True)
 class Source(Node):
     """Reads the rows of a source."""
 
-    verb = "source"
-    source: Any
-    """A `silva.io.source.RowSource`."""
+    source: PlannedSource
     columns: tuple[str, ...] | None = None
     """The columns to read; None for all."""
 
 
-@tagged("derive", "- step into id")
+@_verb("derive", "- step into id")
 @dataclass(frozen=True)
-class Derive(Node):
+class Derive(OneInput):
     """Adds columns that a step computes from each row."""
 
-    verb = "derive"
-    input: Node
     step: Step
     into: tuple[str, ...]
     id: str
@@ -75,13 +124,11 @@ class Derive(Node):
         return self.into
 
 
-@tagged("filter", "- step id")
+@_verb("filter", "- step id")
 @dataclass(frozen=True)
-class Filter(Node):
+class Filter(OneInput):
     """Keeps the rows for which a step is true."""
 
-    verb = "filter"
-    input: Node
     step: Step
     id: str
 
@@ -90,44 +137,36 @@ class Filter(Node):
         return self.step
 
 
-@tagged("select", "- names")
+@_verb("select", "- names")
 @dataclass(frozen=True)
-class Select(Node):
+class Select(OneInput):
     """Keeps some of the columns."""
 
-    verb = "select"
-    input: Node
     names: tuple[str, ...]
 
 
-@tagged("rename", "- names")
+@_verb("rename", "- names")
 @dataclass(frozen=True)
-class Rename(Node):
+class Rename(OneInput):
     """Gives columns other names."""
 
-    verb = "rename"
-    input: Node
     names: tuple[tuple[str, str], ...]
     """Pairs (old, new)."""
 
 
-@tagged("explode", "- column")
+@_verb("explode", "- column")
 @dataclass(frozen=True)
-class Explode(Node):
+class Explode(OneInput):
     """Yields one row per item of a list column."""
 
-    verb = "explode"
-    input: Node
     column: str
 
 
-@tagged("map_rows", "- step into id")
+@_verb("map_rows", "- step into id")
 @dataclass(frozen=True)
-class MapRows(Node):
+class MapRows(OneInput):
     """Replaces each whole row by what a function returns for it."""
 
-    verb = "map_rows"
-    input: Node
     step: Function
     into: tuple[str, ...]
     id: str
@@ -141,13 +180,11 @@ class MapRows(Node):
         return self.into
 
 
-@tagged("shuffle", "- seed kind window by? most?")
+@_verb("shuffle", "- seed kind window by? most?")
 @dataclass(frozen=True)
-class Shuffle(Node):
+class Shuffle(OneInput):
     """Yields the rows in a random order, another one in each epoch."""
 
-    verb = "shuffle"
-    input: Node
     seed: int
     kind: str | None
     """`global`, `two-level` or `window`; None for the best that the source supports."""
@@ -158,13 +195,11 @@ class Shuffle(Node):
     """The largest number of rows of one group; None for all."""
 
 
-@tagged("sample", "- weights balance size seed")
+@_verb("sample", "- weights balance size seed")
 @dataclass(frozen=True)
-class Sample(Node):
+class Sample(OneInput):
     """Draws rows at random, with replacement, by weight."""
 
-    verb = "sample"
-    input: Node
     weights: Any
     """The name of a column, or `Weights` with one number per row."""
     balance: str | None
@@ -173,33 +208,27 @@ class Sample(Node):
     seed: int
 
 
-@tagged("take", "- count")
+@_verb("take", "- count")
 @dataclass(frozen=True)
-class Take(Node):
+class Take(OneInput):
     """Keeps the first rows."""
 
-    verb = "take"
-    input: Node
     count: int
 
 
-@tagged("skip", "- count")
+@_verb("skip", "- count")
 @dataclass(frozen=True)
-class Skip(Node):
+class SkipRows(OneInput):
     """Drops the first rows."""
 
-    verb = "skip"
-    input: Node
     count: int
 
 
-@tagged("batch", "- size per_rank tokens by drop_last pad collate grouped axis?")
+@_verb("batch", "- size per_rank tokens by drop_last pad collate grouped axis?")
 @dataclass(frozen=True)
-class Batch(Node):
+class Batch(OneInput):
     """Groups rows into batches, by their number or by their tokens."""
 
-    verb = "batch"
-    input: Node
     size: int | None
     """Rows per global batch."""
     per_rank: int | None = None
@@ -217,13 +246,11 @@ class Batch(Node):
     """The axis of `by` whose length counts; None for rows of one dimension."""
 
 
-@tagged("pack", "- columns length window pad overflow")
+@_verb("pack", "- columns length window pad overflow")
 @dataclass(frozen=True)
-class Pack(Node):
+class Pack(OneInput):
     """Packs sequences into rows of a fixed length."""
 
-    verb = "pack"
-    input: Node
     columns: tuple[str, ...]
     length: int
     window: int
@@ -232,13 +259,11 @@ class Pack(Node):
     """`split`, `truncate` or `error`."""
 
 
-@tagged("bucket", "- by sizes drop_last pad axis?")
+@_verb("bucket", "- by sizes drop_last pad axis?")
 @dataclass(frozen=True)
-class Bucket(Node):
+class Bucket(OneInput):
     """Groups rows of similar length into batches."""
 
-    verb = "bucket"
-    input: Node
     by: str
     sizes: tuple[tuple[int, int], ...]
     """Pairs (longest, rows in a batch), ascending."""
@@ -248,13 +273,11 @@ class Bucket(Node):
     """The axis of `by` whose length counts; None for rows of one dimension."""
 
 
-@tagged("cache", "- - - - -")
+@_verb("cache", "- - - - -")
 @dataclass(frozen=True)
-class Cache(Node):
+class Cache(OneInput):
     """Keeps the rows of its input for later epochs or runs."""
 
-    verb = "cache"
-    input: Node
     folder: str | None
     """None keeps rows in memory."""
     limit: int | None = None
@@ -266,43 +289,34 @@ class Cache(Node):
     """The planner added it: it may change nothing but speed, not even a state."""
 
 
-@tagged("options", "- values")
+@_verb("options", "- values")
 @dataclass(frozen=True)
-class Options(Node):
+class Options(OneInput):
     """Holds options of the pipeline below it."""
 
-    verb = "options"
-    input: Node
     values: tuple[tuple[str, Any], ...]
 
 
-@tagged("concat", "-")
+@_verb("concat", "-")
 @dataclass(frozen=True)
-class Concat(Node):
+class Concat(ManyInputs):
     """Yields the rows of one input after the other."""
 
-    verb = "concat"
-    many: tuple[Node, ...]
 
-
-@tagged("zip", "- stop")
+@_verb("zip", "- stop")
 @dataclass(frozen=True)
-class Zip(Node):
+class Zip(ManyInputs):
     """Joins the rows of its inputs side by side."""
 
-    verb = "zip"
-    many: tuple[Node, ...]
     stop: str
     """`strict` or `shortest`."""
 
 
-@tagged("mix", "- schedule seed stop")
+@_verb("mix", "- schedule seed stop")
 @dataclass(frozen=True)
-class Mix(Node):
+class Mix(ManyInputs):
     """Interleaves the rows of its inputs at random, by weight."""
 
-    verb = "mix"
-    many: tuple[Node, ...]
     schedule: tuple[tuple[int, tuple[float, ...]], ...]
     """Pairs (first row, weights), ascending; the first begins at 0."""
     seed: int

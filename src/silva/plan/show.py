@@ -3,28 +3,9 @@
 from __future__ import annotations
 
 from silva.errors import printable
+from silva.plan import node as logical
 from silva.plan.function import show_step
-from silva.plan.node import (
-    Batch,
-    Bucket,
-    Cache,
-    Derive,
-    Explode,
-    Filter,
-    MapRows,
-    Mix,
-    Node,
-    Options,
-    Pack,
-    Rename,
-    Sample,
-    Select,
-    Shuffle,
-    Skip,
-    Source,
-    Take,
-    Zip,
-)
+from silva.plan.node import Node
 
 
 def show_plan(node: Node) -> str:
@@ -56,45 +37,45 @@ def show_node(node: Node) -> str:
 
 def _details(node: Node) -> str:
     match node:
-        case Source():
+        case logical.Source():
             names = "" if node.columns is None else f" → {', '.join(node.columns) or '(nothing)'}"
             return f"{node.source.describe()}{names}"
-        case Derive():
+        case logical.Derive():
             return f"{', '.join(node.into)} = {show_step(node.step)}"
-        case Filter() | MapRows():
+        case logical.Filter() | logical.MapRows():
             return show_step(node.step)
-        case Select():
+        case logical.Select():
             return ", ".join(node.names)
-        case Rename():
+        case logical.Rename():
             return ", ".join(f"{old} → {new}" for old, new in node.names)
-        case Explode():
+        case logical.Explode():
             return node.column
-        case Shuffle():
+        case logical.Shuffle():
             if node.by is not None:
                 most = "" if node.most is None else f", max_per_group={node.most}"
                 return f"seed={node.seed}, by={node.by}{most}"
             window = f", window={node.window}" if node.kind != "global" else ""
             return f"seed={node.seed}, kind={node.kind or 'auto'}{window}"
-        case Sample():
+        case logical.Sample():
             return f"weights={node.balance or node.weights!r}, seed={node.seed}"
-        case Take() | Skip():
+        case logical.Take() | logical.SkipRows():
             return str(node.count)
-        case Batch():
+        case logical.Batch():
             return _batch_details(node)
-        case Pack():
+        case logical.Pack():
             return f"{', '.join(node.columns)} into {node.length}, window={node.window}"
-        case Bucket():
+        case logical.Bucket():
             sizes = ", ".join(f"≤{n}→{rows}" for n, rows in node.sizes)
             return f"by {node.by}{_axis(node.axis)}: {sizes}"
-        case Cache():
+        case logical.Cache():
             limit = "" if node.limit is None else f", limit={node.limit:,} bytes"
             return "in memory" if node.folder is None else f"on disk{limit}"
-        case Options():
+        case logical.Options():
             return ", ".join(f"{k}={v!r}" for k, v in node.values)
-        case Mix():
+        case logical.Mix():
             plans = [f"from {at}: {list(w)}" if at else str(list(w)) for at, w in node.schedule]
             return f"weights={'; '.join(plans)}, seed={node.seed}, stop={node.stop}"
-        case Zip():
+        case logical.Zip():
             return node.stop
         case _:
             return ""
@@ -104,7 +85,7 @@ def _axis(axis: int | None) -> str:
     return "" if axis is None else f", axis {axis}"
 
 
-def _batch_details(node: Batch) -> str:
+def _batch_details(node: logical.Batch) -> str:
     parts = [str(node.size)] if node.size is not None else []
     if node.per_rank is not None:
         parts.append(f"per_rank={node.per_rank}")

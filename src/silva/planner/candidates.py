@@ -18,8 +18,7 @@ from silva.plan import expr
 from silva.plan.fingerprint import opaque_parts
 from silva.plan.function import Function, show_step
 from silva.plan.node import Cache, Derive, Filter, Node, Select
-from silva.plan.schema import columns
-from silva.plan.traits import step_is_random, traits
+from silva.plan.schema import columns, step_is_random, step_reads
 from silva.planner.cache_locations import CacheLocation
 from silva.planner.known_costs import Measured
 from silva.planner.movable_runs import StepNode, StepRun, wanted_columns
@@ -99,7 +98,7 @@ class Units:
     def _add_step(self, number: int, before: int) -> None:
         step = self.run.steps[number]
         cost = self.known.steps[step.id]
-        needs = 0b11 if traits(step).reads & self._costly else 0b1
+        needs = 0b11 if self._costly.intersection(step_reads(step.step)) else 0b1
         needs |= sum(1 << self._last[i] for i in range(number) if before >> i & 1)
         parts = pieces(step, cost.operators) if isinstance(step, Derive) else []
         left, random = 1.0, step_is_random(step.step)
@@ -161,7 +160,7 @@ class Units:
         steps = self.run.steps
         rest = [self._rest(i, parts) for i in range(len(steps)) if i not in whole]
         made = {name for s in rest for name in s.writes}
-        needed = {name for s in rest for name in traits(s).reads}
+        needed = {name for s in rest for name in step_reads(s.step)}
         there = {name for i in whole for name in steps[i].writes}
         there |= set(columns(self.run.below))
         return frozenset(((self._wanted - made) | needed) & there)

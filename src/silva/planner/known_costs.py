@@ -12,7 +12,7 @@ from silva.cost.costs import Cost
 from silva.plan.fingerprint import digest, opaque_parts
 from silva.plan.function import Step
 from silva.plan.node import Derive, Filter, Source
-from silva.plan.traits import traits
+from silva.plan.schema import step_reads
 from silva.planner.movable_runs import StepRun
 from silva.run.placement.lane import Lane
 
@@ -143,7 +143,7 @@ def from_book(book: Book, source: Source, steps: Iterable[Derive | Filter]) -> M
     sizes = _source_sizes(source, found)
     for step in steps:
         own = step_key(origin, step.step)
-        read = [sizes.get(name) for name in traits(step).reads]
+        read = [sizes.get(name) for name in step_reads(step.step)]
         size = None if None in read else sum(one or 0.0 for one in read)
         known = None if own is None else book.get(own)
         if own is not None and known is None and size is not None:

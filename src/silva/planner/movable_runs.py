@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from silva.plan.node import Derive, Filter, Node, Options, Select, Shuffle, Source, transform
-from silva.plan.schema import columns
-from silva.plan.traits import Traits, traits
-from silva.rewrite.liveness import needed_below
+from silva.plan.schema import columns, needed_below, step_is_pure, step_reads
 
 StepNode = Derive | Filter
 Cached = Callable[[Node], Node]
@@ -40,9 +38,10 @@ class StepRun:
 
     def before(self) -> list[int]:
         """For each step, the steps that must come before it, as bits."""
-        known = [traits(step) for step in self.steps]
+        known = [(set(step_reads(node.step)), set(node.writes)) for node in self.steps]
         return [
-            sum(1 << i for i in range(j) if _depends(known[i], known[j])) for j in range(len(known))
+            sum(1 << i for i in range(j) if _depends(*known[i], *known[j]))
+            for j in range(len(known))
         ]
 
     def arranged(
@@ -68,15 +67,13 @@ def _through(node: Node) -> Node:
     return node
 
 
-def _depends(first: Traits, second: Traits) -> bool:
-    """Whether two steps must stay in this order."""
-    return bool(
-        first.writes & second.reads or first.reads & second.writes or first.writes & second.writes
-    )
+def _depends(reads: set[str], writes: set[str], reads2: set[str], writes2: set[str]) -> bool:
+    """Whether two steps, by the columns of each, must stay in this order."""
+    return bool(writes & reads2 or reads & writes2 or writes & writes2)
 
 
 def _movable(node: Node) -> bool:
-    return isinstance(node, Derive | Filter) and traits(node).pure
+    return isinstance(node, Derive | Filter) and step_is_pure(node.step)
 
 
 def step_runs(plan: Node) -> Iterator[StepRun]:

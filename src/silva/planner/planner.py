@@ -22,7 +22,7 @@ from silva.physical.stage.context import Context
 from silva.physical.stage.stage import Result
 from silva.physical.written_form import with_written
 from silva.plan.fingerprint import digest, fingerprint
-from silva.plan.law import known_laws
+from silva.plan.law import LAWS
 from silva.plan.node import Cache, Filter, Node, option, transform
 from silva.planner.cache_gains import CacheGain, Epochs
 from silva.planner.cache_locations import CacheLocation
@@ -126,7 +126,7 @@ class Planner:
         if held_back := self._held_back():
             self._left_out |= held_back
             full, self.outcomes = self._optimized(frozenset())
-        applied = [o.rule for o in self.outcomes if o.applied and o.numeric]
+        applied = [o.rule for o in self.outcomes if o.applied and o.rule.numeric]
         self._unproven = [rule.name for rule in applied if rule.exact]
         self.close = tuple(sorted(rule.name for rule in applied if not rule.exact))
         """Names of the rewrites in use that do not keep every bit."""
@@ -144,7 +144,7 @@ class Planner:
     def _held_back(self) -> frozenset[str]:
         """Laws that compute something for one reader only, where it may be better to cache it whole
         between epochs."""
-        last = {law.name for law in known_laws() if law.last}
+        last = {law.name for law in LAWS.values() if law.last}
         used = frozenset(o.rule.name for o in self.outcomes if o.applied and o.rule.name in last)
         if not used or not self._keeps_rows:
             return frozenset()

@@ -10,9 +10,8 @@ from silva.columns import Block
 from silva.physical.plan import BatchSegment, PhysicalNode, Segment
 from silva.physical.stage.batch_value import BatchValue
 from silva.physical.stage.context import Context
-from silva.physical.stage.places import Places
+from silva.physical.stage.read import Places, UnitRows
 from silva.physical.stage.stage import Result
-from silva.physical.stage.units import UnitRows
 from silva.physical.written_form import segments
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import UnionType
 
 from silva.plan.node import Node
 
@@ -47,6 +48,8 @@ class Rule:
     refused: str | None = None
     """Why it must never be used: a tempting rewrite that does not hold is matched only so that
     `explain` can name it."""
+    acts_on: type | UnionType = object
+    """The kind of node, step or source that it looks for; it does not run on a plan without."""
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from silva.errors import PlanError
 from silva.order.forms import cursor_form
 from silva.plan import expr
 from silva.plan.function import Function
-from silva.plan.law import known_laws, laws
-from silva.plan.node import Derive, Filter, Node, option, transform
+from silva.plan.law import LAWS, laws
+from silva.plan.node import Derive, Filter, Node, Source, option, transform, walk
 from silva.plan.operator import operator
-from silva.plan.verify import verify
-from silva.rewrite.rule import Outcome, Rule, RuleBatch
+from silva.plan.schema import verify
+from silva.rewrite.rule import Outcome, Rewrite, Rule, RuleBatch
 from silva.rewrite.rules import (
     drop_unread,
     filter_early,
@@ -42,50 +42,15 @@ SUBSTITUTES = "bad rows are substituted, and the later steps see the substitute"
 COUNTS = "failures are counted, and a row that is dropped earlier would not fail"
 
 _BUILT_IN = {
-    "columns": (
-        Rule(read_stored.NAME, read_stored.apply, "the table has these columns stored"),
-        Rule(
-            fold_constants.NAME, fold_constants.apply, "it does not depend on the row", numeric=True
-        ),
-        Rule(
-            drop_unread.NAME, drop_unread.apply, "nothing reads the columns that these steps write"
-        ),
-        Rule(
-            shuffle_early.NAME,
-            shuffle_early.apply,
-            "a shuffle costs nothing at the source, and steps around it can be planned together",
-        ),
-        Rule(
-            filter_early.NAME,
-            filter_early.apply,
-            "rows that are dropped should cost little",
-            reorders=True,
-        ),
-    ),
-    "functions": (
-        Rule(
-            recognise.NAME,
-            recognise.apply,
-            "silva has operators that do the same",
-            exact=False,
-            numeric=True,
-        ),
-    ),
-    "merge": (
-        Rule(
-            merge_derives.NAME,
-            merge_derives.apply,
-            "a row stays in the CPU's cache, and laws apply across steps",
-            merges=True,
-        ),
-    ),
+    "columns": (read_stored, fold_constants, drop_unread, shuffle_early, filter_early),
+    "functions": (recognise,),
+    "merge": (merge_derives,),
     "laws": (),
     "yours": (),
-    "share": (
-        Rule(share.NAME, share.apply, "what several steps need is computed once", merges=True),
-    ),
+    "share": (share,),
     "last laws": (),
 }
+"""The batches in the order in which they run, with the files of their rules."""
 CHOICES = ("order", "cache")
 """Decisions that are made from measurements, and can be switched off like a rule."""
 _RULES: dict[str, tuple[str, Rule]] = {}
@@ -107,9 +72,9 @@ def register_rule(rule: Rule, batch: str = "yours") -> Rule:
     return rule
 
 
-for _batch, _rules in _BUILT_IN.items():
-    for _rule in _rules:
-        register_rule(_rule, _batch)
+for _batch, _files in _BUILT_IN.items():
+    for _file in _files:
+        register_rule(_file.RULE, _batch)
 
 
 def batches() -> Iterator[RuleBatch]:
@@ -119,7 +84,7 @@ def batches() -> Iterator[RuleBatch]:
         of_laws = name in ("laws", "last laws")
         if of_laws:
             last = name == "last laws"
-            rules += tuple(use_law.as_rule(law) for law in known_laws() if law.last == last)
+            rules += tuple(use_law.as_rule(law) for law in LAWS.values() if law.last == last)
         yield RuleBatch(name, rules, _ROUNDS if of_laws else 1)
 
 
@@ -165,6 +130,7 @@ class _Run:
         self._counts = counts
         self._form = cursor_form(plan)
         self._substitutes = substitutes
+        self._kinds = _kinds_in(plan)
         _check_names(self._disabled | without)
 
     def apply(self, rule: Rule) -> None:
@@ -173,13 +139,16 @@ class _Run:
             self.outcomes[rule.name] = Outcome(rule, False, (), 0.0, why)
             return
         began = perf_counter()
-        made = rule.apply(self.plan)
+        has_work = any(issubclass(kind, rule.acts_on) for kind in self._kinds)
+        made = rule.apply(self.plan) if has_work else Rewrite(self.plan)
         changed, why = made.plan != self.plan, self._why_rejected(rule)
         if changed:
             verify(made.plan)
             if cursor_form(made.plan) != self._form:
                 why = OTHER_CURSORS
-            self.plan = _pin(made.plan) if why is None else self.plan
+            if why is None:
+                self.plan = _pin(made.plan)
+                self._kinds = _kinds_in(self.plan)
         spent = perf_counter() - began
         notes = made.notes if changed else ()
         if before is not None and before.applied:
@@ -207,9 +176,15 @@ class _Run:
         return None if rule.exact or self._close else NEEDS_CLOSE
 
 
+def _kinds_in(plan: Node) -> set[type]:
+    """The kinds of nodes, steps and sources in a plan."""
+    sources = {type(node.source) for node in walk(plan) if isinstance(node, Source)}
+    return sources | {type(part) for node in walk(plan) for part in (node, node.runs)}
+
+
 def _check_names(names: frozenset[str]) -> None:
-    names = names - set(CHOICES)
-    if not names - {rule.name for batch in batches() for rule in batch.rules}:
+    names = names - _RULES.keys() - set(CHOICES)
+    if not names or names <= LAWS.keys():
         return
     there = [*_RULES, *(law.name for law in laws())]  # also laws of operators not yet used
     unknown = sorted(names - set(there))

@@ -17,7 +17,7 @@ from silva.lifetime import Thread, close_at_exit
 from silva.loader import Loader
 from silva.options import LoaderOptions, RunArguments, check_known
 from silva.plan.fingerprint import fingerprint
-from silva.plan.verify import is_batched, verify
+from silva.plan.schema import is_batched, verify
 from silva.service.access import Certificate, server_context, server_token
 from silva.service.http import Server
 from silva.service.shared_run import EncodedBatch

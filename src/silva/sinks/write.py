@@ -18,7 +18,7 @@ from silva.loader import Loader
 from silva.options import LoaderOptions, WriteArguments
 from silva.plan.fingerprint import fingerprint, opaque_parts
 from silva.plan.node import Batch, Node, walk
-from silva.plan.verify import is_batched
+from silva.plan.schema import is_batched
 from silva.sinks.progress import WriteProgress, alone, read_progress, write_progress
 
 _ADVICE = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -49,7 +49,7 @@ def table_pipeline(
     found = recipes(folder, version, names, steps)
     source = TableSource.of(folder, version)
     source, found = _given(source, found)
-    plan: logical.Node = logical.Source(source)
+    plan: logical.Node = logical.Source(cast(logical.PlannedSource, source))
     occurrences: dict[str, int] = {}
     for step, into in _calls(found):
         written = ",".join(into)

@@ -12,7 +12,7 @@ from silva.errors import PlanError, TableError
 from silva.facts.formatting import plural
 from silva.joins.latest import Latest
 from silva.pipeline import Pipeline
-from silva.plan.traits import step_reads
+from silva.plan.schema import step_reads
 from silva.store.append.append import append_rows, create_table
 from silva.store.append.data_writer import DataWriter
 from silva.store.append.ingest import MEMORY

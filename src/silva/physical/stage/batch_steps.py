@@ -15,8 +15,8 @@ from silva.cost.costs import StepUse
 from silva.errors import ColumnError
 from silva.order.draws import Draw, stream_key
 from silva.physical.stage.batch_value import BatchValue, nbytes_of, writable
-from silva.physical.stage.call import Worker, watched
-from silva.physical.stage.changed_inputs import InputsChanged, as_argument
+from silva.physical.stage.call import Worker, call_columns, watched
+from silva.physical.stage.checks import InputsChanged, as_argument
 from silva.physical.stage.context import Context, Failure, row_key
 from silva.physical.stage.evaluate import evaluate
 from silva.physical.stage.global_generators import seeding
@@ -69,14 +69,14 @@ class BatchStage:
             uses.append(StepUse(spent, spent_cpu, 1, int(batch is not None), written))
             if batch is None:
                 break
-        kept = [] if batch is None else [_yours(batch)]
+        kept = [] if batch is None else [_writable(batch)]
         functions = [n.runs for n in self.nodes]
         uses += [StepUse(0.0, 0.0, 0, 0)] * (len(self.nodes) + 1 - len(uses))
         result = _result(kept, failures, started, cpu, worker, functions, self.label)
         yield replace(result, uses=tuple(uses))
 
 
-def _yours(batch: BatchValue) -> BatchValue:
+def _writable(batch: BatchValue) -> BatchValue:
     """The batch with writable arrays, even if a function returned its input."""
     return replace(batch, values={name: writable(v) for name, v in batch.values.items()})
 
@@ -175,13 +175,9 @@ def _value(
         given = [as_argument(n, batch.values[n], reading, trial) for n in reading.reads]
         if whole:
             given = [dict(zip(reading.reads, given, strict=True))]
-        positional = given[: len(given) - len(step.keywords)]
-        named = dict(zip(step.keywords, given[len(positional) :], strict=True))
-        if step.takes_rng:
-            named["rng"] = next(draw.generators())
         if seeded:
             next(seeding(seeded, draw.seeds().tolist()))
-        made = fn(*positional, **named)
+        made = call_columns(fn, step, given, draw)
         if trial is not None:
             trial.check()
         return made
@@ -239,7 +235,7 @@ class CollateStage:
         try:
             made = watched(self.function.fn, worker, attempt)
             values = made if isinstance(made, dict) else {"batch": made}
-            kept = [_yours(replace(batch, values=values))]
+            kept = [_writable(replace(batch, values=values))]
         except (KeyboardInterrupt, InputsChanged):
             raise
         except BaseException as error:  # noqa: BLE001  whatever it is, it is that batch's

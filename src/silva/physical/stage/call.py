@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from itertools import repeat
+from itertools import compress, repeat
 from typing import Any, TypeVar
 
 import numpy as np
 
 from silva.errors import StepError
 from silva.order.draws import Draw
-from silva.physical.stage.changed_inputs import Trial
+from silva.physical.stage.checks import Trial
 from silva.physical.stage.global_generators import ALL, GATE, GlobalStates, Snapshot, seeding
 from silva.physical.stage.raised import in_words, user_traceback
 from silva.physical.stage.rows import Rows, call_arguments
@@ -103,7 +103,8 @@ class Worker:
 
 
 def _build(function: Function) -> Callable[..., Any]:
-    """The object, with the generators seeded: random weights are the same in each worker."""
+    """Builds the object with the generators seeded, so that random weights are the same in each
+    worker."""
     with GATE.alone():
         before = GlobalStates.now()
         try:
@@ -134,25 +135,32 @@ def call_rows(
     function: Function,
     rows: Rows,
     worker: Worker,
-    key: tuple[int | str, ...],
+    step_id: str,
     label: str,
     arguments: Arguments | None = None,
-) -> Outcome:
-    """The function's result for every row; rows on which it failed are noted in `rows.failures`."""
+) -> list[Any]:
+    """The function's result for every row. Rows on which it failed are noted and dropped."""
     fn = worker.callable(function)
     trial = worker.trial(function) if len(rows) else None
     make = arguments or functools.partial(call_arguments, function, rows.columns)
-    draw = _draw(rows, key)
+    draw = rows.draw(step_id)
     failed = len(rows.failures)
 
     def attempt(seeded: frozenset[str]) -> Outcome:
         del rows.failures[failed:]
-        outcome = _call(fn, function, rows, draw, label, seeded, functools.partial(make, trial))
+        found = None
+        if not (function.takes_rng or function.keywords or seeded or function.marks.owns):
+            found = _call_at_once(fn, rows, make(trial))
+        outcome = found or _call_one_by_one(fn, function, rows, draw, label, make(trial), seeded)
         if trial is not None:
             trial.check()
         return outcome
 
-    return watched(function.fn, worker, attempt)
+    results, good = watched(function.fn, worker, attempt)
+    if good is None:
+        return results
+    rows.keep(good)
+    return list(compress(results, good.tolist()))
 
 
 def watched(owner: Any, worker: Worker, attempt: Callable[[frozenset[str]], T]) -> T:
@@ -185,36 +193,29 @@ def watched(owner: Any, worker: Worker, attempt: Callable[[frozenset[str]], T]) 
         worker.note_seeded(owner, moved)
 
 
-def _draw(rows: Rows, key: tuple[int | str, ...]) -> Draw:
-    from silva.order.draws import stream_key
-
-    return Draw(stream_key(*key), rows.ids, rows.places)
-
-
-def _call(
-    fn: Callable[..., Any],
-    function: Function,
-    rows: Rows,
-    draw: Draw,
-    label: str,
-    seeded: frozenset[str],
-    make: Callable[[], list[list[Any]]],
-) -> Outcome:
-    plain = not (function.takes_rng or function.keywords or seeded or function.marks.owns)
-    if plain:
-        arguments = make()
-        try:
-            if not arguments:
-                return [fn() for _ in range(len(rows))], None
-            results = list(map(fn, *arguments))
-            if len(results) == len(rows):  # fewer where a row raised StopIteration
-                return results, None
-        except KeyboardInterrupt:
+def _call_at_once(fn: Callable[..., Any], rows: Rows, arguments: list[list[Any]]) -> Outcome | None:
+    """The results of all rows; None if one of them raised."""
+    try:
+        if not arguments:
+            return [fn() for _ in range(len(rows))], None
+        results = list(map(fn, *arguments))
+        if len(results) == len(rows):  # fewer where a row raised StopIteration
+            return results, None
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        if not len(rows):
             raise
-        except BaseException:
-            if not len(rows):
-                raise
-    return _call_one_by_one(fn, function, rows, draw, label, make(), seeded)
+    return None
+
+
+def call_columns(fn: Callable[..., Any], function: Function, given: list[Any], draw: Draw) -> Any:
+    """The function's result for whole columns, with the generator of the first row of `draw`."""
+    plain = given[: len(given) - len(function.keywords)]
+    named = dict(zip(function.keywords, given[len(plain) :], strict=True))
+    if function.takes_rng:
+        named["rng"] = next(draw.generators())
+    return fn(*plain, **named)
 
 
 def _call_one_by_one(

@@ -7,15 +7,16 @@ they are the cursor from which a stream resumes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from silva.columns import Block, Column, Values
+from silva.columns import Block, Column, Values, concat
 from silva.columns.owned import private, without_shared_containers
-from silva.physical.stage.changed_inputs import Trial
+from silva.order.draws import Draw, stream_key
+from silva.physical.stage.checks import Trial
 from silva.physical.stage.context import Context, Failure, key_at
 from silva.plan.function import Function, Marks
 
@@ -88,6 +89,11 @@ class Rows:
         self.index = None if self.index is None else self.index[picked]
         self.places = None if self.places is None else self.places[picked]
 
+    def draw(self, step_id: str) -> Draw:
+        """The random numbers of the rows in a step."""
+        key = stream_key(self.context.seed, self.context.epoch, step_id)
+        return Draw(key, self.ids, self.places)
+
     def key(self, row: int) -> str:
         return key_at(self.ids, self.places, row)
 
@@ -99,8 +105,41 @@ class Rows:
             Failure.of(error, key=self.key(row), step=step, row=origin, parts=parts)
         )
 
+    def each(
+        self,
+        label: str,
+        run: Callable[[int], dict[str, Column]],
+        names: tuple[str, ...],
+        of_step: tuple[type[BaseException], ...] = (KeyboardInterrupt,),
+    ) -> tuple[list[dict[str, Column]], np.ndarray]:
+        """The columns that `run` gives for each row alone, and a mask of the rows in them. A row on
+        which it fails is noted, and has the substitute where there is one; errors `of_step` are
+        raised."""
+        good = np.ones(len(self), dtype=bool)
+        parts: list[dict[str, Column]] = []
+        for i in range(len(self)):
+            try:
+                parts.append(run(i))
+            except of_step:
+                raise
+            except BaseException as error:  # noqa: BLE001  whatever it is, it is that row's
+                self.fail(i, label, error)
+                if self.context.on_error == "substitute":
+                    parts.append({n: Values([self.context.substitute]) for n in names})
+                    continue
+                good[i] = False
+                if self.context.on_error == "raise":  # no row after this one is asked for
+                    good[i:] = False
+                    break
+        return parts, good
+
     def block(self) -> Block:
         return Block(self.columns, self.ids, self.places)
+
+
+def concat_each(parts: list[dict[str, Column]], names: tuple[str, ...]) -> dict[str, Column]:
+    """The columns of these names, joined."""
+    return {n: concat([p[n] for p in parts]) if parts else Values([]) for n in names}
 
 
 def call_arguments(

@@ -18,10 +18,9 @@ from silva.io.incoming import LEDGER, NOTHING, Incoming, fetched_here
 from silva.operators.meter import Metered, metering
 from silva.physical.stage.call import Worker
 from silva.physical.stage.context import Context, Failure
-from silva.physical.stage.places import Places, ReadPlaces
+from silva.physical.stage.read import Places, ReadPlaces, ReadUnits, UnitRows
 from silva.physical.stage.rows import Rows
 from silva.physical.stage.steps import Keep, Spread, Step
-from silva.physical.stage.units import ReadUnits, UnitRows
 from silva.plan import expr
 from silva.plan.function import Function
 from silva.plan.operator import adopt_operators, is_built_in, operator
@@ -239,18 +238,16 @@ class Stage:
         meter = _Meter(rows, started)
         bytes_in = sum(column.nbytes for column in rows.columns.values())
         late, at = self._late if rows.index is not None else ((), -1)
-        for number, step in enumerate(self.steps):
+        for number, step in enumerate((*self.steps, None)):
             if number == at and isinstance(self.read, ReadPlaces):
                 self.read.fetch(rows, late)
                 meter.fetched(rows, late)
-            reads = step.reads or ()
-            read = sum(rows.columns[name].nbytes for name in reads if name in rows.columns)
-            with metering() as operators:
-                step.apply(rows, worker)
-            meter.step(rows, step.writes, operators, read)
-        if at == len(self.steps) and isinstance(self.read, ReadPlaces):
-            self.read.fetch(rows, late)
-            meter.fetched(rows, late)
+            if step is not None:
+                reads = step.reads or ()
+                read = sum(rows.columns[name].nbytes for name in reads if name in rows.columns)
+                with metering() as operators:
+                    step.apply(rows, worker)
+                meter.step(rows, step.writes, operators, read)
         return Result(
             block=rows.block(),
             size_in=rows.size_in,

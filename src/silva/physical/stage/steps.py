@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import chain, compress
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,27 +13,26 @@ import numpy as np
 from silva.columns import Array, Column, Dictionary, Lists, Parts, Values, concat
 from silva.columns.codes import rows_by_type
 from silva.columns.union import row_items
-from silva.columns.values import PLAIN
-from silva.errors import ColumnError, StepError
-from silva.order.draws import Draw
-from silva.physical.stage.call import Worker, call_rows, watched
-from silva.physical.stage.changed_inputs import InputsChanged, Trial, as_argument
+from silva.errors import ColumnError
+from silva.physical.stage.attempts import (
+    Made,
+    as_columns,
+    keep_true,
+    once_each,
+    settle,
+    spread,
+    try_rows,
+    without_iterators,
+)
+from silva.physical.stage.call import Worker, call_columns, call_rows, watched
+from silva.physical.stage.checks import Trial, as_argument, ignores_neighbours
 from silva.physical.stage.evaluate import evaluate
 from silva.physical.stage.global_generators import seeding
-from silva.physical.stage.neighbours import ignores_neighbours
-from silva.physical.stage.once import once_each
-from silva.physical.stage.raised import in_words, shown, user_traceback
+from silva.physical.stage.raised import shown
 from silva.physical.stage.rows import Rows, row_dicts
 from silva.plan import expr
 from silva.plan.function import Function, show_step
-from silva.plan.traits import step_reads
-
-Key = tuple[int | str, ...]
-_NEVER = object()
-_READ_ONCE = (
-    "the function returned a {kind}, which can be read only once and cannot be sent to another "
-    "process: return a value, such as a list (for one row per item, explode the list)"
-)
+from silva.plan.schema import step_reads
 
 
 class RowStep:
@@ -67,8 +66,8 @@ class RowStep:
 
 
 @dataclass(frozen=True)
-class Call(RowStep):
-    """Derives columns by a function of one row."""
+class _CallsFunction(RowStep):
+    """A step that derives columns by a function."""
 
     function: Function
     into: tuple[str, ...]
@@ -86,94 +85,27 @@ class Call(RowStep):
     def label(self) -> str:
         return f"{', '.join(self.into)} = {show_step(self.function)}"
 
+
+@dataclass(frozen=True)
+class Call(_CallsFunction):
+    """Derives columns by a function of one row."""
+
     def apply(self, rows: Rows, worker: Worker) -> None:
         if once_each(self.function, self.into, self.apply, rows, worker):
             return
-        results, good = call_rows(self.function, rows, worker, _key(rows, self.id), self.label)
-        if good is not None:
-            rows.keep(good)
-            results = list(compress(results, good.tolist()))
-        if len(self.into) == 1:
-            made = _without_iterators(Values(results), rows, self.label)  # may drop rows
-            rows.columns = {**rows.columns, self.into[0]: made}
+        made: dict[str, Column]
+        results = call_rows(self.function, rows, worker, self.id, self.label)
+        if len(self.into) == 1:  # both may drop rows
+            made = {self.into[0]: without_iterators(Values(results), rows, self.label)}
         else:
-            parts = _spread(results, self.into, rows, self.label)  # may drop rows
-            rows.columns = {**rows.columns, **parts}
-
-
-def _without_iterators(made: Values, rows: Rows, label: str) -> Values:
-    """The results, where none can be read only once (as what a function with `yield` in it, or an
-    `async` one, returns): such a result fails its row."""
-    bad = {kind for kind in made.kinds - PLAIN if _is_read_once(kind)}
-    if not bad:
-        return made
-    good = np.ones(len(made), dtype=bool)
-    items = list(made.items)
-    for i, item in enumerate(items):
-        if type(item) in bad:
-            rows.fail(i, label, TypeError(_READ_ONCE.format(kind=type(item).__name__)))
-            if rows.context.on_error == "substitute":
-                items[i] = rows.context.substitute
-            else:
-                good[i] = False
-    rows.keep(good)
-    return Values(items).keep(good.tolist())
-
-
-def _is_read_once(kind: type) -> bool:
-    """Python's own iterators; objects of other libraries may be pickled and read again."""
-    own = kind.__module__ in ("builtins", "itertools")
-    return own and issubclass(kind, Iterator | AsyncIterator | Awaitable)
-
-
-def _spread(
-    results: list[Any], names: tuple[str, ...], rows: Rows, label: str
-) -> dict[str, Column]:
-    """One column per name, for a function that returns several values per row."""
-    good = np.ones(len(results), dtype=bool)
-    parts: list[tuple[Any, ...]] = []
-    substitute = rows.context.substitute if rows.context.on_error == "substitute" else _NEVER
-    for i, result in enumerate(results):
-        try:
-            parts.append(_parts(result, names))
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # noqa: BLE001  the result may be an object of the user's
-            if result is not substitute:  # else the function itself failed, and was noted
-                rows.fail(i, label, error)
-            if substitute is not _NEVER:
-                parts.append((substitute,) * len(names))
-            else:
-                good[i] = False
-    rows.keep(good)
-    return {name: Values([p[i] for p in parts]) for i, name in enumerate(names)}
-
-
-def _parts(result: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
-    if isinstance(result, dict):
-        return tuple(result[name] for name in names)
-    values = tuple(result)
-    if len(values) != len(names):
-        raise ValueError(f"returned {len(values)} values for the {len(names)} columns {names}")
-    return values
+            made = spread(results, self.into, rows, self.label)
+        rows.columns = {**rows.columns, **made}
 
 
 @dataclass(frozen=True)
-class CallColumns(RowStep):
-    """Derives columns by a function of whole columns (`@sv.batched`)."""
-
-    function: Function
-    into: tuple[str, ...]
-    """For a filter: one column without a name."""
-    id: str
-
-    @property
-    def runs(self) -> Function:
-        return self.function
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        return self.into
+class CallColumns(_CallsFunction):
+    """Derives columns by a function of whole columns (`@sv.batched`); for a filter, one column
+    without a name."""
 
     @functools.cached_property
     def label(self) -> str:
@@ -185,7 +117,7 @@ class CallColumns(RowStep):
             return
         fn = worker.callable(self.function)
         fixed = self.function.marks.batch_size is not None
-        draw = _draw(rows, self.id)
+        draw = rows.draw(self.id)
         failed = len(rows.failures)
         trial = worker.trial(self.function) if len(rows) else None
 
@@ -203,16 +135,12 @@ class CallColumns(RowStep):
                 as_argument(n, column.batch(), self.function, trial)
                 for n, column in zip(self.function.reads, columns, strict=True)
             ]
-            plain = given[: len(given) - len(self.function.keywords)]
-            named = dict(zip(self.function.keywords, given[len(plain) :], strict=True))
-            if self.function.takes_rng:
-                named["rng"] = next(draw.slice(start, start + 1).generators())
-            result = fn(*plain, **named)
+            result = call_columns(fn, self.function, given, draw.slice(start, start + 1))
             if trial is not None:
                 trial.check()
-            return _as_columns(result, self.into, count)
+            return as_columns(result, self.into, count)
 
-        def attempt(seeded: frozenset[str]) -> _Made:
+        def attempt(seeded: frozenset[str]) -> Made:
             def run_seeded(start: int, stop: int) -> dict[str, Column]:
                 next(seeding(seeded, draw.slice(start, start + 1).seeds().tolist()), None)
                 return run(start, stop)
@@ -220,9 +148,9 @@ class CallColumns(RowStep):
             # random numbers are a row's own (a fixed chunk's: its first row's), in any block
             each = not fixed and (self.function.takes_rng or bool(seeded))
             del rows.failures[failed:]
-            return _try(rows, self.label, self.into, run_seeded if seeded else run, each)
+            return try_rows(rows, self.label, self.into, run_seeded if seeded else run, each)
 
-        made = _settle(rows, watched(self.function.fn, worker, attempt))
+        made = settle(rows, watched(self.function.fn, worker, attempt))
         drew = self.function.takes_rng or worker.moved or worker.seeded(self.function)
         alone = len(rows.failures) > failed  # then each row was done by itself
         if (
@@ -261,14 +189,14 @@ class Evaluate(RowStep):
         if once_each(self.term, self.into, self.apply, rows, worker):
             return
         run = _evaluation(rows, self.term, self.id, self.into[0])
-        made = _settle(rows, _try(rows, self.label, self.into[:1], run))
+        made = settle(rows, try_rows(rows, self.label, self.into[:1], run))
         whole = made[self.into[0]]
         if isinstance(whole, Parts):
             made = dict(zip(self.into, whole.columns, strict=True))
         elif len(self.into) > 1:  # some row was done alone, or there is none that is not null
             nothing = (None,) * len(self.into)
             parts = [nothing if row is None else row for row in whole.rows()]
-            made = _spread(parts, self.into, rows, self.label)
+            made = spread(parts, self.into, rows, self.label)
         rows.columns = {**rows.columns, **made}
 
 
@@ -299,7 +227,8 @@ class Keep(RowStep):
         if once_each(self.step, ("",), self._results, rows, worker):
             self._keep(rows, rows.columns.pop(""))
         elif isinstance(self.step, Function) and not self.step.marks.batched:
-            _keep_true(rows, self._called(self.step, rows, worker), self.label)
+            results = call_rows(self.step, rows, worker, self.id, self.label)
+            keep_true(rows, results, self.label)
         else:
             self._results(rows, worker)
             self._keep(rows, rows.columns.pop(""))
@@ -308,59 +237,23 @@ class Keep(RowStep):
         """The result of the step for each row, as a column without a name."""
         if not isinstance(self.step, Function):
             run = _evaluation(rows, self.step, self.id, "")
-            made = _settle(rows, _try(rows, self.label, ("",), run))
+            made = settle(rows, try_rows(rows, self.label, ("",), run))
             rows.columns = {**rows.columns, **made}
         elif self.step.marks.batched:
             CallColumns(self.step, ("",), self.id).apply(rows, worker)
         else:
-            results = self._called(self.step, rows, worker)
+            results = call_rows(self.step, rows, worker, self.id, self.label)
             rows.columns = {**rows.columns, "": Values(results)}
-
-    def _called(self, function: Function, rows: Rows, worker: Worker) -> list[Any]:
-        results, good = call_rows(function, rows, worker, _key(rows, self.id), self.label)
-        if good is None:
-            return results
-        rows.keep(good)
-        return list(compress(results, good.tolist()))
 
     def _keep(self, rows: Rows, column: Column) -> None:
         column = column.settled()
         if isinstance(column, Dictionary):
             column = column.expand()
         if not isinstance(column, Array) or column.data.ndim != 1:
-            _keep_true(rows, column.rows(), self.label)
+            keep_true(rows, column.rows(), self.label)
         else:
             flags = column.data.astype(bool, copy=False)
             rows.keep(flags if column.valid is None else flags & column.valid)
-
-
-def _keep_true(rows: Rows, results: list[Any], label: str) -> None:
-    """Keeps rows whose result is true; a result without a truth value fails its row."""
-    try:
-        if results and _is_read_once(type(results[0])):  # it would be true on every row
-            raise TypeError
-        rows.keep_true(results)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001  asked again row by row
-        rows.keep(_truths(rows, results, label))
-
-
-def _truths(rows: Rows, results: list[Any], label: str) -> np.ndarray:
-    """Which results are true; results without a truth value are noted as failures."""
-    truths = np.zeros(len(results), dtype=bool)
-    for i, result in enumerate(results):
-        try:
-            if _is_read_once(type(result)):
-                raise TypeError(_READ_ONCE.format(kind=type(result).__name__))
-            truths[i] = bool(result)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # noqa: BLE001  whatever it is, it is that row's
-            rows.fail(i, label, error)
-            if rows.context.on_error == "raise":
-                break
-    return truths
 
 
 @dataclass(frozen=True)
@@ -369,6 +262,11 @@ class Project(RowStep):
 
     names: tuple[tuple[str, str], ...]
     """Pairs (old, new)."""
+
+    @staticmethod
+    def of(names: tuple[str, ...]) -> Project:
+        """Keeps these columns under their own names."""
+        return Project(tuple((name, name) for name in names))
 
     def apply(self, rows: Rows, worker: Worker) -> None:
         rows.columns = {new: rows.columns[old] for old, new in self.names}
@@ -426,24 +324,12 @@ def _items(row: Column) -> Column:
 
 
 @dataclass(frozen=True)
-class MapWhole(RowStep):
+class MapWhole(_CallsFunction):
     """Replaces each row by what a function of the whole row returns."""
-
-    function: Function
-    into: tuple[str, ...]
-    id: str
-
-    @property
-    def runs(self) -> Function:
-        return self.function
 
     @property
     def reads(self) -> None:
         return None
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        return self.into
 
     @functools.cached_property
     def label(self) -> str:
@@ -453,25 +339,11 @@ class MapWhole(RowStep):
         def arguments(trial: Trial | None) -> list[list[Any]]:
             return [row_dicts(self.function, rows.columns, len(rows), trial)]
 
-        key = _key(rows, self.id)
-        results, good = call_rows(self.function, rows, worker, key, self.label, arguments)
-        if good is not None:
-            rows.keep(good)
-            results = list(compress(results, good.tolist()))
-        rows.columns = _spread(results, self.into, rows, self.label)
+        results = call_rows(self.function, rows, worker, self.id, self.label, arguments)
+        rows.columns = spread(results, self.into, rows, self.label)
 
 
 Step = Call | CallColumns | Evaluate | Keep | Project | Spread | MapWhole
-
-
-def _key(rows: Rows, step_id: str) -> Key:
-    return (rows.context.seed, rows.context.epoch, step_id)
-
-
-def _draw(rows: Rows, step_id: str) -> Draw:
-    from silva.order.draws import stream_key
-
-    return Draw(stream_key(*_key(rows, step_id)), rows.ids, rows.places)
 
 
 def _evaluation(
@@ -485,94 +357,10 @@ def _evaluation(
             n: rows.columns[n] if whole else rows.columns[n].slice(start, stop) for n in needed
         }
         places = None if rows.places is None else rows.places[start:stop]
-        made = evaluate(term, columns, rows.ids[start:stop], places, _key(rows, step_id))
+        key = (rows.context.seed, rows.context.epoch, step_id)
+        made = evaluate(term, columns, rows.ids[start:stop], places, key)
         if len(made) != stop - start:
             raise ColumnError(f"an operator gave {len(made)} rows for {stop - start}")
         return {name: made}
 
     return run
-
-
-_Made = tuple[dict[str, Column], np.ndarray | None]
-"""Columns, and a mask of the rows that are in them (None: all are)."""
-
-
-def _settle(rows: Rows, made: _Made) -> dict[str, Column]:
-    """Drops the rows that failed."""
-    columns, good = made
-    if good is not None:
-        rows.keep(good)
-    return columns
-
-
-def _try(
-    rows: Rows,
-    label: str,
-    names: tuple[str, ...],
-    run: Callable[[int, int], dict[str, Column]],
-    each: bool = False,
-) -> _Made:
-    """Calls `run` on all rows at once or, if that fails or `each` is true, on each row alone. The
-    rows are not changed; failures are noted."""
-    if not len(rows):  # many a function cannot do without a row
-        return {n: Values([]) for n in names}, None
-    whole_error: BaseException | None = None
-    if not each or len(rows) == 1:
-        try:
-            return run(0, len(rows)), None
-        except (KeyboardInterrupt, InputsChanged):
-            raise
-        except BaseException as error:  # noqa: BLE001  asked again row by row
-            whole_error = error
-    good = np.ones(len(rows), dtype=bool)
-    parts: list[dict[str, Column]] = []
-    context = rows.context
-    failed_before = len(rows.failures)
-    for i in range(len(rows)):
-        try:
-            parts.append(run(i, i + 1))
-        except (KeyboardInterrupt, InputsChanged):
-            raise
-        except BaseException as error:  # noqa: BLE001  whatever it is, it is that row's
-            rows.fail(i, label, error)
-            good[i] = False
-            if context.on_error == "raise":
-                good[i:] = False
-                break
-    if len(rows.failures) == failed_before:
-        if whole_error is not None:
-            raise StepError(
-                f"`{label}` fails on a block of {len(rows)} rows, but on none of them alone: "
-                f"{in_words(whole_error)}\n{user_traceback(whole_error).rstrip()}"
-            ) from whole_error
-        return {n: concat([p[n] for p in parts]) for n in names}, None
-    if context.on_error == "substitute":
-        filled = iter(parts)
-        parts = [
-            next(filled) if ok else {n: Values([context.substitute]) for n in names}
-            for ok in good.tolist()
-        ]
-        good[:] = True
-    if not parts:
-        return {n: Values([]) for n in names}, good
-    return {n: concat([p[n] for p in parts]) for n in names}, good
-
-
-def _as_columns(result: Any, names: tuple[str, ...], count: int) -> dict[str, Column]:
-    from silva.io.arrays.memory import as_column
-
-    if len(names) == 1:
-        results = result if isinstance(result, dict) and names[0] in result else {names[0]: result}
-    elif isinstance(result, dict):
-        results = result
-    else:
-        results = dict(zip(names, result, strict=True))
-    out: dict[str, Column] = {}
-    for name in names:
-        column = as_column(name, results[name])
-        if len(column) != count:
-            raise ColumnError(
-                f"a @batched function returned {len(column)} rows for {name!r}, given {count}"
-            )
-        out[name] = column
-    return out

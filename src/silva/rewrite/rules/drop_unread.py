@@ -17,14 +17,9 @@ Law: a pure step whose columns no later node reads does not change any column th
 
 from __future__ import annotations
 
-from silva.plan.function import Function
 from silva.plan.node import Derive, Node, Rename, walk
-from silva.plan.schema import columns
-from silva.plan.traits import traits
-from silva.rewrite.liveness import needed_below
-from silva.rewrite.rule import Rewrite
-
-NAME = "drop_unread"
+from silva.plan.schema import columns, needed_below, step_is_pure
+from silva.rewrite.rule import Rewrite, Rule
 
 
 def apply(plan: Node) -> Rewrite:
@@ -35,17 +30,12 @@ def apply(plan: Node) -> Rewrite:
     return Rewrite(without, tuple(", ".join(node.into) for node in dropped))
 
 
-def _may_go(node: Derive) -> bool:
-    chunks = isinstance(node.step, Function) and node.step.marks.batch_size is not None
-    return traits(node).pure and not chunks
-
-
 def _visit(node: Node, wanted: frozenset[str], later: frozenset[str] = frozenset()) -> Node:
     """The plan from `node` down with only what the `wanted` columns need. Columns in `later` are
     written again by a later step, so they keep their place among the columns."""
     below = needed_below(node, wanted)
     match node:
-        case Derive() if not (wanted | later) & set(node.into) and _may_go(node):
+        case Derive() if not (wanted | later) & set(node.into) and step_is_pure(node.step):
             return _visit(node.input, wanted, later)
         case Derive():
             later = later | set(node.into)
@@ -54,3 +44,8 @@ def _visit(node: Node, wanted: frozenset[str], later: frozenset[str] = frozenset
     if below is None:
         return node.with_inputs(tuple(_visit(c, frozenset(columns(c))) for c in node.inputs))
     return node.with_inputs((_visit(node.inputs[0], below, later),))
+
+
+RULE = Rule(
+    "drop_unread", apply, "nothing reads the columns that these steps write", acts_on=Derive
+)

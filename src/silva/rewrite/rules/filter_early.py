@@ -26,10 +26,8 @@ from dataclasses import replace
 from silva.plan import expr
 from silva.plan.function import show_step
 from silva.plan.node import Derive, Filter, Node, Select, transform
-from silva.plan.traits import step_is_random, step_reads, traits
-from silva.rewrite.rule import Rewrite
-
-NAME = "filter_early"
+from silva.plan.schema import step_is_pure, step_is_random, step_reads
+from silva.rewrite.rule import Rewrite, Rule
 
 
 def apply(plan: Node) -> Rewrite:
@@ -37,7 +35,7 @@ def apply(plan: Node) -> Rewrite:
     notes: list[str] = []
 
     def change(node: Node) -> Node:
-        if not isinstance(node, Filter) or not traits(node).pure:
+        if not isinstance(node, Filter) or not step_is_pure(node.step):
             return node
         below, left = node.input, []
         for part in _conjuncts(node):
@@ -71,21 +69,26 @@ def _sunk(part: Filter, below: Node) -> Node | None:
     """`below` with the filter somewhere inside it; None where it would stay on top."""
     reads = frozenset(step_reads(part.step))
     match below:
-        case Derive() if traits(below).pure and not reads & frozenset(below.into):
+        case Derive() if step_is_pure(below.step) and not reads & frozenset(below.into):
             deeper = _sunk(part, below.input)
             return replace(below, input=deeper or replace(part, input=below.input))
         case Select():
             deeper = _sunk(part, below.input)
             return None if deeper is None else replace(below, input=deeper)
-        case Filter() if traits(below).pure and _is_cheap(part):
+        case Filter() if step_is_pure(below.step) and _is_cheap(part):
             deeper = _sunk(part, below.input)
             return None if deeper is None else replace(below, input=deeper)
     return None
 
 
 def _is_cheap(part: Filter) -> bool:
-    """Plain arithmetic and comparisons: of no account beside any function."""
+    """Whether a filter is plain arithmetic and comparisons, which cost less than any function."""
     if not isinstance(part.step, expr.Call):
         return False
     calls = [term for term in expr.walk(part.step) if isinstance(term, expr.Call)]
     return all("." not in call.op for call in calls)
+
+
+RULE = Rule(
+    "filter_early", apply, "rows that are dropped should cost little", reorders=True, acts_on=Filter
+)

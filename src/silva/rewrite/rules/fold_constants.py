@@ -32,15 +32,10 @@ from silva.plan.expr import show_term
 from silva.plan.function import Function
 from silva.plan.node import Derive, Filter, Node, transform
 from silva.plan.operator import operator
+from silva.plan.schema import COMPARISONS, LOGIC, PREDICATES, is_batched
 from silva.plan.show import show_node
-from silva.plan.verify import is_batched
-from silva.rewrite.rule import Rewrite
+from silva.rewrite.rule import Rewrite, Rule
 
-NAME = "fold_constants"
-
-_COMPARISONS = {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
-_LOGIC = {"and", "or", "xor", "not"}
-_PREDICATES = _COMPARISONS | _LOGIC | {"is_null", "is_in"}
 _NEUTRAL = {"and": True, "or": False, "xor": False}
 _NUMBERS = {
     "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "power", "negative",
@@ -80,7 +75,7 @@ def _folded_plan(plan: Node, drops: bool) -> Rewrite:
 
 def _folded(term: expr.Term) -> expr.Term:
     """A logical operator without its constant operands."""
-    if not isinstance(term, expr.Call) or term.op not in _LOGIC:
+    if not isinstance(term, expr.Call) or term.op not in LOGIC:
         return term
     args = tuple(_truth(arg) for arg in term.args)
     if any(new is not old for new, old in zip(args, term.args, strict=True)):
@@ -98,7 +93,7 @@ def _folded(term: expr.Term) -> expr.Term:
 
 
 def _is_predicate(term: expr.Term) -> bool:
-    return isinstance(term, expr.Call) and term.op in _PREDICATES
+    return isinstance(term, expr.Call) and term.op in PREDICATES
 
 
 def _truth(term: expr.Term) -> expr.Term:
@@ -116,7 +111,7 @@ def _value(term: expr.Term) -> np.generic | None:
         match part:
             case expr.Literal(bool() | int() | float() as value) if abs(value) < 1 << 53:
                 made[id(part)] = Array(np.broadcast_to(np.asarray(value), (2,)))
-            case expr.Call() if part.op in _NUMBERS | _COMPARISONS | _LOGIC:
+            case expr.Call() if part.op in _NUMBERS | COMPARISONS | LOGIC:
                 try:
                     with np.errstate(all="raise"):
                         args = [made[id(arg)] for arg in part.args]
@@ -127,3 +122,12 @@ def _value(term: expr.Term) -> np.generic | None:
                 return None
     found: np.generic = made[id(term)].data[0]
     return found
+
+
+RULE = Rule(
+    "fold_constants",
+    apply,
+    "it does not depend on the row",
+    numeric=True,
+    acts_on=expr.Call | expr.Literal,
+)

@@ -28,14 +28,9 @@ from functools import partial
 from silva.plan import expr
 from silva.plan.function import Function, show_step
 from silva.plan.node import Derive, Node, Rename, Select
-from silva.plan.schema import columns
-from silva.plan.traits import step_reads, traits
-from silva.plan.verify import is_batched
-from silva.rewrite.liveness import needed_below
-from silva.rewrite.rule import Rewrite
+from silva.plan.schema import columns, is_batched, needed_below, step_is_pure, step_reads
+from silva.rewrite.rule import Rewrite, Rule
 from silva.rewrite.same_value import looks_ahead
-
-NAME = "merge_derives"
 
 
 def apply(plan: Node) -> Rewrite:
@@ -105,7 +100,7 @@ def _extract(node: Node, name: str, passed: frozenset[str]) -> tuple[Node, expr.
         if isinstance(step, Function) or not _may_move(step) or len(node.into) > 1:
             return None
         return None if passed & set(step_reads(step)) else (node.input, step)
-    if not traits(node).pure or name in step_reads(node.step):
+    if not step_is_pure(node.step) or name in step_reads(node.step):
         return None
     found = _extract(node.input, name, passed | set(node.into))
     return None if found is None else (replace(node, input=found[0]), found[1])
@@ -115,3 +110,12 @@ def _may_move(step: expr.Term) -> bool:
     if isinstance(step, expr.Literal):
         return False
     return not (isinstance(step, expr.Call) and looks_ahead(step))
+
+
+RULE = Rule(
+    "merge_derives",
+    apply,
+    "a row stays in the CPU's cache, and laws apply across steps",
+    merges=True,
+    acts_on=expr.Col | expr.Call,
+)

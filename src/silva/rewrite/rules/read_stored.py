@@ -23,15 +23,23 @@ table computes the rows that were appended since.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from silva.plan.fingerprint import column_fingerprints
-from silva.plan.node import Derive, Node, Select, Source
-from silva.plan.schema import columns
-from silva.plan.traits import step_reads
-from silva.rewrite.rule import Rewrite
+from silva.plan.node import Derive, Node, PlannedSource, Select, Source
+from silva.plan.schema import columns, step_reads
+from silva.rewrite.rule import Rewrite, Rule
 
-NAME = "read_stored"
+
+@runtime_checkable
+class KeepsColumns(Protocol):
+    """A source that can store columns which are derived from its own."""
+
+    def fingerprints(self) -> dict[str, str]: ...
+    def stored_in(self, fingerprint: str) -> str | None: ...
+    def giving(
+        self, recipes: tuple[tuple[Any, ...], ...], names: tuple[str, ...]
+    ) -> PlannedSource: ...
 
 
 def apply(plan: Node) -> Rewrite:
@@ -42,8 +50,8 @@ def apply(plan: Node) -> Rewrite:
 
 def _rewritten(node: Node, notes: list[str]) -> Node:
     chain, bottom = _chain(node)
-    if chain and isinstance(bottom, Source) and hasattr(bottom.source, "giving"):
-        return _over_table(node, chain, bottom, notes)
+    if chain and isinstance(bottom, Source) and isinstance(bottom.source, KeepsColumns):
+        return _over_table(node, chain, bottom, bottom.source, notes)
     inputs = tuple(_rewritten(child, notes) for child in node.inputs)
     if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
         return node
@@ -59,9 +67,10 @@ def _chain(node: Node) -> tuple[list[Derive], Node]:
     return found[::-1], node
 
 
-def _over_table(node: Node, chain: list[Derive], bottom: Source, notes: list[str]) -> Node:
-    source = bottom.source
-    known = dict(source.fingerprints())
+def _over_table(
+    node: Node, chain: list[Derive], bottom: Source, source: KeepsColumns, notes: list[str]
+) -> Node:
+    known: dict[str, str | None] = dict(source.fingerprints())
     recipes: list[tuple[Any, ...]] = []
     given: list[str] = []
     kept: list[Derive] = []
@@ -71,7 +80,7 @@ def _over_table(node: Node, chain: list[Derive], bottom: Source, notes: list[str
             known.update(dict.fromkeys(derive.into))
             kept.append(derive)
             continue
-        inputs = tuple(known[n] for n in reads)
+        inputs = tuple(fp for n in reads if (fp := known[n]) is not None)
         own = dict(
             zip(derive.into, column_fingerprints(derive.step, inputs, derive.into), strict=True)
         )
@@ -96,3 +105,6 @@ def _over_table(node: Node, chain: list[Derive], bottom: Source, notes: list[str
         made = replace(derive, input=made)
     names = columns(node)
     return made if columns(made) == names else Select(made, names)
+
+
+RULE = Rule("read_stored", apply, "the table has these columns stored", acts_on=KeepsColumns)

@@ -22,6 +22,7 @@ torchvision's. numpy's vectorised loops may differ from its scalar ones in the l
 from __future__ import annotations
 
 from dataclasses import replace
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,7 @@ import numpy as np
 from silva.operators import from_text
 from silva.plan.function import Function, Step, show_step
 from silva.plan.node import Derive, Node, transform
-from silva.rewrite.rule import Rewrite
-
-NAME = "recognise"
+from silva.rewrite.rule import Rewrite, Rule
 
 
 def apply(plan: Node) -> Rewrite:
@@ -53,17 +52,29 @@ def apply(plan: Node) -> Rewrite:
 def recognised(function: Function) -> Step | None:
     """The equivalent step of silva's own; None where there is none."""
     fn: Any = function.fn
+    if isinstance(fn, FunctionType):
+        return None  # written in Python: nothing is known of what it does
     if function.marks.impure or function.keywords or function.marks.batched:
         return None
     if isinstance(fn, np.ufunc) and fn.nin == len(function.reads) and fn.nout == 1:
         return replace(function, marks=replace(function.marks, batched=True))
     if len(function.reads) != 1:
         return None
-    from silva.operators import from_torchvision
+    if type(fn).__module__.startswith("torchvision.transforms"):
+        from silva.operators import from_torchvision
 
-    if from_torchvision.is_transform(fn):
         try:
             return from_torchvision.as_expression(fn, function.reads[0]).term
         except from_torchvision.Unknown:
             return None
     return from_text.as_term(fn, function.reads[0])
+
+
+RULE = Rule(
+    "recognise",
+    apply,
+    "silva has operators that do the same",
+    exact=False,
+    numeric=True,
+    acts_on=Function,
+)

@@ -31,12 +31,9 @@ from silva.plan.expr import show_term
 from silva.plan.function import Function
 from silva.plan.node import Derive, Filter, Node, Select, walk
 from silva.plan.operator import operator
-from silva.plan.schema import columns
-from silva.plan.verify import is_batched
-from silva.rewrite.rule import Rewrite
+from silva.plan.schema import columns, is_batched
+from silva.rewrite.rule import Rewrite, Rule
 from silva.rewrite.same_value import Versions, looks_ahead, same_value
-
-NAME = "share"
 
 _Step = Derive | Filter
 
@@ -133,3 +130,8 @@ def _is_worth_sharing(call: expr.Call) -> bool:
         return False
     calls = [part for part in expr.walk(call) if isinstance(part, expr.Call)]
     return expr.width(call) == 1 and not any(operator(part.op).random for part in calls)
+
+
+RULE = Rule(
+    "share", apply, "what several steps need is computed once", merges=True, acts_on=expr.Call
+)

@@ -31,11 +31,9 @@ from silva.plan.node import (
     Source,
     transform,
 )
+from silva.plan.schema import step_is_pure
 from silva.plan.show import show_node
-from silva.plan.traits import traits
-from silva.rewrite.rule import Rewrite
-
-NAME = "shuffle_early"
+from silva.rewrite.rule import Rewrite, Rule
 
 
 def apply(plan: Node) -> Rewrite:
@@ -57,7 +55,7 @@ def apply(plan: Node) -> Rewrite:
 def _sunk(shuffle: Shuffle, below: Node) -> Node | None:
     """`below` with the shuffle at its source; None where it is there already, or cannot move."""
     match below:
-        case Derive() | Filter() if traits(below).pure:
+        case Derive() | Filter() if step_is_pure(below.step):
             pass
         case Select() | Rename() | Options():
             pass
@@ -72,3 +70,11 @@ def _sunk(shuffle: Shuffle, below: Node) -> Node | None:
 def _through(node: Node) -> Node:
     """The node below options."""
     return _through(node.input) if isinstance(node, Options) else node
+
+
+RULE = Rule(
+    "shuffle_early",
+    apply,
+    "a shuffle costs nothing at the source, and steps around it can be planned together",
+    acts_on=Shuffle,
+)

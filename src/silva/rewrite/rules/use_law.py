@@ -21,20 +21,21 @@ Law: the law's own equation, tested on both sides in `tests/laws/test_operator_l
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 from silva.plan import expr
 from silva.plan.expr import show_term
 from silva.plan.function import Function
 from silva.plan.law import Law
 from silva.plan.node import Derive, Filter, Node, transform
-from silva.plan.verify import is_batched
+from silva.plan.schema import is_batched
 from silva.rewrite.rule import Rewrite, Rule
 
 _LONGEST = 80
 """Characters of a note beyond which it names operators only."""
 
 
+@cache
 def as_rule(law: Law) -> Rule:
     """The rule that rewrites the left side of `law` wherever it occurs."""
     return Rule(
@@ -44,6 +45,7 @@ def as_rule(law: Law) -> Rule:
         exact=law.kind == "exact",
         numeric=True,
         refused=f"refused: {law.fails}" if law.kind == "never" else None,
+        acts_on=expr.Call,
     )
 
 

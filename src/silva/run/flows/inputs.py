@@ -11,7 +11,7 @@ import numpy as np
 from silva.columns import Block
 from silva.order.shards import shard_range
 from silva.physical import plan as physical
-from silva.physical.stage.places import Places
+from silva.physical.stage.read import Places
 from silva.run.failures import DeferredFailures
 from silva.run.flows.trail import (
     Cursor,

@@ -11,8 +11,7 @@ from silva.cache.row_store import RowStore
 from silva.columns import Block
 from silva.physical import plan as physical
 from silva.physical.stage.context import IN_SOURCE, Context
-from silva.physical.stage.places import Places
-from silva.physical.stage.units import UnitRows
+from silva.physical.stage.read import Places, UnitRows
 from silva.run.flows.inputs import Input
 from silva.run.flows.trail import Offset, Trail
 

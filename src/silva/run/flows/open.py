@@ -34,7 +34,7 @@ def open_flow(node: physical.PhysicalNode, session: Session, cursor: Cursor) -> 
             return WindowsFlow(node, session, open_flow, cursor)
         case physical.Take():
             return TakeFlow(node, session, open_flow, cursor)
-        case physical.Skip():
+        case physical.SkipRows():
             return SkipFlow(node, session, open_flow, cursor)
         case physical.Concat():
             return ConcatFlow(node, session, open_flow, cursor)

@@ -69,7 +69,7 @@ class TakeFlow:
 
 class SkipFlow:
     def __init__(
-        self, node: physical.Skip, session: Session, open_flow: OpenFlow, cursor: Cursor
+        self, node: physical.SkipRows, session: Session, open_flow: OpenFlow, cursor: Cursor
     ) -> None:
         count = share(node.count, session.shards, session.shard)
         self._left = count if cursor is None else count - cursor["skipped"]

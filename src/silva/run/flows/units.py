@@ -20,7 +20,7 @@ from silva.io.source import may_hold
 from silva.order.permutation import permute
 from silva.order.shards import unit_bounds
 from silva.physical import plan as physical
-from silva.physical.stage.units import UnitRows
+from silva.physical.stage.read import UnitRows
 from silva.run.failures import DeferredFailures
 from silva.run.flows.inputs import BlocksInput
 from silva.run.flows.trail import Cursor, Fetched, Joined, Mark, Piece, Position, Trail

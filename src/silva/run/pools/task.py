@@ -15,10 +15,9 @@ from silva.errors import SilvaError, StepError
 from silva.physical.stage.batch_value import BatchValue
 from silva.physical.stage.call import Worker
 from silva.physical.stage.context import Context, row_key
-from silva.physical.stage.places import Places
 from silva.physical.stage.raised import in_words, user_traceback
+from silva.physical.stage.read import Places, UnitRows
 from silva.physical.stage.stage import Result, Runs
-from silva.physical.stage.units import UnitRows
 
 
 class Task:

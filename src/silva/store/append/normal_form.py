@@ -9,7 +9,7 @@ from typing import Any
 from silva.errors import PlanError, TableError
 from silva.io.arrow_batches import leaf_types
 from silva.pipeline import Pipeline
-from silva.plan.verify import is_batched
+from silva.plan.schema import is_batched
 from silva.store.files.dedup import check_kinds
 from silva.store.versions.manifest import Kind, Schema
 

@@ -25,7 +25,7 @@ from silva.plan import expr
 from silva.plan.fingerprint import column_fingerprints, opaque_parts
 from silva.plan.function import Function, Stateful, Step, show_step
 from silva.plan.node import Derive
-from silva.plan.traits import step_is_random, step_reads
+from silva.plan.schema import step_is_random, step_reads
 from silva.store.derived.terms import decode_term, encode_term
 from silva.store.versions.manifest import Hash, Version
 from silva.store.versions.sealed import unseal

@@ -1,0 +1,229 @@
+"""How the results of a step become columns, and which rows fail on the way.
+
+A step is tried on all rows at once, and row by row if that fails, so that each bad row is known by
+its key. On columns whose values repeat, it runs once per distinct value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from silva.columns import Column, Dictionary, Values
+from silva.columns.codes import joined
+from silva.columns.values import PLAIN
+from silva.errors import ColumnError, StepError
+from silva.physical.stage.call import Worker
+from silva.physical.stage.checks import InputsChanged
+from silva.physical.stage.raised import in_words, user_traceback
+from silva.physical.stage.rows import Rows, concat_each
+from silva.plan.function import Function, Step
+from silva.plan.schema import step_is_random, step_reads
+
+_NEVER = object()
+_READ_ONCE = (
+    "the function returned a {kind}, which can be read only once and cannot be sent to another "
+    "process: return a value, such as a list (for one row per item, explode the list)"
+)
+_WORTHWHILE = 0.8
+"""The share of distinct values above which nothing is gained."""
+
+
+Made = tuple[dict[str, Column], np.ndarray | None]
+"""Columns, and a mask of the rows that are in them (None: all are)."""
+
+
+def settle(rows: Rows, made: Made) -> dict[str, Column]:
+    """Drops the rows that failed."""
+    columns, good = made
+    if good is not None:
+        rows.keep(good)
+    return columns
+
+
+def try_rows(
+    rows: Rows,
+    label: str,
+    names: tuple[str, ...],
+    run: Callable[[int, int], dict[str, Column]],
+    each: bool = False,
+) -> Made:
+    """Calls `run` on all rows at once or, if that fails or `each` is true, on each row alone. The
+    rows are not changed; failures are noted."""
+    if not len(rows):  # many functions fail on no rows
+        return {n: Values([]) for n in names}, None
+    whole_error: BaseException | None = None
+    if not each or len(rows) == 1:
+        try:
+            return run(0, len(rows)), None
+        except (KeyboardInterrupt, InputsChanged):
+            raise
+        except BaseException as error:  # noqa: BLE001  asked again row by row
+            whole_error = error
+    failed_before = len(rows.failures)
+    of_step = (KeyboardInterrupt, InputsChanged)
+    parts, good = rows.each(label, lambda i: run(i, i + 1), names, of_step)
+    if whole_error is not None and len(rows.failures) == failed_before:
+        raise StepError(
+            f"`{label}` fails on a block of {len(rows)} rows, but on none of them alone: "
+            f"{in_words(whole_error)}\n{user_traceback(whole_error).rstrip()}"
+        ) from whole_error
+    return concat_each(parts, names), good
+
+
+def once_each(
+    what: Step,
+    into: tuple[str, ...],
+    apply: Callable[[Rows, Worker], None],
+    rows: Rows,
+    worker: Worker,
+) -> bool:
+    """Runs a step that derives columns once for each distinct value of what it reads, where all
+    of that is grouped (in different ways: once for each combination). False where it must be run
+    on every row: it draws random numbers; or it failed, and must be asked on which rows."""
+    names = step_reads(what)
+    groups = [c for name in names if isinstance(c := rows.columns[name], Dictionary)]
+    if not groups or len(groups) < len(names) or not _may_repeat(what):
+        return False
+    alike = all(_alike(group, groups[0]) for group in groups[1:])
+    first, inverse = _first(groups[0]) if alike else joined(group.inverse for group in groups)
+    count = len(first)
+    if count >= _WORTHWHILE * len(rows):
+        return False
+    places = None if rows.places is None else rows.places[first]
+    values = [group.unique if alike else group.at(first) for group in groups]
+    unique = dict(zip(names, values, strict=True))
+    distinct = Rows(rows.context, unique, rows.ids[first], places, count)
+    apply(distinct, worker)
+    drew = worker.moved or (isinstance(what, Function) and bool(worker.seeded(what)))
+    if distinct.failures or drew or len(distinct) < count:
+        return False
+    made = {name: Dictionary(distinct.columns[name], inverse) for name in into}
+    rows.columns = {**rows.columns, **made}
+    return True
+
+
+def _first(group: Dictionary) -> tuple[np.ndarray, np.ndarray]:
+    """The first row of each value, and the number of each row's value."""
+    first = np.zeros(len(group.unique), dtype=np.int64)
+    first[group.inverse[::-1]] = np.arange(len(group))[::-1]
+    return first, group.inverse
+
+
+def _may_repeat(what: Step) -> bool:
+    """Whether equal inputs give equal results, by the marks of the step."""
+    if isinstance(what, Function) and (what.marks.batch_size is not None or what.marks.impure):
+        return False
+    return not step_is_random(what)
+
+
+def _alike(a: Dictionary, b: Dictionary) -> bool:
+    if a.inverse is b.inverse:
+        return True
+    return len(a.unique) == len(b.unique) and np.array_equal(a.inverse, b.inverse)
+
+
+def as_columns(result: Any, names: tuple[str, ...], count: int) -> dict[str, Column]:
+    from silva.io.arrays.memory import as_column
+
+    if len(names) == 1:
+        results = result if isinstance(result, dict) and names[0] in result else {names[0]: result}
+    elif isinstance(result, dict):
+        results = result
+    else:
+        results = dict(zip(names, result, strict=True))
+    out: dict[str, Column] = {}
+    for name in names:
+        column = as_column(name, results[name])
+        if len(column) != count:
+            raise ColumnError(
+                f"a @batched function returned {len(column)} rows for {name!r}, given {count}"
+            )
+        out[name] = column
+    return out
+
+
+def without_iterators(made: Values, rows: Rows, label: str) -> Values:
+    """The results, where none can be read only once (as what a function with `yield` in it, or an
+    `async` one, returns): such a result fails its row."""
+    bad = {kind for kind in made.kinds - PLAIN if _is_read_once(kind)}
+    if not bad:
+        return made
+    good = np.ones(len(made), dtype=bool)
+    items = list(made.items)
+    for i, item in enumerate(items):
+        if type(item) in bad:
+            rows.fail(i, label, TypeError(_READ_ONCE.format(kind=type(item).__name__)))
+            if rows.context.on_error == "substitute":
+                items[i] = rows.context.substitute
+            else:
+                good[i] = False
+    rows.keep(good)
+    return Values(items).keep(good.tolist())
+
+
+def spread(results: list[Any], names: tuple[str, ...], rows: Rows, label: str) -> dict[str, Column]:
+    """One column per name, for a function that returns several values per row."""
+    good = np.ones(len(results), dtype=bool)
+    parts: list[tuple[Any, ...]] = []
+    substitute = rows.context.substitute if rows.context.on_error == "substitute" else _NEVER
+    for i, result in enumerate(results):
+        try:
+            parts.append(_parts(result, names))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001  the result may be an object of the user's
+            if result is not substitute:  # else the function itself failed, and was noted
+                rows.fail(i, label, error)
+            if substitute is not _NEVER:
+                parts.append((substitute,) * len(names))
+            else:
+                good[i] = False
+    rows.keep(good)
+    return {name: Values([p[i] for p in parts]) for i, name in enumerate(names)}
+
+
+def _parts(result: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
+    if isinstance(result, dict):
+        return tuple(result[name] for name in names)
+    values = tuple(result)
+    if len(values) != len(names):
+        raise ValueError(f"returned {len(values)} values for the {len(names)} columns {names}")
+    return values
+
+
+def keep_true(rows: Rows, results: list[Any], label: str) -> None:
+    """Keeps rows whose result is true; a result without a truth value fails its row."""
+    try:
+        if results and _is_read_once(type(results[0])):  # it would be true on every row
+            raise TypeError
+        rows.keep_true(results)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001  asked again row by row
+        rows.keep(_truths(rows, results, label))
+
+
+def _truths(rows: Rows, results: list[Any], label: str) -> np.ndarray:
+    """Which results are true; results without a truth value are noted as failures."""
+    truths = np.zeros(len(results), dtype=bool)
+    for i, result in enumerate(results):
+        try:
+            if _is_read_once(type(result)):
+                raise TypeError(_READ_ONCE.format(kind=type(result).__name__))
+            truths[i] = bool(result)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001  whatever it is, it is that row's
+            rows.fail(i, label, error)
+            if rows.context.on_error == "raise":
+                break
+    return truths
+
+
+def _is_read_once(kind: type) -> bool:
+    """Python's own iterators; objects of other libraries may be pickled and read again."""
+    own = kind.__module__ in ("builtins", "itertools")
+    return own and issubclass(kind, Iterator | AsyncIterator | Awaitable)
