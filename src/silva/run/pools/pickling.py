@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from silva.errors import PicklingError
-from silva.physical.stage.stage import Runs
+from silva.physical.stage.batch_steps import BatchStage, CollateStage
+from silva.physical.stage.stage import Runs, Stage
 from silva.plan.function import Function, Stateful, locate
 
 _DEEP = 4
@@ -29,24 +30,28 @@ def pickle_stage(stage: Runs) -> bytes:
     return data
 
 
-def _culprit(stage: Any) -> str | None:
+def _culprit(stage: Runs) -> str | None:
     """The variable of a function, or the part of the source, that cannot be pickled."""
     for function in functions_of(stage):
         if not _pickles(function.fn):
             return _name(function.fn, _DEEP) or f"the function at {function.where}"
-    read = getattr(stage, "read", None)
+    read = stage.read if isinstance(stage, Stage) else None
     if read is not None and not _pickles(read.source):
         return f"its source, {read.source.describe()}"
     return None
 
 
-def functions_of(stage: Any) -> Iterator[Function]:
-    """The functions that a stage calls."""
-    steps: tuple[Any, ...] = getattr(stage, "steps", ()) or getattr(stage, "nodes", ())
-    for step in (stage, *steps):
-        function = getattr(step, "function", None) or getattr(step, "step", None)
-        if isinstance(function, Function):
-            yield function
+def functions_of(stage: Runs) -> list[Function]:
+    """The functions of the user's that a stage calls."""
+    called: list[object] = []
+    match stage:
+        case Stage():
+            called += [step.runs for step in stage.steps]
+        case BatchStage():
+            called += [node.runs for node in stage.nodes]
+        case CollateStage():
+            called.append(stage.function)
+    return [function for function in called if isinstance(function, Function)]
 
 
 def _name(fn: Any, depth: int) -> str | None:
