@@ -25,7 +25,7 @@ from silva.physical.stage.context import Context
 from silva.physical.stage.stage import Result
 from silva.run.placement.lane import Lane
 from silva.run.placement.trial import Offload
-from silva.run.pools.task import Flight, Pool, Task, Window, execute
+from silva.run.pools.task import Flight, Payload, Pool, Task, Window, execute
 from silva.run.pools.threads import PAUSE, InlinePool, ThreadPool
 from silva.run.seams import MemoryBudget, Seams
 from silva.run.shared.allocator import keep_freed_memory
@@ -70,7 +70,7 @@ class _BatchSlots:
 Node = physical.Segment | physical.BatchSegment
 T = TypeVar("T")
 """The trail that comes with an input."""
-Observe = Callable[[Node, Any, Context, list[Result]], None]
+Observe = Callable[[Node, Payload, Context, list[Result]], None]
 
 
 class TaskSource(Protocol[T]):
@@ -82,7 +82,7 @@ class TaskSource(Protocol[T]):
         trail, its rows and their trails. None where results must stay in order."""
         return None
 
-    def next(self, rows: int) -> tuple[Any, T] | None:
+    def next(self, rows: int) -> tuple[Payload, T] | None:
         """The input of one task, of about so many rows, and its trail; None at the end."""
 
     def left(self) -> int | None:
@@ -132,11 +132,11 @@ class Executor:
         sizes = self._seams.block_sizes
         self._sizes = None if sizes is None else itertools.cycle(sizes)
         self._lent: list[Pool] = []
-        self._keep_input: Callable[[Any, Any], None] | None = None
+        self._keep_input: Callable[[Node, Payload], None] | None = None
         self.endings = 0
         """How many inputs of stages have ended; all that is left of those is in flight."""
 
-    def lane(self, node: physical.Segment | physical.BatchSegment) -> Lane:
+    def lane(self, node: Node) -> Lane:
         """The lane of a stage; it outlives the physical plan that the stage was made for."""
         lane = self.lanes.get(node.name)
         if lane is None:
@@ -153,7 +153,7 @@ class Executor:
         return lane
 
     @contextlib.contextmanager
-    def showing_inputs(self, keep: Callable[[Any, Any], None]) -> Iterator[None]:
+    def showing_inputs(self, keep: Callable[[Node, Payload], None]) -> Iterator[None]:
         """Calls `keep` with the node and the input of every task."""
         self._keep_input = keep
         try:
@@ -252,19 +252,16 @@ class Executor:
             return self._inline
         if self._process != os.getpid():  # in a forked child: those workers are the parent's
             self._process, self._pools = os.getpid(), {}
-        if backend not in self._pools:
+        pool = self._pools.get(backend)
+        if pool is None:
             keep_freed_memory()
-            self._pools[backend] = pool = self._open_pool(backend)
+            lent = self._seams.pool(backend)
+            self._pools[backend] = pool = lent or self._new_pool(backend)
+            if lent is None:
+                pool.start()  # after it is known here: Ctrl-C may come while it starts
+            else:
+                self._lent.append(lent)
             self._share(backend, pool)  # at once: actors that nobody needs are not even started
-        return self._pools[backend]
-
-    def _open_pool(self, backend: Backend) -> Pool:
-        lent = self._seams.pool(backend)
-        if lent is not None:
-            self._lent.append(lent)
-            return lent
-        self._pools[backend] = pool = self._new_pool(backend)
-        pool.start()  # after it is known here: Ctrl-C may come while it starts
         return pool
 
     def _new_pool(self, backend: Backend) -> Pool:
@@ -336,7 +333,8 @@ class Executor:
                 f"(deadline={self.deadline:g}), on {task.describe()}.\n{pool.stacks()}"
             )
 
-    def run_here(self, node: Node, payload: Any, context: Context) -> list[Result]:
+    def run_here(self, node: Node, payload: Payload, context: Context) -> list[Result]:
+        """The results of one input, computed on this thread."""
         return execute(node.stage, payload, context, self._here)
 
     def row_store(self, node: physical.CacheRows) -> RowStore:

@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
@@ -21,32 +20,31 @@ from silva.columns import Block
 from silva.errors import ColumnError
 from silva.physical import plan as physical
 from silva.physical.stage.context import IN_SOURCE, Context
-from silva.physical.stage.places import Places
+from silva.physical.stage.places import Places, ReadPlaces
 from silva.physical.stage.stage import Result
-from silva.physical.stage.units import UnitRows
+from silva.physical.stage.units import ReadUnits
 from silva.run.executor import Executor, TaskSource
 from silva.run.flows.flow import Cursor, Flow, Joined, Session, Trail, trail_from
 from silva.run.flows.inputs import Input
 from silva.run.flows.segment import SegmentFlow
+from silva.run.pools.task import RowsPayload
 
 _RUN_BYTES = 4 << 20
 _RUN_ROWS = 4096
 """A run of rows has at most so many rows, and so many bytes if it is all stored."""
-
-Payload = Places | UnitRows | Block
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class InputRun:
     """Consecutive input rows, and which of them must be computed."""
 
-    payload: Payload
+    payload: RowsPayload
     keys: np.ndarray
     ids: np.ndarray
     missing: np.ndarray
     trail: Trail
 
-    def todo(self) -> Payload:
+    def todo(self) -> RowsPayload:
         """The input for the stage."""
         if len(self.missing) == len(self.keys):
             return self.payload
@@ -70,7 +68,7 @@ class MissingRows(TaskSource[InputRun]):
         self.kept: InputRun | None = None
         self.ended = False
 
-    def next(self, rows: int) -> tuple[Payload, InputRun] | None:
+    def next(self, rows: int) -> tuple[RowsPayload, InputRun] | None:
         """The next run with at most `rows` missing rows."""
         ahead = self._ahead or self._following or self._read(rows)
         if ahead is self._following:
@@ -121,7 +119,7 @@ def _cut(run: InputRun, start: int, stop: int) -> InputRun:
 
 
 def identities(
-    node: physical.Segment, payload: Payload, context: Context
+    node: physical.Segment, payload: RowsPayload, context: Context
 ) -> tuple[np.ndarray, np.ndarray]:
     """The store's key and the identity in the plan of each row.
 
@@ -130,9 +128,12 @@ def identities(
     """
     if isinstance(payload, Block):
         return payload.ids & np.uint64(IN_SOURCE), payload.ids
-    read: Any = node.stage.read
-    keys, ids = read.identities(payload, context)
-    return keys, ids
+    read = node.stage.read
+    if isinstance(payload, Places):
+        assert isinstance(read, ReadPlaces)
+        return read.identities(payload, context)
+    assert isinstance(read, ReadUnits)
+    return read.identities(payload, context)
 
 
 def open_cache(node: physical.CacheRows, session: Session, cursor: Cursor) -> Flow:
@@ -165,7 +166,9 @@ class CachedRunner:
         finally:
             self._store.flush()
 
-    def run_here(self, node: physical.Segment, payload: Payload, context: Context) -> list[Result]:
+    def run_here(
+        self, node: physical.Segment, payload: RowsPayload, context: Context
+    ) -> list[Result]:
         keys, ids = identities(node, payload, context)
         missing = np.flatnonzero(~self._store.has(keys))
         run = InputRun(payload, keys, ids, missing, Joined([]))

@@ -27,6 +27,7 @@ from silva.run.flows.flow import (
     TrailRun,
     trail_from,
 )
+from silva.run.pools.task import RowsPayload
 
 _SMALL_BYTES = 1 << 18
 """Smaller pieces are copied to join several into one block."""
@@ -39,6 +40,8 @@ class Input(TaskSource[Trail], Protocol):
     """The factor by which it may exceed the rows asked for, if cutting would cost more."""
     deferred: DeferredFailures | None = None
     """Rows that failed in flows below while they were read ahead; None without such flows."""
+
+    def next(self, rows: int) -> tuple[RowsPayload, Trail] | None: ...
 
     def fetch(self, marks: list[Mark]) -> Fetched:
         """The input for the rows with these marks, in this order."""

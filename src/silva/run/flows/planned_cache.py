@@ -19,10 +19,11 @@ from silva.physical import plan as physical
 from silva.physical.stage.context import Context, Failure
 from silva.physical.stage.stage import Result
 from silva.run.executor import Executor, TaskSource
-from silva.run.flows.cache import CachedRunner, Payload
+from silva.run.flows.cache import CachedRunner
 from silva.run.flows.flow import Cursor, Flow, Session, Trail, trail_from
 from silva.run.flows.inputs import Input
 from silva.run.flows.segment import SegmentFlow
+from silva.run.pools.task import RowsPayload
 
 
 def open_planned_cache(
@@ -49,7 +50,9 @@ class _BothStages:
             (second,) = results
             yield trail, [joined(first, second)]
 
-    def run_here(self, node: physical.Segment, payload: Payload, context: Context) -> list[Result]:
+    def run_here(
+        self, node: physical.Segment, payload: RowsPayload, context: Context
+    ) -> list[Result]:
         (first,) = self._cached.run_here(self._before, payload, context)
         (second,) = self._executor.run_here(node, first.block, context)
         return [joined(first, second)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from silva.run.flows.flow import (
 from silva.run.flows.inputs import BlocksInput, Input, PlacesInput
 from silva.run.flows.units import UnitsFlow, UnitsInput
 from silva.run.flows.windows import fetch_windows
+from silva.run.pools.task import RowsPayload
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -97,7 +98,9 @@ class StageRunner(Protocol):
     ) -> Iterator[tuple[Trail, list[Result]]]:
         """The results of each input in order, with the input's trail."""
 
-    def run_here(self, node: physical.Segment, payload: Any, context: Context) -> list[Result]:
+    def run_here(
+        self, node: physical.Segment, payload: RowsPayload, context: Context
+    ) -> list[Result]:
         """The results of one input, computed on this thread."""
 
 
@@ -195,7 +198,7 @@ class SegmentFlow:
     def _chunk_rows(self, chunk: Block, rows: list[int]) -> Fetched:
         return self._rows(chunk, [(row, ()) for row in rows])
 
-    def _rows(self, payload: Any, wanted: list[tuple[int, tuple[int, ...]]]) -> Fetched:
+    def _rows(self, payload: RowsPayload, wanted: list[tuple[int, tuple[int, ...]]]) -> Fetched:
         """The output rows of the stage for some rows of its input, and which of these have any."""
         context = self._session.context.computing_every_row()
         (result,) = self._runner.run_here(self._node, payload, context)

@@ -12,11 +12,10 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from silva.columns import Block
+from silva.columns import Block, Column
 from silva.errors import DeadlineError, LoaderError, StateError
 from silva.io.source import Chunked, may_hold
 from silva.lifetime import Thread, join_all
@@ -33,6 +32,7 @@ _AHEAD = 4
 _AHEAD_BYTES = 2 << 20
 """Bytes of small units that may wait."""
 
+Columns = dict[str, Column]
 UnitRun = tuple[int, int, int, int | None]
 """(position of the unit in the order, unit, first row, end or None)."""
 
@@ -64,7 +64,7 @@ class UnitReader:
         """The run that the consumer waits for; -1 while it does not wait."""
         self._waiting = 0
         """Bytes that were read and not taken."""
-        self._buffers: dict[int, deque[tuple[Any, int]]] = {}
+        self._buffers: dict[int, deque[tuple[Columns | BaseException, int]]] = {}
         self._ended: set[int] = set()
         self._next = 0
         self._current = 0
@@ -74,7 +74,7 @@ class UnitReader:
             Thread(self._work, f"reader-{i}") for i in range(min(self._width, len(runs)))
         ]
 
-    def __iter__(self) -> Iterator[tuple[UnitRun, Iterator[Any]]]:
+    def __iter__(self) -> Iterator[tuple[UnitRun, Iterator[Columns]]]:
         for thread in self._threads:
             thread.start()
         try:
@@ -90,7 +90,7 @@ class UnitReader:
         finally:
             self.close()
 
-    def _take(self, i: int) -> Iterator[Any]:
+    def _take(self, i: int) -> Iterator[Columns]:
         while True:
             with self._filled:
                 self._await(i)
@@ -154,7 +154,7 @@ class UnitReader:
             self._ended.add(i)
             self._tell(i)
 
-    def _put(self, i: int, item: Any, size: int) -> bool:
+    def _put(self, i: int, item: Columns | BaseException, size: int) -> bool:
         with self._room:
             while i in self._buffers and len(self._buffers[i]) >= _AHEAD and not self._closed:
                 self._room.wait()
@@ -246,7 +246,7 @@ class UnitsFlow:
     def read(self, runs: list[UnitRun]) -> Iterator[Piece]:
         """The rows of these runs, prefetched by threads where there are workers."""
         executor, source, columns = self._session.executor, self._source, self._feed.read.columns
-        found: Iterable[tuple[UnitRun, Iterator[Any]]]
+        found: Iterable[tuple[UnitRun, Iterator[Columns]]]
         if executor.may_prefetch:
             width = min(executor.workers, 2)
             found = reader = UnitReader(source, columns, runs, width, executor.deadline)
@@ -263,7 +263,7 @@ class UnitsFlow:
         return UnitTrail(at, start, self._stride, before)
 
     def _unit(
-        self, at: int, unit: int, start: int, stop: int | None, runs: Iterator[Any]
+        self, at: int, unit: int, start: int, stop: int | None, runs: Iterator[Columns]
     ) -> Iterator[Piece]:
         for block in self._feed.read.cut(runs, unit, start, stop):
             begin = start

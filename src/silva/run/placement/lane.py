@@ -25,7 +25,7 @@ from silva.run.placement.measured import (
 )
 from silva.run.placement.sizing import Blocks, RowCost, Width
 from silva.run.placement.trial import MOSTLY, Offload, Trial
-from silva.run.pools.pickling import functions_of
+from silva.run.pools.task import functions_of
 from silva.run.seams import MemoryBudget, Seams
 
 _NEW_BLOCKS = 5

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from silva.errors import PicklingError
-from silva.physical.stage.batch_steps import BatchStage, CollateStage
 from silva.physical.stage.stage import Runs, Stage
-from silva.plan.function import Function, Stateful, locate
+from silva.plan.function import Stateful, locate
+from silva.run.pools.task import functions_of
 
 _DEEP = 4
 """The depth to which functions within functions are searched."""
@@ -39,19 +39,6 @@ def _culprit(stage: Runs) -> str | None:
     if read is not None and not _pickles(read.source):
         return f"its source, {read.source.describe()}"
     return None
-
-
-def functions_of(stage: Runs) -> list[Function]:
-    """The functions of the user's that a stage calls."""
-    called: list[object] = []
-    match stage:
-        case Stage():
-            called += [step.runs for step in stage.steps]
-        case BatchStage():
-            called += [node.runs for node in stage.nodes]
-        case CollateStage():
-            called.append(stage.function)
-    return [function for function in called if isinstance(function, Function)]
 
 
 def _name(fn: Any, depth: int) -> str | None:

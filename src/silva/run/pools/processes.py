@@ -28,8 +28,8 @@ from silva.physical.stage.call import Worker
 from silva.physical.stage.raised import in_words, unpickled
 from silva.physical.stage.stage import Runs
 from silva.run.pools.channel import Channel, Message
-from silva.run.pools.pickling import functions_of, pickle_stage
-from silva.run.pools.task import Pool, Task, TaskQueue
+from silva.run.pools.pickling import pickle_stage
+from silva.run.pools.task import Pool, Task, TaskQueue, functions_of
 from silva.run.pools.threads import PAUSE, check_owner
 
 ATTEMPTS = 3

@@ -6,19 +6,25 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from silva.columns import Block, empty
 from silva.columns.allocation import BatchSlot, filling
 from silva.columns.column import Allocate
 from silva.errors import SilvaError, StepError
+from silva.physical.stage.batch_steps import BatchStage, CollateStage
 from silva.physical.stage.batch_value import BatchValue
 from silva.physical.stage.call import Worker
 from silva.physical.stage.context import Context, row_key
 from silva.physical.stage.places import Places
 from silva.physical.stage.raised import in_words, user_traceback
-from silva.physical.stage.stage import Result, Runs
+from silva.physical.stage.stage import Result, Runs, Stage
 from silva.physical.stage.units import UnitRows
+from silva.plan.function import Function
+
+RowsPayload = Places | UnitRows | Block
+"""The input of a task of rows: those that a worker reads itself, or a block."""
+Payload = RowsPayload | BatchValue
 
 
 class Task:
@@ -32,7 +38,7 @@ class Task:
     def __init__(
         self,
         stage: Runs,
-        payload: Any,
+        payload: Payload,
         context: Context,
         landed: deque[Task] | None = None,
         wake: threading.Event | None = None,
@@ -89,7 +95,7 @@ class Task:
         return describe(self.payload)
 
 
-def describe(payload: Any) -> str:
+def describe(payload: Payload) -> str:
     """The rows of a stage's input, for error messages."""
     if isinstance(payload, Places | UnitRows):
         return payload.describe()
@@ -101,9 +107,22 @@ def describe(payload: Any) -> str:
     return f"rows {row_key(first)} to {row_key(last)}"
 
 
+def functions_of(stage: Runs) -> list[Function]:
+    """The functions of the user's that a stage calls."""
+    called: list[object] = []
+    match stage:
+        case Stage():
+            called += [step.runs for step in stage.steps]
+        case BatchStage():
+            called += [node.runs for node in stage.nodes]
+        case CollateStage():
+            called.append(stage.function)
+    return [function for function in called if isinstance(function, Function)]
+
+
 def execute(
     stage: Runs,
-    payload: Any,
+    payload: Payload,
     context: Context,
     worker: Worker,
     allocate: Allocate = empty,

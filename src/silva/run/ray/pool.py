@@ -51,8 +51,6 @@ class RayPool(Pool):
         self.width = width
         self.leases = Leases(most=0)
         """Bytes of the object store that arrays of this process lie in, with a limit."""
-        self._node: str | None = None
-        """The node of this process."""
         self._cluster = cluster
         self._used = width
         self._owner = os.getpid()
@@ -120,7 +118,7 @@ class RayPool(Pool):
     def use(self, count: int) -> None:
         if count != self._used:
             self._used = count
-            self._events.put(self._unpark)
+            self._events.put(self._apply_use)
 
     def stacks(self) -> str:
         """The stacks of each actor, as far as it answers."""
@@ -142,7 +140,6 @@ class RayPool(Pool):
             self._cluster.join(lambda: self._closing)
             if not self._closing:
                 self.leases = Leases(self._cluster.lease_bytes())
-                self._node = self._cluster.node
             while not self._closing:
                 if not self._cluster.connected:
                     raise WorkerError(
@@ -203,7 +200,7 @@ class RayPool(Pool):
             self._lost(seat, error)
             return
         seat.node, seat.process, proof = future.result()
-        seat.memory = near(proof) if seat.node == self._node else None
+        seat.memory = near(proof) if seat.node == self._cluster.node else None
         self._false_starts = 0
         before = self._roster.welcome(seat)
         if before is not None and not before.tasks:
@@ -401,7 +398,7 @@ class RayPool(Pool):
             if seat.node in nodes and seat.heir is None:
                 seat.heir = self._new(seat.number)
 
-    def _unpark(self) -> None:
+    def _apply_use(self) -> None:
         """Applies a new number of actors to use."""
         self._incomplete = True
         self._roster.unpark(self._used)
