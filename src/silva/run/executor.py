@@ -207,7 +207,8 @@ class Executor:
                 if self._observe is not None:
                     self._observe(node, task.payload, context, results)
                 window.look()
-                ready += lane.ready(window.ready - ready)
+                lane.stats.ready += window.ready - ready
+                ready = window.ready
                 lane.decide(rows)
                 given = self._seams.clock()
                 self._adjust(lane, given)
@@ -215,7 +216,7 @@ class Executor:
                 starting = not (pool.ready and self._pool_of(lane.backend).ready)
                 lane.returned(given, starting)
         finally:
-            lane.ready(-ready)
+            lane.stats.ready -= ready
             window.cancel()
 
     def _submit(self, node: Node, lane: Lane, task: Task, trail: T) -> Flight[T]:

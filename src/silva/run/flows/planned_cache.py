@@ -22,7 +22,7 @@ from silva.run.executor import Executor, TaskSource
 from silva.run.flows.cache import CachedRunner
 from silva.run.flows.flow import Cursor, Flow, Session, Trail, trail_from
 from silva.run.flows.inputs import Input
-from silva.run.flows.segment import SegmentFlow
+from silva.run.flows.segment import SegmentFlow, one_by_one
 from silva.run.pools.task import RowsPayload
 
 
@@ -63,7 +63,7 @@ class _Kept(TaskSource[tuple[Trail, Result]]):
     for, each with its trail and its result."""
 
     def __init__(self, results: Iterator[tuple[Trail, list[Result]]]) -> None:
-        self._results = _one_by_one(results)
+        self._results = one_by_one(results)
         self._now: tuple[Trail, Result] | None = None
 
     def next(self, rows: int) -> tuple[Block, tuple[Trail, Result]] | None:
@@ -77,14 +77,6 @@ class _Kept(TaskSource[tuple[Trail, Result]]):
             self._now = trail_from(trail, border), _rows_from(result, rows, border)
             result = _rows_before(result, rows, border)
         return result.block, (trail, result)
-
-
-def _one_by_one(results: Iterator[tuple[Trail, list[Result]]]) -> Iterator[tuple[Trail, Result]]:
-    for trail, several in results:
-        start = 0
-        for result in several:
-            yield trail_from(trail, start), result
-            start += result.size_in
 
 
 def _rows_before(result: Result, row: int, border: int) -> Result:

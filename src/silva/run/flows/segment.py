@@ -143,11 +143,8 @@ class SegmentFlow:
 
     def pieces(self) -> Iterator[Piece]:
         runs = self._runner.run(self._node, self._input, self._session.context)
-        for trail, results in runs:
-            start = 0
-            for result in results:
-                yield from self._pieces(trail_from(trail, start), result)
-                start += result.size_in
+        for trail, result in one_by_one(runs):
+            yield from self._pieces(trail, result)
         for _, failure in self._failed_below(None):
             self._session.handle(failure)
 
@@ -226,6 +223,15 @@ class SegmentFlow:
             "the state names a row that waits in a bucket and that does not come out of "
             f"`{self._node.stage.label}`: it does not fit this pipeline, or is damaged"
         )
+
+
+def one_by_one(runs: Iterator[tuple[Trail, list[Result]]]) -> Iterator[tuple[Trail, Result]]:
+    """Each result with the trail of its own input rows."""
+    for trail, results in runs:
+        start = 0
+        for result in results:
+            yield trail_from(trail, start), result
+            start += result.size_in
 
 
 def _from(block: Block, trail: Trail, start: int, stop: int) -> Piece:

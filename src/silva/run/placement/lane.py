@@ -43,6 +43,8 @@ _MUCH_DISK_BYTES = 1 << 20
 
 
 class Lane:
+    """One stage as it runs now."""
+
     files: LocalFiles | None = None
     """The files of its source, if it reads any from a disk."""
     offload: Offload | None = None
@@ -105,16 +107,13 @@ class Lane:
         self._has_functions = _has_functions(stage)
         self._watching: GilProbe | None = None
         """The probe, if it watches the next block."""
+        self._disk: Disk | None = None
 
     @functools.cached_property
     def probe(self) -> GilProbe | None:
         """Measures who holds the GIL while the user's functions run; None without such
         functions."""
         return GilProbe() if self._has_functions else None
-
-    @functools.cached_property
-    def _disk(self) -> Disk | None:
-        return None if self.files is None else Disk(self.files)
 
     def follow(self, stage: Runs) -> None:
         """Switches to the stage of a new plan; measurements of other steps are dropped."""
@@ -194,8 +193,8 @@ class Lane:
 
     def close(self) -> None:
         """Ends measurements and requests that run in the background."""
-        if self._measured_disk is not None:
-            self._measured_disk.close()
+        if self._disk is not None:
+            self._disk.close()
         if self.offload is not None:
             self.offload.close()
 
@@ -317,11 +316,6 @@ class Lane:
     def counters(self) -> Counters:
         return self.stats.now()
 
-    def ready(self, more: int) -> int:
-        """Adds to the rows that are done and wait for the consumer."""
-        self.stats.ready += more
-        return more
-
     def returned(self, given: float, starting: bool) -> None:
         """The consumer got a block at `given` and asks for the next one; `starting`: workers are
         still starting."""
@@ -360,7 +354,10 @@ class Lane:
     @property
     def _measured_disk(self) -> Disk | None:
         """The disk that holds its files, once enough was read from it to matter."""
-        return None if self.stats.came.disk < _MUCH_DISK_BYTES else self._disk
+        much = self.stats.came.disk >= _MUCH_DISK_BYTES
+        if self._disk is None and self.files is not None and much:
+            self._disk = Disk(self.files)
+        return self._disk
 
     def average(self) -> Load:
         """The average cost of a row on the present backend; the recent cost before the first
