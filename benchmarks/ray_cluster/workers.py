@@ -21,8 +21,8 @@ from typing import Any
 
 import silva as sv
 from silva.cost.model import Load
-from silva.run.placement.forecast import Counters
-from silva.run.placement.offload import Offload
+from silva.run.placement.measured import Counters
+from silva.run.placement.trial import Offload
 from silva.run.ray.actor import Actor
 from silva.run.ray.cluster import Cluster
 from silva.run.ray.pool import RayPool

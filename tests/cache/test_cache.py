@@ -488,7 +488,7 @@ def test_files_that_vanish_are_computed_again(
     tmp_path: Path, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cached, expected, files = _filled(tmp_path / "cache", calls)
-    monkeypatch.setattr("silva.run.flows.missing._RUN_ROWS", 10)
+    monkeypatch.setattr("silva.run.flows.cache._RUN_ROWS", 10)
     loader = cut_blocks(cached.loader(backend="inline", memory="1KB"), (10,))
     batches = iter(loader)
     found = [digest(next(batches))]

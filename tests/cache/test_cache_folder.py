@@ -334,7 +334,7 @@ def test_a_stream_is_the_same_with_any_limit(tmp_path: Path) -> None:
 def test_eviction_under_a_reader_costs_computing_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("silva.run.flows.missing._RUN_ROWS", 10)
+    monkeypatch.setattr("silva.run.flows.cache._RUN_ROWS", 10)
     cached = rows().cache(tmp_path).batch(5)
     expected = stream(cut_blocks(cached.loader(backend="inline", memory="1MB"), (5,)))
     loader = cached.loader(backend="inline", memory="1KB")

@@ -17,7 +17,7 @@ from silva.facts.text import decision_lines, forecast_line, operator_lines, step
 from silva.insight.explanation import Explanation
 from silva.planner.choose import Choice
 from silva.planner.compare_blocks import Difference
-from silva.run.placement.forecast import Counters, Forecast, Forecasts
+from silva.run.placement.measured import Counters, Forecast, Forecasts
 
 HOSTILE = "<script>alert('x')</script>"
 

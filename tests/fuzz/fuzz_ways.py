@@ -102,7 +102,7 @@ class SharedPool:
 
     def _get(self) -> ProcessPool:
         self._uses += 1
-        if self._pool is None or self._pool.broken or self._uses > POOL_USES:
+        if self._pool is None or self._pool.queue.broken or self._uses > POOL_USES:
             self.end()
             self._pool = ProcessPool(2)
             self._pool.start()

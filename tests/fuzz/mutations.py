@@ -57,8 +57,8 @@ MUTATIONS = (
         (
             (
                 "run/flows/mix.py",
-                "self._session.for_branch(passes), None)",
-                "self._session.for_branch(0), None)",
+                "self._session.for_branch(passes).open(",
+                "self._session.for_branch(0).open(",
             ),
         ),
     ),

@@ -236,7 +236,7 @@ def test_what_is_on_its_way_is_bounded_in_bytes(s3, calls):
 
 def test_what_is_read_next_is_on_its_way_and_comes_once(s3, calls, monkeypatch):
     expected = read(cached(calls))
-    monkeypatch.setattr("silva.run.flows.missing._RUN_ROWS", 10)
+    monkeypatch.setattr("silva.run.flows.cache._RUN_ROWS", 10)
     asked = []
     begin = ObjectFolder._begin
     monkeypatch.setattr(ObjectFolder, "_begin", lambda self, p: asked.append(p) or begin(self, p))
@@ -336,7 +336,7 @@ def test_an_error_that_the_library_keeps_does_not_keep_the_thread(s3, quick, cal
 
 @pytest.mark.parametrize("fault", ["403", "503", "silent"])
 def test_a_store_that_is_gone_in_the_middle_costs_computing(s3, quick, calls, fault, monkeypatch):
-    monkeypatch.setattr("silva.run.flows.missing._RUN_ROWS", 10)
+    monkeypatch.setattr("silva.run.flows.cache._RUN_ROWS", 10)
     expected = epochs(rows(calls).shuffle(seed=0).batch(7).loader(backend="inline"), 3)
     read(cached(calls))
     with cut_blocks(cached(calls).loader(backend="inline", memory="1KB"), (10,)) as loader:
@@ -372,7 +372,7 @@ def test_a_damaged_object_costs_a_warning_and_some_computing(s3, calls, where_in
 
 
 def test_objects_that_vanish_or_change_are_computed_again(s3, calls, monkeypatch):
-    monkeypatch.setattr("silva.run.flows.missing._RUN_ROWS", 10)
+    monkeypatch.setattr("silva.run.flows.cache._RUN_ROWS", 10)
     expected = read(cached(calls))
     loader = cut_blocks(cached(calls).loader(backend="inline", memory="1KB"), (10,))
     batches = iter(loader)

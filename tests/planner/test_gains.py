@@ -12,7 +12,7 @@ import silva as sv
 from silva.facts.decisions import decisions
 from silva.planner.cache_gains import Epochs
 from silva.planner.choose import Choice, EpochCost
-from silva.run.placement.lane_stats import LaneStats
+from silva.run.placement.measured import LaneStats
 from silva.testing import stream
 
 WITHOUT, WITH = "the plan", "the plan with a cache"

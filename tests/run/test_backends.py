@@ -7,9 +7,9 @@ import pytest
 
 import silva as sv
 from silva.columns import Array
-from silva.run.placement.block_sizes import Blocks
 from silva.run.placement.lane import Lane
-from silva.run.placement.lane_stats import LaneStats
+from silva.run.placement.measured import LaneStats
+from silva.run.placement.sizing import Blocks
 from silva.run.seams import MemoryBudget
 from silva.testing import stream
 
@@ -31,7 +31,7 @@ def decide(made: Lane, *, per_row: float, bytes_per_row: float = 8, consumer: fl
     made.consumer_seconds = consumer
     made._seconds_per_row = made._cpu_per_row = per_row
     made.blocks._bytes_per_row = bytes_per_row
-    made.decide()
+    made.decide(0)
     return made.backend
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import silva as sv
-from silva.run.placement.block_sizes import Blocks, RowCost
-from silva.run.placement.lane_stats import LaneStats
+from silva.run.placement.measured import LaneStats
+from silva.run.placement.sizing import Blocks, RowCost
 from silva.testing import assert_same_stream, cut_blocks, digest
 
 ROWS = 40_000

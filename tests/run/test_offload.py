@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from silva.cost.model import Load
-from silva.run.placement.forecast import Counters
-from silva.run.placement.offload import Offload
+from silva.run.placement.measured import Counters
+from silva.run.placement.trial import Offload
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'silva[ray]'")
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from silva.run.pools.channel import Message, seal
-from silva.run.ray.same_node import Packer, Parcel, Unpacker, near
+from silva.run.ray.buffers import Packer, Parcel, Unpacker, near
 
 
 def handed_over(packer: Packer, unpacker: Unpacker, array: np.ndarray) -> np.ndarray:
@@ -97,9 +97,9 @@ def test_after_a_segment_that_could_not_be_had_no_more_are_asked_for() -> None:
         assert segment is not None
         parcel = packer.pack(seal(np.zeros(1 << 20)), segment)
         assert isinstance(parcel, Parcel)
-        assert parcel.place is not None
+        assert parcel.memory is not None
         before = len(os.listdir("/proc/self/fd"))
         with pytest.raises(OSError, match="another process"):
-            unpacker.unpack(replace(parcel, place=replace(parcel.place, file=(0, 0))))
+            unpacker.unpack(replace(parcel, memory=replace(parcel.memory, file=(0, 0))))
         assert unpacker.freed() is None
         assert len(os.listdir("/proc/self/fd")) == before

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from silva.columns import Array, Column
-from silva.run import reading
-from silva.run.reading import UnitReader
+from silva.run.flows import units
+from silva.run.flows.units import UnitReader
 
 LARGEST = 3 << 20
 
@@ -66,8 +66,8 @@ def test_every_run_comes_in_order_and_what_waits_is_bounded(
                 break
         expected = [(size, (i + number) % 251) for number, size in enumerate(runs)]
         assert got == (expected[:taken] if taken else expected)
-    near = (width + 1) * reading._AHEAD * LARGEST
-    assert source.most <= reading._AHEAD_BYTES + width * LARGEST + near
+    near = (width + 1) * units._AHEAD * LARGEST
+    assert source.most <= units._AHEAD_BYTES + width * LARGEST + near
     assert source.reader is not None
     assert source.reader._waiting == 0
     assert not any(thread.is_alive() for thread in source.reader._threads)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from silva.run.placement.forecast import Counters
+from silva.run.placement.measured import Counters
 from silva.run.placement.trial import SECONDS, Trial
 
 START = Counters(rows=0, elapsed=0.0, starved=0.0, busy=0.0, cpu=0.0, blocks=0)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import silva as sv
-from silva.run.placement.width import Width
+from silva.run.placement.sizing import Width
 from silva.testing import stream
 
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from silva.columns import Array, Block
 from silva.physical.stage.stage import Result
-from silva.run.pools.task import Task
+from silva.run.pools.task import Flight, Task, Window
 from silva.run.pools.threads import InlinePool
-from silva.run.window import Flight, Window
 
 
 def result(rows: int) -> Result:

@@ -15,7 +15,7 @@ from silva.facts.loop import LoopFacts
 from silva.physical.plan import PhysicalNode
 from silva.physical.stage.context import Failure
 from silva.plan.node import Node
-from silva.run.placement.forecast import LIMITS
+from silva.run.placement.measured import LIMITS
 
 READ = "read"
 """The id of the steps that read from a source."""

@@ -33,7 +33,7 @@ from silva.physical.stage.batch_value import batch_value
 from silva.physical.stage.call import Worker
 from silva.physical.stage.context import Context
 from silva.plan import node as logical
-from silva.run.flows.batches import fast_arrays
+from silva.run.flows.batch import fast_arrays
 
 _ROUNDS = 3
 """Each step is measured in each round, and its best rate counts: other work on the machine only

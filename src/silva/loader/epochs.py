@@ -21,8 +21,8 @@ from silva.plan.node import Node
 from silva.planner.planner import Planner
 from silva.run.executor import Executor
 from silva.run.failures import Failures, Skip, Substitute
+from silva.run.flows.flow import RankShards
 from silva.run.seams import MemoryBudget
-from silva.run.session import RankShards
 from silva.run.stream import NextEpoch, Stream
 
 Batches = Iterator[Any]

@@ -11,7 +11,7 @@ from silva.order.cursor_checks import shown
 from silva.order.shards import shards_of_rank
 from silva.order.state import Identity, check_policy, check_state, positions
 from silva.plan.node import Node
-from silva.run.session import Positions
+from silva.run.flows.flow import Positions
 
 
 @dataclass(frozen=True)

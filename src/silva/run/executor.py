@@ -15,27 +15,23 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from silva.cache.row_store import RowStore
 from silva.columns.allocation import BatchBuffer, BatchSlot
-from silva.cost.disk import Disk
 from silva.cost.model import Backend
 from silva.errors import DeadlineError, LoaderError
 from silva.io.file_source import local_files_of
+from silva.lifetime import Closable
 from silva.physical import plan as physical
 from silva.physical.stage.call import Worker
 from silva.physical.stage.context import Context
 from silva.physical.stage.stage import Result
 from silva.run.placement.lane import Lane
-from silva.run.placement.offload import Offload
-from silva.run.pools.task import Pool, Task, execute
+from silva.run.placement.trial import Offload
+from silva.run.pools.task import Flight, Payload, Pool, Task, Window, execute
 from silva.run.pools.threads import PAUSE, InlinePool, ThreadPool
-from silva.run.reading import Run, UnitReader
 from silva.run.seams import MemoryBudget, Seams
 from silva.run.shared.allocator import keep_freed_memory
-from silva.run.window import Flight, Window
 
 if TYPE_CHECKING:
-    from silva.run.pools.processes import ProcessPool
     from silva.run.ray.cluster import Cluster
-    from silva.run.ray.pool import RayPool
 
 nobody_waits: ContextVar[bool] = ContextVar("nobody_waits", default=False)
 """Whether batches are made before the trainer asks for them; such time does not count as waiting.
@@ -74,22 +70,24 @@ class _BatchSlots:
 Node = physical.Segment | physical.BatchSegment
 T = TypeVar("T")
 """The trail that comes with an input."""
-Observe = Callable[[Node, Any, Context, list[Result]], None]
+Observe = Callable[[Node, Payload, Context, list[Result]], None]
 
 
 class TaskSource(Protocol[T]):
     """The inputs of a stage, in order."""
 
-    def next(self, rows: int) -> tuple[Any, T] | None:
-        """The input of one task, of about so many rows, and its trail; None at the end."""
-
-    def left(self) -> int | None:
-        """Rows still to come, where that is known."""
-
     @property
     def overtaking(self) -> Callable[[T, int, list[T]], T] | None:
         """Finds the trail of a result that is handed on before those of pending inputs, given its
         trail, its rows and their trails. None where results must stay in order."""
+        return None
+
+    def next(self, rows: int) -> tuple[Payload, T] | None:
+        """The input of one task, of about so many rows, and its trail; None at the end."""
+
+    def left(self) -> int | None:
+        """Rows still to come, where that is known."""
+        return None
 
 
 class Executor:
@@ -116,7 +114,7 @@ class Executor:
         self.workers = workers
         self.cluster = cluster
         self._memory = memory
-        self._deadline = deadline
+        self.deadline = deadline
         self._ordered = ordered
         self._closings = 0
         self._ready_at = 0.0
@@ -126,7 +124,7 @@ class Executor:
         self.lanes: dict[str, Lane] = {} if lanes is None else lanes
         self._here = Worker(shares_generators=False)
         self._stores: dict[tuple[str | None, str, int], RowStore] = {}
-        self._readers: list[weakref.ref[UnitReader]] = []
+        self._readers: weakref.WeakSet[Closable] = weakref.WeakSet()
         self._process = os.getpid()
         self._epochs = epochs
         self._observe = observe
@@ -134,11 +132,11 @@ class Executor:
         sizes = self._seams.block_sizes
         self._sizes = None if sizes is None else itertools.cycle(sizes)
         self._lent: list[Pool] = []
-        self._keep_input: Callable[[Any, Any], None] | None = None
+        self._keep_input: Callable[[Node, Payload], None] | None = None
         self.endings = 0
         """How many inputs of stages have ended; all that is left of those is in flight."""
 
-    def lane(self, node: physical.Segment | physical.BatchSegment) -> Lane:
+    def lane(self, node: Node) -> Lane:
         """The lane of a stage; it outlives the physical plan that the stage was made for."""
         lane = self.lanes.get(node.name)
         if lane is None:
@@ -146,8 +144,8 @@ class Executor:
             if self.backend == "ray" and self.cluster is not None:
                 workers = self.cluster.width
             lane = Lane(node.stage, node.name, self.backend, workers, self._memory, self._seams)
-            files = [local_files_of(source) for source in physical.sources(node)]
-            lane.disk = next((Disk(one) for one in files if one is not None), None)
+            files = (local_files_of(source) for source in physical.sources(node))
+            lane.files = next((one for one in files if one is not None), None)
             if self.cluster is not None and self.backend is None:
                 lane.offload = Offload(self.cluster)
             self.lanes[node.name] = lane
@@ -155,7 +153,7 @@ class Executor:
         return lane
 
     @contextlib.contextmanager
-    def showing_inputs(self, keep: Callable[[Any, Any], None]) -> Iterator[None]:
+    def showing_inputs(self, keep: Callable[[Node, Payload], None]) -> Iterator[None]:
         """Calls `keep` with the node and the input of every task."""
         self._keep_input = keep
         try:
@@ -169,46 +167,34 @@ class Executor:
         """Yields the results of each input in order, with its trail."""
         lane = self.lane(node)
         lane.begin(source.left(), context.epoch & 0xFFFFFFFF, self._epochs)
-        window: Window[T] = Window()
-        ended, failed, ready = False, None, 0
-        closings = self._closings
         overtaking = None if self._ordered else source.overtaking
         wake = None if overtaking is None else threading.Event()
+        window: Window[T] = Window()
         slots = _BatchSlots(lane.blocks.align)
+        failed: Exception | None = None
+        ended, ready, closings = False, 0, self._closings
         try:
             while True:
                 while not ended and _admits(lane, window):
-                    wanted = (
-                        next(self._sizes)
-                        if self._sizes
-                        else slots.rows_of_next(lane.blocks.next_rows())
-                    )
+                    rows = slots.rows_of_next(lane.blocks.next_rows())
                     try:
-                        found = source.next(wanted)
-                    except Exception as error:
-                        if not window:
-                            raise
-                        ended, failed = True, error  # after the rows before it
+                        found = source.next(next(self._sizes) if self._sizes else rows)
+                    except Exception as error:  # noqa: BLE001  raised after the rows before it
+                        ended, failed = True, error
                         break
                     if found is None:
                         ended = True
                         self.endings += 1
                         break
                     payload, trail = found
-                    if self._keep_input is not None:
-                        self._keep_input(node, payload)
-                    task = Task(node.stage, payload, context)
-                    task.wake, task.landed = wake, window.landed
+                    task = Task(node.stage, payload, context, window.landed, wake)
                     task.slot = slots.next_slot(len(payload))
-                    pool = self._pool(lane)
-                    pool.submit(task)
-                    window.add(Flight(trail, task, pool, len(payload)))
-                if not window and failed is not None:
-                    raise failed
+                    window.add(self._submit(node, lane, task, trail))
                 if not window:
+                    if failed is not None:
+                        raise failed
                     return
-                fill = lane.stats.queue_fill
-                lane.stats.queue_fill += (window.done - fill) / (lane.stats.blocks + 1)
+                lane.stats.see_queue(window.done)
                 if wake is not None:
                     self._bring_forward(window, wake)
                 flight = window.take()
@@ -220,20 +206,25 @@ class Executor:
                     lane.learn(result, rows if len(results) == 1 else result.size_in)
                 if self._observe is not None:
                     self._observe(node, task.payload, context, results)
-                if lane.rows_left is not None:
-                    lane.rows_left -= rows
                 window.look()
-                ready += lane.ready(window.ready - ready)
-                lane.decide()
+                lane.stats.ready += window.ready - ready
+                ready = window.ready
+                lane.decide(rows)
                 given = self._seams.clock()
                 self._adjust(lane, given)
                 yield trail, results
-                lane.returned(
-                    given, starting=not (pool.ready and self._pool_of(lane.backend).ready)
-                )
+                starting = not (pool.ready and self._pool_of(lane.backend).ready)
+                lane.returned(given, starting)
         finally:
-            lane.ready(-ready)
+            lane.stats.ready -= ready
             window.cancel()
+
+    def _submit(self, node: Node, lane: Lane, task: Task, trail: T) -> Flight[T]:
+        if self._keep_input is not None:
+            self._keep_input(node, task.payload)
+        pool = self._pool(lane)
+        pool.submit(task)
+        return Flight(trail, task, pool, len(task.payload))
 
     def _adjust(self, lane: Lane, now: float) -> None:
         """Sets the number of workers by the trainer's demand; stages on one pool share them."""
@@ -262,22 +253,19 @@ class Executor:
             return self._inline
         if self._process != os.getpid():  # in a forked child: those workers are the parent's
             self._process, self._pools = os.getpid(), {}
-        if backend not in self._pools:
+        pool = self._pools.get(backend)
+        if pool is None:
             keep_freed_memory()
-            self._pools[backend] = pool = self._open_pool(backend)
+            lent = self._seams.pool(backend)
+            self._pools[backend] = pool = lent or self._new_pool(backend)
+            if lent is None:
+                pool.start()  # after it is known here: Ctrl-C may come while it starts
+            else:
+                self._lent.append(lent)
             self._share(backend, pool)  # at once: actors that nobody needs are not even started
-        return self._pools[backend]
-
-    def _open_pool(self, backend: Backend) -> Pool:
-        lent = self._seams.pool(backend)
-        if lent is not None:
-            self._lent.append(lent)
-            return lent
-        self._pools[backend] = pool = self._new_pool(backend)
-        pool.start()  # after it is known here: Ctrl-C may come while it starts
         return pool
 
-    def _new_pool(self, backend: Backend) -> ThreadPool | ProcessPool | RayPool:
+    def _new_pool(self, backend: Backend) -> Pool:
         """A pool that has not been started."""
         if backend == "ray":
             from silva.run.ray.pool import RayPool
@@ -340,13 +328,14 @@ class Executor:
         if starting:
             self._ready_at = monotonic()
         waited = waited if starting else min(waited, monotonic() - self._ready_at)
-        if waited > (_START_SECONDS if starting else self._deadline):
+        if waited > (_START_SECONDS if starting else self.deadline):
             raise DeadlineError(
                 f"no result from `{lane.stage.label}` for {waited:.0f} s "
-                f"(deadline={self._deadline:g}), on {task.describe()}.\n{pool.stacks()}"
+                f"(deadline={self.deadline:g}), on {task.describe()}.\n{pool.stacks()}"
             )
 
-    def run_here(self, node: Node, payload: Any, context: Context) -> list[Result]:
+    def run_here(self, node: Node, payload: Payload, context: Context) -> list[Result]:
+        """The results of one input, computed on this thread."""
         return execute(node.stage, payload, context, self._here)
 
     def row_store(self, node: physical.CacheRows) -> RowStore:
@@ -360,17 +349,14 @@ class Executor:
             self._memory.add_cache(self._stores[key])
         return self._stores[key]
 
-    def read_units(
-        self, feed: physical.ChunkedFeed, runs: list[Run]
-    ) -> Iterator[tuple[Run, Iterator[Any]]]:
-        """Each run with its blocks, read ahead by threads."""
-        source, columns = feed.read.source, feed.read.columns
-        if self.backend == "inline" or self.workers == 0:
-            return ((run, iter(source.open(run[1], run[2], columns))) for run in runs)
-        reader = UnitReader(source, columns, runs, min(self.workers, 2), self._deadline)
-        alive = [known for known in self._readers if known() is not None]
-        self._readers = [*alive, weakref.ref(reader)]
-        return iter(reader)
+    @property
+    def may_prefetch(self) -> bool:
+        """Whether threads may read ahead for the consumer."""
+        return self.backend != "inline" and self.workers > 0
+
+    def close_too(self, reader: Closable) -> None:
+        """Closes a reader, unless it is gone by then, when the executor is closed."""
+        self._readers.add(reader)
 
     @property
     def keeps_rows(self) -> bool:
@@ -379,13 +365,7 @@ class Executor:
 
     def processes(self) -> list[int]:
         """The process ids of all workers."""
-        pool = self._pools.get("processes")
-        if pool is None:
-            return []
-        from silva.run.pools.processes import ProcessPool
-
-        assert isinstance(pool, ProcessPool)
-        return pool.processes()
+        return [process for pool in self._pools.values() for process in pool.processes()]
 
     @property
     def has_workers(self) -> bool:
@@ -398,10 +378,8 @@ class Executor:
             store.close()
         self._closings += 1
         pools, self._pools = self._pools, {}
-        for known in self._readers:
-            reader = known()
-            if reader is not None:
-                reader.close()
+        for reader in list(self._readers):
+            reader.close()
         for pool in pools.values():
             if pool not in self._lent:  # its owner closes it
                 pool.close()

@@ -3,6 +3,7 @@ in place of the lanes."""
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -24,9 +25,13 @@ class MemoryBudget:
 
     def __init__(self, total: int) -> None:
         self.total = total
-        self.caches = CacheBudget(total // 2)
         self._segments = 1
         self._stores: list[RowStore] = []
+
+    @functools.cached_property
+    def caches(self) -> CacheBudget:
+        """The bytes that rows in caches may hold."""
+        return CacheBudget(self.total // 2)
 
     def divide(self, segments: int) -> None:
         """Shares what is in flight among so many segments that run at once (stages × shards)."""

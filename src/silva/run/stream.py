@@ -1,8 +1,10 @@
-"""One epoch of one rank: batches in order, with the positions of its shards after each."""
+"""One epoch of one rank: opens the physical plan, and hands out its batches in order, with the
+positions of the shards after each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -11,11 +13,61 @@ from silva.lifetime import Thread, join_all
 from silva.physical import plan as physical
 from silva.physical.stage.context import Context
 from silva.run.executor import Executor, nobody_waits
-from silva.run.failures import Failures
-from silva.run.flows.batch import FixedBatchFlow
-from silva.run.flows.batches import RowsFlow, Run
-from silva.run.flows.open import makes_batches, open_batches, open_flow
-from silva.run.session import Positions, RankSession, RankShards
+from silva.run.failures import DeferredFailures, Failures
+from silva.run.flows.batch import BatchFlow, FixedBatchFlow, Run, single_rows
+from silva.run.flows.batch_segment import BatchSegmentFlow, TakeBatchesFlow
+from silva.run.flows.bucket import BucketFlow, TokenBatchFlow
+from silva.run.flows.cache import open_cache
+from silva.run.flows.flow import Cursor, Flow, Positions, RankSession, RankShards, Session
+from silva.run.flows.mix import MixFlow
+from silva.run.flows.planned_cache import open_planned_cache
+from silva.run.flows.segment import open_segment
+from silva.run.flows.sequence import ConcatFlow, SkipFlow, TakeFlow, ZipFlow
+from silva.run.flows.units import UnitsFlow
+from silva.run.flows.windows import PackFlow, WindowsFlow
+
+ROW_FLOWS: dict[type[physical.PhysicalNode], Callable[[Any, Session, Cursor], Flow]] = {
+    physical.Segment: open_segment,
+    physical.CacheRows: open_cache,
+    physical.ChunkedFeed: UnitsFlow,
+    physical.Windows: WindowsFlow,
+    physical.Take: TakeFlow,
+    physical.SkipRows: SkipFlow,
+    physical.Concat: ConcatFlow,
+    physical.Zip: ZipFlow,
+    physical.Mix: MixFlow,
+    physical.Pack: PackFlow,
+}
+"""What opens each type of node that yields rows."""
+
+
+def open_flow(node: physical.PhysicalNode, session: Session, cursor: Cursor) -> Flow:
+    """The flow of a node of rows for one shard, continuing from `cursor` (None: the start)."""
+    match node:
+        case physical.Segment(input=physical.CacheRows() as cache) if cache.spec.planned:
+            return open_planned_cache(node, cache, session, cursor)
+    return ROW_FLOWS[type(node)](node, session, cursor)
+
+
+def open_batches(node: physical.PhysicalNode, session: RankSession) -> BatchFlow | None:
+    """The flow of a node of batches for one rank, continuing from where its session starts; None
+    for a node that yields rows."""
+    match node:
+        case physical.Batch() if node.spec.tokens is not None:
+            return TokenBatchFlow(node, session)
+        case physical.Batch():
+            return FixedBatchFlow(node, session)
+        case physical.Bucket():
+            return BucketFlow(node, session)
+        case physical.BatchSegment():
+            deferred = DeferredFailures(session.failures)
+            below = open_batches(node.input, replace(session, failures=deferred))
+            assert below is not None
+            return BatchSegmentFlow(node, session, below, deferred)
+        case physical.Take():
+            below = open_batches(node.input, session)
+            return below and TakeBatchesFlow(node.count - session.done, below)
+    return None
 
 
 class Stream:
@@ -36,7 +88,7 @@ class Stream:
         """`step`: batches of the epoch that were handed out before `start`. `as_blocks`: batches
         are given as the blocks that they are made of."""
         self._plan = plan
-        self._session = RankSession(executor, context, rank, failures, start, step)
+        self._session = RankSession(executor, open_flow, context, rank, failures, start, step)
         self._failures = failures
         self._as_blocks = as_blocks
         self._run: Run | None = None
@@ -62,10 +114,9 @@ class Stream:
         if self._as_blocks:
             if not isinstance(plan, physical.Batch) or not self._has_one_size(plan):
                 raise PlanError("blocks are given of rows in batches of one size, on one rank")
-            return FixedBatchFlow(plan, session, open_flow, as_blocks=True).runs()
-        if makes_batches(plan):
-            return open_batches(plan, session).runs()
-        return RowsFlow(plan, session, open_flow).runs()
+            return FixedBatchFlow(plan, session, as_blocks=True).runs()
+        batches = open_batches(plan, session)
+        return single_rows(plan, session) if batches is None else batches.runs()
 
     def _has_one_size(self, plan: physical.Batch) -> bool:
         rank = self._session.rank

@@ -4,5 +4,5 @@ A flow of rows is opened for a shard and yields *pieces* in order: a block and i
 `trail.after(k)` is the position from which the rows after row `k` follow, so the stream can resume
 after any row, whatever was prefetched. `fetch(marks)` reads single rows again, which a bucket needs
 to restore rows that were waiting. A flow of batches is opened for a rank and yields *runs* of
-batches (`batches`).
+batches (`batch`).
 """

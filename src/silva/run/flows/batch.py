@@ -1,40 +1,189 @@
-"""Rows into batches: a fixed number from each shard, or as many as a token budget allows."""
+"""Rows into batches of a fixed number, and batches on their way to the consumer.
+
+A flow of batches is opened for a rank, not for a shard, and gives *runs*: batches that lie in one
+block and are cut from it only when they are handed out, so that trails and the check of failures
+cost something per block and nothing per batch. Most kinds of batches come in runs of one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 
 from silva.columns import Array, Block
-from silva.errors import PlanError
+from silva.errors import PlanError, SilvaError
 from silva.physical import plan as physical
-from silva.physical.stage.batch_value import batch_value
+from silva.physical.stage.batch_value import BatchValue, batch_value
 from silva.plan.schema import MASK
-from silva.run.flows.batches import BatchRun, Made, OneBatch, ShardEnd, SlicedBatches
-from silva.run.flows.lengths import item_lengths
-from silva.run.flows.trail import OpenFlow, Piece, Reader
-from silva.run.session import Positions, RankSession
+from silva.run.flows.flow import Piece, Position, Positions, RankSession, Reader, Trail
 
-_TOKEN_ROWS = 64
-"""Rows that a batch of a token budget is expected to take; blocks are sized by it."""
-_READ_ROWS = 256
-"""Rows whose lengths are looked at together."""
+Made = BatchValue | Block
+"""A batch as its flow makes it: a block where a function collates it, or where blocks are wanted.
+"""
+
+
+class Run(Protocol):
+    """Batches (or rows) that lie in one block."""
+
+    def shown(self) -> Iterable[Any]:
+        """Each batch as the consumer gets it: columns by name, or a block where blocks are
+        wanted."""
+
+    def positions(self, given: int) -> Positions:
+        """The positions of the shards after the first `given` batches of the run."""
+
+
+class BatchRun(Run, Protocol):
+    @property
+    def count(self) -> int:
+        """How many batches there are."""
+
+    def made(self) -> Iterable[Made]:
+        """Each batch as the input of a stage."""
+
+    def first(self, count: int) -> BatchRun:
+        """The first batches of the run, at most `count`."""
+
+
+class BatchFlow(Protocol):
+    """A physical node that makes batches, opened for one rank and epoch."""
+
+    def runs(self) -> Iterator[BatchRun]: ...
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class OneBatch:
+    """One batch by itself, with the positions after it."""
+
+    batch: Made
+    after: Callable[[], Positions]
+    """Finds the positions after the batch; called only when the state is asked for."""
+
+    @property
+    def count(self) -> int:
+        return 1
+
+    def made(self) -> Iterable[Made]:
+        return (self.batch,)
+
+    def shown(self) -> Iterable[Any]:
+        return (_shown(self.batch),)
+
+    def positions(self, given: int) -> Positions:
+        return self.after()
+
+    def first(self, count: int) -> OneBatch:
+        return self
+
+
+def _shown(batch: Made) -> Any:
+    return batch.values if isinstance(batch, BatchValue) else batch
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ShardEnd:
+    """The position after a row of a shard, counted on from where the shard began."""
+
+    shard: int
+    start: Position
+    trail: Trail
+    row: int
+
+    def __call__(self) -> Positions:
+        after = self.trail.after(self.row).plus(self.start.failed, self.start.seen)
+        return {str(self.shard): after}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SlicedBatches:
+    """Batches of one size that are slices of one block."""
+
+    begin: ShardEnd
+    """The row before the first batch."""
+    block: Block
+    size: int
+    count: int
+    make: Callable[[Block], Made]
+    sliceable: bool
+    """Columns that are plain arrays may be sliced as they are, without `make`."""
+
+    def made(self) -> Iterator[Made]:
+        first = self.begin.row + 1
+        for at in range(first, first + self.count * self.size, self.size):
+            yield self.make(self.block.slice(at, at + self.size))
+
+    def shown(self) -> Iterator[Any]:
+        arrays = fast_arrays(self.block) if self.sliceable else None
+        if arrays is None:
+            yield from map(_shown, self.made())
+            return
+        size, first = self.size, self.begin.row + 1
+        starts = range(first, first + self.count * size, size)
+        if len(arrays) == 1:
+            ((name, array),) = arrays.items()
+            for at in starts:
+                yield {name: array[at : at + size]}
+        else:
+            for at in starts:
+                yield {name: array[at : at + size] for name, array in arrays.items()}
+
+    def positions(self, given: int) -> Positions:
+        return replace(self.begin, row=self.begin.row + given * self.size)()
+
+    def first(self, count: int) -> SlicedBatches:
+        return replace(self, count=min(self.count, count))
+
+
+def fast_arrays(block: Block) -> dict[str, np.ndarray] | None:
+    """The columns as writable arrays that can simply be sliced; None where rows decide."""
+    out: dict[str, np.ndarray] = {}
+    for name, column in block.columns.items():
+        if not isinstance(column, Array) or column.valid is not None:
+            return None
+        data = column.data
+        out[name] = data if data.flags.writeable else data.copy()
+    return out
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SingleRows:
+    """The rows of a piece, one by one."""
+
+    begin: ShardEnd
+    """The row before the first."""
+    block: Block
+
+    def shown(self) -> Iterator[dict[str, Any]]:
+        columns = self.block.columns
+        names = list(columns)
+        values = zip(*(c.rows() for c in columns.values()), strict=True)
+        for row in values if columns else [()] * len(self.block):
+            yield dict(zip(names, row, strict=True))
+
+    def positions(self, given: int) -> Positions:
+        return replace(self.begin, row=given - 1)()
+
+
+def single_rows(node: physical.PhysicalNode, session: RankSession) -> Iterator[Run]:
+    """The rows of a flow that nothing batches."""
+    rank = session.rank
+    if len(rank.mine) > 1 or rank.world > 1:
+        raise SilvaError("several shards need batch(n): a row alone belongs to one shard")
+    shard = rank.mine[0]
+    start = session.start_of(shard)
+    for piece in session.of_shard(shard).open(node, start.cursor).pieces():
+        yield SingleRows(ShardEnd(shard, start, piece.trail, -1), piece.block)
 
 
 class FixedBatchFlow:
     """Batches of a fixed number of rows, the same number from each shard of the rank."""
 
-    def __init__(
-        self,
-        node: physical.Batch,
-        session: RankSession,
-        open_flow: OpenFlow,
-        as_blocks: bool = False,
-    ) -> None:
+    def __init__(self, node: physical.Batch, session: RankSession, as_blocks: bool = False) -> None:
         """`as_blocks`: batches stay the blocks that they are made of."""
-        self._node, self._session, self._open = node, session, open_flow
-        self._spec = node.spec
+        self._node, self._session, self._spec = node, session, node.spec
         self._blocks = as_blocks or node.spec.collate is not None
 
     def runs(self) -> Iterator[BatchRun]:
@@ -50,7 +199,7 @@ class FixedBatchFlow:
         start = self._session.start_of(shard)
         rest: list[Block] = []
         count = 0
-        for piece in _open_shard(self._node, self._session, self._open, shard, size):
+        for piece in _open_shard(self._node, self._session, shard, size):
             block, at = piece.block, 0
             if count:
                 at = min(size - count, len(block))
@@ -74,10 +223,8 @@ class FixedBatchFlow:
 
     def _batches_of_all_shards(self) -> Iterator[BatchRun]:
         share = self._share()
-        readers = [
-            ShardReader(self._node, self._session, self._open, shard, share)
-            for shard in self._session.rank.mine
-        ]
+        mine = self._session.rank.mine
+        readers = [ShardReader(self._node, self._session, shard, share) for shard in mine]
         while True:
             given = [reader.gather(share) for reader in readers]
             blocks = [block for several in given for block in several]
@@ -86,7 +233,7 @@ class FixedBatchFlow:
                 return
             batch = Block.concat(blocks)
             padded = batch if self._blocks else self._padded(batch)
-            yield OneBatch(self._make(padded), _positions(readers))
+            yield OneBatch(self._make(padded), positions_of(readers))
 
     def _make(self, block: Block) -> Made:
         return block if self._blocks else batch_value(block, self._spec.pad, self._spec.grouped)
@@ -114,58 +261,14 @@ class FixedBatchFlow:
         return spec.size // rank.shards
 
 
-class TokenBatchFlow:
-    """Batches in which rows × the longest row stay within a budget; a row that is longer by itself
-    is a batch of its own."""
-
-    def __init__(self, node: physical.Batch, session: RankSession, open_flow: OpenFlow) -> None:
-        self._node, self._session, self._open = node, session, open_flow
-
-    def runs(self) -> Iterator[BatchRun]:
-        rank, spec = self._session.rank, self._node.spec
-        if len(rank.mine) > 1 or rank.world > 1:
-            raise PlanError("batch(tokens=…) works on one shard; use batch(n) with several ranks")
-        assert spec.tokens is not None
-        assert spec.by is not None
-        shard = ShardReader(self._node, self._session, self._open, rank.mine[0], _TOKEN_ROWS)
-        waiting: list[Block] = []
-        longest, count = 0, 0
-        while shard.available():
-            block = shard.take(_READ_ROWS)
-            begin = 0
-            for i, length in enumerate(item_lengths(block, spec.by, spec.axis)):
-                if count and max(longest, length) * (count + 1) > spec.tokens:
-                    waiting.append(block.slice(begin, i))
-                    if i:
-                        shard.end_at(i - 1)
-                    yield OneBatch(self._make(waiting), _positions([shard]))
-                    waiting, longest, count, begin = [], 0, 0, i
-                longest, count = max(longest, length), count + 1
-            shard.end_at(len(block) - 1)
-            waiting.append(block.slice(begin, len(block)))
-        if count:
-            yield OneBatch(self._make(waiting), _positions([shard]))
-
-    def _make(self, blocks: list[Block]) -> Made:
-        spec = self._node.spec
-        block = Block.concat([block for block in blocks if len(block)])
-        return block if spec.collate is not None else batch_value(block, spec.pad, spec.grouped)
-
-
 class ShardReader:
     """The rows of one shard, and the position after the last one that went into a batch."""
 
-    def __init__(
-        self,
-        node: physical.Batch,
-        session: RankSession,
-        open_flow: OpenFlow,
-        shard: int,
-        share: int,
-    ) -> None:
+    def __init__(self, node: physical.Batch, session: RankSession, shard: int, share: int) -> None:
         self.shard = shard
         self.start = session.start_of(shard)
-        self._reader = Reader(_open_shard(node, session, open_flow, shard, share))
+        self._reader = Reader(_open_shard(node, session, shard, share))
+        self.available = self._reader.available
         self.end: ShardEnd | None = None
 
     def gather(self, count: int) -> list[Block]:
@@ -175,9 +278,6 @@ class ShardReader:
             trail, start, size = runs[-1]
             self.end = ShardEnd(self.shard, self.start, trail, start + size - 1)
         return blocks
-
-    def available(self) -> int:
-        return self._reader.available()
 
     def take(self, count: int) -> Block:
         """At most `count` rows; `end_at` says up to which of them a batch goes."""
@@ -190,16 +290,17 @@ class ShardReader:
 
 
 def _open_shard(
-    node: physical.Batch, session: RankSession, open_flow: OpenFlow, shard: int, share: int
+    node: physical.Batch, session: RankSession, shard: int, share: int
 ) -> Iterator[Piece]:
     """Opens the rows of a shard, after telling the stage below how many rows a batch takes."""
     below = node.input
     if isinstance(below, physical.Segment):
         session.executor.lane(below).blocks.expect(share, aligned=below.stage.one_to_one)
-    return open_flow(below, session.of_shard(shard), session.start_of(shard).cursor).pieces()
+    return session.of_shard(shard).open(below, session.start_of(shard).cursor).pieces()
 
 
-def _positions(readers: list[ShardReader]) -> Callable[[], Positions]:
+def positions_of(readers: list[ShardReader]) -> Callable[[], Positions]:
+    """Finds the positions of shards as they are now; called only when the state is asked for."""
     ends = [(reader.shard, reader.start, reader.end) for reader in readers]
 
     def positions() -> Positions:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from silva.physical import plan as physical
 from silva.physical.stage.context import Failure
+from silva.run.executor import TaskSource
 from silva.run.failures import DeferredFailures
-from silva.run.flows.batches import BatchFlow, BatchRun, Made, OneBatch, OpenBatches
-from silva.run.session import Positions, RankSession
+from silva.run.flows.batch import BatchFlow, BatchRun, Made, OneBatch
+from silva.run.flows.flow import Positions, RankSession
 
 After = tuple[Callable[[], Positions], list[Failure]]
 """The positions after a batch, and the rows that failed while it was made."""
@@ -18,16 +18,20 @@ After = tuple[Callable[[], Positions], list[Failure]]
 
 class BatchSegmentFlow:
     def __init__(
-        self, node: physical.BatchSegment, session: RankSession, open_batches: OpenBatches
+        self,
+        node: physical.BatchSegment,
+        session: RankSession,
+        batches: BatchFlow,
+        deferred: DeferredFailures,
     ) -> None:
-        self._node, self._session = node, session
-        self._deferred = DeferredFailures(session.failures)
-        self._batches = open_batches(node.input, replace(session, failures=self._deferred))
+        """`deferred` are the failures of `batches`, which are made ahead."""
+        self._node, self._session, self._deferred = node, session, deferred
+        self._source = _BatchInput(batches, deferred)
 
     def runs(self) -> Iterator[BatchRun]:
         session, failed = self._session, 0
-        source = _BatchInput(self._batches, self._deferred)
-        for (after, below), (result,) in session.executor.run(self._node, source, session.context):
+        runs = session.executor.run(self._node, self._source, session.context)
+        for (after, below), (result,) in runs:
             for failure in (*below, *result.failures):
                 session.failures.handle(failure)
             failed += len(result.failures)
@@ -47,10 +51,8 @@ class BatchSegmentFlow:
         return positions
 
 
-class _BatchInput:
+class _BatchInput(TaskSource[After]):
     """Batches one by one, as the input of a stage."""
-
-    overtaking: None = None
 
     def __init__(self, batches: BatchFlow, deferred: DeferredFailures) -> None:
         self._batches = (
@@ -67,25 +69,16 @@ class _BatchInput:
         batch, after = found
         return batch, (after, [failure for _, failure in self._deferred.take()])
 
-    def left(self) -> None:
-        return None
-
 
 class TakeBatchesFlow:
     """The first batches of an epoch."""
 
-    def __init__(
-        self, node: physical.Take, session: RankSession, open_batches: OpenBatches
-    ) -> None:
-        self._left = node.count - session.done
-        self._batches = open_batches(node.input, session)
+    def __init__(self, count: int, batches: BatchFlow) -> None:
+        self._left, self._batches = count, batches
 
     def runs(self) -> Iterator[BatchRun]:
         runs = self._batches.runs()
-        while self._left > 0:
-            run = next(runs, None)
-            if run is None:
-                return
+        while self._left > 0 and (run := next(runs, None)) is not None:
             first = run.first(self._left)
             self._left -= first.count
             yield first

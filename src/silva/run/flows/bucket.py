@@ -1,4 +1,4 @@
-"""Rows gathered by length into batches of like lengths.
+"""Rows gathered by length: into batches of like lengths, or into batches within a token budget.
 
 Rows wait in their bucket until it is full. The state names each waiting row by its mark (at most a
 few bytes), and a restored stream reads those rows again, wherever they are.
@@ -8,25 +8,121 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
+from typing import Any
 
-from silva.columns import Block
+import numpy as np
+
+from silva.columns import Array, Block, Lists
 from silva.errors import ColumnError, PlanError, StateError
 from silva.physical import plan as physical
 from silva.physical.stage.batch_value import batch_value
 from silva.physical.stage.context import key_at
 from silva.plan import node as logical
-from silva.run.flows.batches import BatchRun, OneBatch
-from silva.run.flows.lengths import item_lengths
-from silva.run.flows.trail import Cursor, Mark, OpenFlow, Position, Reader, Trail
-from silva.run.session import Positions, RankSession, Session
+from silva.run.flows.batch import BatchRun, Made, OneBatch, ShardReader, positions_of
+from silva.run.flows.flow import (
+    Cursor,
+    Mark,
+    Position,
+    Positions,
+    RankSession,
+    Reader,
+    Session,
+    Trail,
+)
+
+_TOKEN_ROWS = 64
+"""Rows that a batch of a token budget is expected to take; blocks are sized by it."""
+_READ_ROWS = 256
+"""Rows whose lengths are looked at together."""
+
+
+def item_lengths(block: Block, name: str, axis: int | None) -> Iterable[int]:
+    """The length of each row of a column, along `axis` where it has several dimensions: a number
+    stands for itself, a sequence for its length. A row that has none is an error when its turn
+    comes, whatever block it is in."""
+    column = block.columns[name]
+    if axis is None and isinstance(column, Array | Lists) and column.valid is None:
+        lengths = np.diff(column.offsets) if isinstance(column, Lists) else column.data
+        if lengths.ndim == 1 and lengths.dtype.kind in "iu":
+            found: list[int] = lengths.tolist()
+            return found
+    return (
+        _length(row, axis, functools.partial(_where, block, name, i))
+        for i, row in enumerate(column.rows())
+    )
+
+
+def _where(block: Block, name: str, row: int) -> str:
+    return f"row {key_at(block.ids, block.places, row)} of column {name!r}"
+
+
+def _length(row: Any, axis: int | None, where: Callable[[], str]) -> int:
+    if type(row) is int and axis is None:
+        return row
+    shape = getattr(row, "shape", None)
+    if shape is None and isinstance(row, Sized) and not isinstance(row, dict):
+        shape = (len(row),)
+    if not shape:
+        hint = ""
+        if isinstance(row, float):
+            hint = "; round up first, derive(frames=lambda seconds: math.ceil(seconds * 100))"
+        raise ColumnError(
+            f"{where()} must be a length (a whole number) or a sequence, not {row!r:.60}{hint}"
+        )
+    if axis is None and len(shape) > 1:
+        raise ColumnError(
+            f"{where()} has the shape {tuple(shape)}: say which axis is its length, e.g. axis=-1 "
+            "for the last one"
+        )
+    if axis is not None and not -len(shape) <= axis < len(shape):
+        raise ColumnError(f"{where()} has the shape {tuple(shape)}, and no axis {axis}")
+    return int(shape[axis or 0])
+
+
+class TokenBatchFlow:
+    """Batches in which rows × the longest row stay within a budget; a row that is longer by itself
+    is a batch of its own."""
+
+    def __init__(self, node: physical.Batch, session: RankSession) -> None:
+        self._node, self._session = node, session
+
+    def runs(self) -> Iterator[BatchRun]:
+        rank, spec = self._session.rank, self._node.spec
+        if len(rank.mine) > 1 or rank.world > 1:
+            raise PlanError("batch(tokens=…) works on one shard; use batch(n) with several ranks")
+        assert spec.tokens is not None
+        assert spec.by is not None
+        shard = ShardReader(self._node, self._session, rank.mine[0], _TOKEN_ROWS)
+        waiting: list[Block] = []
+        longest, count = 0, 0
+        while shard.available():
+            block = shard.take(_READ_ROWS)
+            begin = 0
+            for i, length in enumerate(item_lengths(block, spec.by, spec.axis)):
+                if count and max(longest, length) * (count + 1) > spec.tokens:
+                    waiting.append(block.slice(begin, i))
+                    if i:
+                        shard.end_at(i - 1)
+                    yield OneBatch(self._make(waiting), positions_of([shard]))
+                    waiting, longest, count, begin = [], 0, 0, i
+                longest, count = max(longest, length), count + 1
+            shard.end_at(len(block) - 1)
+            waiting.append(block.slice(begin, len(block)))
+        if count:
+            yield OneBatch(self._make(waiting), positions_of([shard]))
+
+    def _make(self, blocks: list[Block]) -> Made:
+        spec = self._node.spec
+        block = Block.concat([block for block in blocks if len(block)])
+        return block if spec.collate is not None else batch_value(block, spec.pad, spec.grouped)
 
 
 class BucketFlow:
     """Batches of rows of like lengths. Buckets fill within a shard; shards take turns."""
 
-    def __init__(self, node: physical.Bucket, session: RankSession, open_flow: OpenFlow) -> None:
-        self._node, self._session, self._open = node, session, open_flow
+    def __init__(self, node: physical.Bucket, session: RankSession) -> None:
+        self._node, self._session = node, session
 
     def runs(self) -> Iterator[BatchRun]:
         session, rank, spec = self._session, self._session.rank, self._node.spec
@@ -38,9 +134,7 @@ class BucketFlow:
                     "size / shards rows, so choose multiples"
                 )
         buckets = {
-            shard: _ShardBuckets(
-                self._node, session.of_shard(shard), self._open, session.start_of(shard)
-            )
+            shard: _ShardBuckets(self._node, session.of_shard(shard), session.start_of(shard))
             for shard in rank.mine
         }
         live = {shard: own.batches() for shard, own in buckets.items() if own.phase != "ended"}
@@ -59,19 +153,17 @@ class BucketFlow:
 class _ShardBuckets:
     """The rows of one shard, handed out bucket by bucket."""
 
-    def __init__(
-        self, node: physical.Bucket, session: Session, open_flow: OpenFlow, start: Position
-    ) -> None:
+    def __init__(self, node: physical.Bucket, session: Session, start: Position) -> None:
         self._tally = session.tally
         self._spec: logical.Bucket = node.spec
         self._shards = session.shards
-        self._flow = open_flow(node.input, session, start.cursor and start.cursor["of"])
-        self._reader = Reader(self._flow.pieces())
         self._last: tuple[Trail, int] | None = None
         self._before = start
         """The position, with its counts, at which the flow was opened."""
         cursor: Cursor = start.cursor or {"given": 0, "phase": "filling", "of": None}
         self._inner = cursor["of"]
+        self._flow = session.open(node.input, self._inner)
+        self._reader = Reader(self._flow.pieces())
         self.given: int = cursor["given"]
         """Batches that were handed out."""
         self.phase: str = cursor["phase"]
@@ -83,7 +175,7 @@ class _ShardBuckets:
         self._waiting = [self._fetched(marks) for marks in self._marks]
         named = {json.dumps(mark) for marks in self._marks for mark in marks}
         while self.phase == "filling" and self._reader.available():
-            block, trail, start = self._reader.take(256)
+            block, trail, start = self._reader.take(_READ_ROWS)
             for i, length in enumerate(item_lengths(block, self._spec.by, self._spec.axis)):
                 bucket, mark = self._bucket(block, i, length), trail.mark(start + i)
                 if named and json.dumps(mark) in named:

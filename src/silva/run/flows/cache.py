@@ -9,30 +9,136 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import numpy as np
 
 from silva.cache.entries import Entries, FoundEntries
+from silva.cache.row_store import RowStore
 from silva.columns import Block
 from silva.errors import ColumnError
 from silva.physical import plan as physical
-from silva.physical.stage.context import Context
+from silva.physical.stage.context import IN_SOURCE, Context
+from silva.physical.stage.read import Places, ReadPlaces, ReadUnits
 from silva.physical.stage.stage import Result
-from silva.run.executor import Executor
+from silva.run.executor import Executor, TaskSource
+from silva.run.flows.flow import Cursor, Flow, Joined, Session, Trail, trail_from
 from silva.run.flows.inputs import Input
-from silva.run.flows.missing import MissingRows, Payload, Run, identities
-from silva.run.flows.segment import open_segment
-from silva.run.flows.trail import Cursor, Flow, OpenFlow, Trail
-from silva.run.session import Session
+from silva.run.flows.segment import SegmentFlow
+from silva.run.pools.task import RowsPayload
+
+_RUN_BYTES = 4 << 20
+_RUN_ROWS = 4096
+"""A run of rows has at most so many rows, and so many bytes if it is all stored."""
 
 
-def CacheFlow(
-    node: physical.CacheRows, session: Session, open_flow: OpenFlow, cursor: Cursor
-) -> Flow:
+@dataclass(frozen=True, eq=False, slots=True)
+class InputRun:
+    """Consecutive input rows, and which of them must be computed."""
+
+    payload: RowsPayload
+    keys: np.ndarray
+    ids: np.ndarray
+    missing: np.ndarray
+    trail: Trail
+
+    def todo(self) -> RowsPayload:
+        """The input for the stage."""
+        if len(self.missing) == len(self.keys):
+            return self.payload
+        return self.payload.take(self.missing)
+
+
+class MissingRows(TaskSource[InputRun]):
+    """A segment's input as the executor sees it: only what is missing.
+
+    A run that is kept as a whole ends the executor's input for the moment (`kept`): it has no work
+    for a stage, and nothing that comes after it may be handed out before.
+    """
+
+    def __init__(
+        self, source: Input, node: physical.Segment, context: Context, store: RowStore
+    ) -> None:
+        self._source, self._node, self._context, self._store = source, node, context, store
+        self._ahead: InputRun | None = None
+        self._following: InputRun | None = None
+        """A run that was read ahead, so that the store can prefetch it."""
+        self.kept: InputRun | None = None
+        self.ended = False
+
+    def next(self, rows: int) -> tuple[RowsPayload, InputRun] | None:
+        """The next run with at most `rows` missing rows."""
+        ahead = self._ahead or self._following or self._read(rows)
+        if ahead is self._following:
+            self._following = None
+        if ahead is None:
+            self.ended = True
+            return None
+        stop = len(ahead.keys)
+        if len(ahead.missing) > rows * self._source.slack:
+            stop = int(ahead.missing[rows])
+        run = _cut(ahead, 0, stop)
+        self._ahead = _cut(ahead, stop, len(ahead.keys)) if stop < len(ahead.keys) else None
+        if len(run.missing):
+            return run.todo(), run
+        self.kept = run
+        if self._ahead is None and isinstance(run.payload, Places):
+            self._expect(rows)
+        return None
+
+    def _expect(self, rows: int) -> None:
+        """Reads one run ahead, so that the store can prefetch its rows. Only for places, which cost
+        nothing and never fail: other inputs must not be read before they are needed."""
+        self._following = following = self._read(rows)
+        if following is not None:
+            kept = np.ones(len(following.keys), dtype=bool)
+            kept[following.missing] = False
+            self._store.expect(following.keys[kept])
+
+    def _read(self, rows: int) -> InputRun | None:
+        """Reads the next run: a longer one if many rows are stored, which need no computing."""
+        kept = len(self._store)
+        if kept:
+            rows = max(rows, min(_RUN_ROWS, _RUN_BYTES * kept // max(self._store.nbytes, 1)))
+        found = self._source.next(rows)
+        if found is None:
+            return None
+        payload, trail = found
+        keys, ids = identities(self._node, payload, self._context)
+        return InputRun(payload, keys, ids, np.flatnonzero(~self._store.has(keys)), trail)
+
+
+def _cut(run: InputRun, start: int, stop: int) -> InputRun:
+    if stop - start == len(run.keys):
+        return run
+    missing = run.missing[(run.missing >= start) & (run.missing < stop)] - start
+    payload, keys, ids = run.payload.slice(start, stop), run.keys[start:stop], run.ids[start:stop]
+    return InputRun(payload, keys, ids, missing, trail_from(run.trail, start))
+
+
+def identities(
+    node: physical.Segment, payload: RowsPayload, context: Context
+) -> tuple[np.ndarray, np.ndarray]:
+    """The store's key and the identity in the plan of each row.
+
+    The key does not contain the number of the source in the plan: another plan with the same
+    fingerprint below its cache may number its sources differently.
+    """
+    if isinstance(payload, Block):
+        return payload.ids & np.uint64(IN_SOURCE), payload.ids
+    read = node.stage.read
+    if isinstance(payload, Places):
+        assert isinstance(read, ReadPlaces)
+        return read.identities(payload, context)
+    assert isinstance(read, ReadUnits)
+    return read.identities(payload, context)
+
+
+def open_cache(node: physical.CacheRows, session: Session, cursor: Cursor) -> Flow:
+    """A cache that the user wrote, continuing from its cursor."""
     runner = CachedRunner(node, session.executor)
-    return open_segment(node.input, session, open_flow, cursor, runner)
+    return SegmentFlow(node.input, session, runner, node.input, cursor)
 
 
 class CachedRunner:
@@ -59,15 +165,17 @@ class CachedRunner:
         finally:
             self._store.flush()
 
-    def run_here(self, node: physical.Segment, payload: Payload, context: Context) -> list[Result]:
+    def run_here(
+        self, node: physical.Segment, payload: RowsPayload, context: Context
+    ) -> list[Result]:
         keys, ids = identities(node, payload, context)
         missing = np.flatnonzero(~self._store.has(keys))
-        run = Run(payload, keys, ids, missing, None)
+        run = InputRun(payload, keys, ids, missing, Joined([]))
         computed = self._executor.run_here(node, run.todo(), context) if len(missing) else []
         return self._whole(node, run, computed, context)
 
     def _whole(
-        self, node: physical.Segment, run: Run, results: list[Result], context: Context
+        self, node: physical.Segment, run: InputRun, results: list[Result], context: Context
     ) -> list[Result]:
         """The results for all rows of a run, given those for the missing ones."""
         began = perf_counter()
@@ -76,7 +184,7 @@ class CachedRunner:
         return made
 
     def _joined(
-        self, node: physical.Segment, run: Run, results: list[Result], context: Context
+        self, node: physical.Segment, run: InputRun, results: list[Result], context: Context
     ) -> list[Result]:
         computed = self._kept(run, run.missing, results, context)
         if len(run.missing) == len(run.keys):
@@ -95,7 +203,7 @@ class CachedRunner:
         return [_assembled(run, parts, computed)]
 
     def _kept(
-        self, run: Run, rows: np.ndarray, results: list[Result], context: Context
+        self, run: InputRun, rows: np.ndarray, results: list[Result], context: Context
     ) -> list[tuple[np.ndarray, Result]]:
         """Stores each result, and returns it with the rows of the run that it belongs to."""
         found = []
@@ -135,7 +243,9 @@ def _warn_random(step: str) -> None:
     )
 
 
-def _assembled(run: Run, parts: FoundEntries, computed: list[tuple[np.ndarray, Result]]) -> Result:
+def _assembled(
+    run: InputRun, parts: FoundEntries, computed: list[tuple[np.ndarray, Result]]
+) -> Result:
     """Joins stored and computed rows into one result, in the order of the run."""
     parts = parts + [(rows, Entries.of(result)) for rows, result in computed]
     parts.sort(key=lambda part: int(part[0][0]))  # often all that there is to put in order

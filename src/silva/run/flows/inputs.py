@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -12,51 +12,44 @@ from silva.columns import Block
 from silva.order.shards import shard_range
 from silva.physical import plan as physical
 from silva.physical.stage.read import Places
+from silva.run.executor import TaskSource
 from silva.run.failures import DeferredFailures
-from silva.run.flows.trail import (
+from silva.run.flows.flow import (
     Cursor,
     Fetched,
     Joined,
     Mark,
-    Offset,
     Piece,
     Position,
     Reader,
+    Session,
     Trail,
+    TrailRun,
+    trail_from,
 )
-from silva.run.session import Session
+from silva.run.pools.task import RowsPayload
 
 _SMALL_BYTES = 1 << 18
 """Smaller pieces are copied to join several into one block."""
 
 
-class Input(Protocol):
-    slack: int
+class Input(TaskSource[Trail], Protocol):
+    """The input of a segment."""
+
+    slack: int = 1
     """The factor by which it may exceed the rows asked for, if cutting would cost more."""
-
-    @property
-    def overtaking(self) -> Callable[[Trail, int, list[Trail]], Trail] | None:
-        """Finds the trail of a result that is handed on before earlier ones (see `TaskSource`)."""
-
-    deferred: DeferredFailures | None
+    deferred: DeferredFailures | None = None
     """Rows that failed in flows below while they were read ahead; None without such flows."""
 
-    def next(self, rows: int) -> tuple[Any, Trail] | None:
-        """The input of one task, of about so many rows, and its trail; None at the end."""
-
-    def left(self) -> int | None:
-        """Rows still to come, where that is known."""
+    def next(self, rows: int) -> tuple[RowsPayload, Trail] | None: ...
 
     def fetch(self, marks: list[Mark]) -> Fetched:
         """The input for the rows with these marks, in this order."""
 
 
-class BlocksInput:
+class BlocksInput(Input):
     """The blocks of another flow, cut to the size that is asked for, or joined if they are much
     smaller."""
-
-    slack = 1
-    overtaking: None = None
 
     def __init__(
         self,
@@ -65,8 +58,7 @@ class BlocksInput:
         whole: bool = False,
         deferred: DeferredFailures | None = None,
     ) -> None:
-        self.fetch = fetch
-        self.deferred = deferred
+        self._fetch, self.deferred = fetch, deferred
         self._whole = whole
         self._reader = Reader(pieces if deferred is None else _counted(pieces, deferred))
         self._error: Exception | None = None
@@ -78,14 +70,14 @@ class BlocksInput:
         ready = self._reader.available()
         if not ready:
             return None
-        if not self._whole and ready < rows // 2 and self._reader.at_hand() < _SMALL_BYTES:
+        if not self._whole and ready < rows // 2 and self._reader.bytes_at_hand < _SMALL_BYTES:
             return self._joined(rows)
         block, trail, start = self._reader.take(ready if self._whole else rows)
-        return block, trail if start == 0 else Offset(trail, start)
+        return block, trail_from(trail, start)
 
     def _joined(self, rows: int) -> tuple[Block, Trail]:
         blocks: list[Block] = []
-        runs: list[tuple[Trail, int, int]] = []
+        runs: list[TrailRun] = []
         try:
             while rows and self._reader.available():
                 block, trail, start = self._reader.take(rows)
@@ -96,8 +88,8 @@ class BlocksInput:
             self._error = error
         return Block.concat(blocks), Joined(runs)
 
-    def left(self) -> None:
-        return None
+    def fetch(self, marks: list[Mark]) -> Fetched:
+        return self._fetch(marks)
 
 
 def _counted(pieces: Iterator[Piece], deferred: DeferredFailures) -> Iterator[Piece]:
@@ -133,14 +125,10 @@ class PlacesTrail:
         return self.start + row
 
 
-class PlacesInput:
+class PlacesInput(Input):
     """Runs of places of an indexed source, of the length that is asked for."""
 
-    slack = 1
-    deferred: DeferredFailures | None = None
-
     def __init__(self, feed: physical.IndexedFeed, session: Session, cursor: Cursor) -> None:
-        self.feed = feed
         self._given = 0
         start, stop = shard_range(feed.size, session.shards, session.shard)
         self._plain = cursor is None or "at" in cursor
@@ -169,7 +157,11 @@ class PlacesInput:
         """The number of places still to come."""
         return sum(max(stop - start, 0) for start, stop in self._ranges)
 
-    def overtaking(self, trail: Trail, rows: int, pending: list[Trail]) -> Trail:
+    @property
+    def overtaking(self) -> Callable[[Trail, int, list[Trail]], Trail]:
+        return self._overtake
+
+    def _overtake(self, trail: Trail, rows: int, pending: list[Trail]) -> Trail:
         """The trail of a run that is handed out before the `pending` ones, which remain to be
         read."""
         self._plain = False

@@ -12,19 +12,18 @@ from silva.columns import Block
 from silva.errors import StateError
 from silva.order.mixing import Chooser, could_have_given
 from silva.physical import plan as physical
-from silva.run.flows.sequence import fetch_children, joined_position
-from silva.run.flows.trail import (
+from silva.run.flows.flow import (
     Cursor,
     Fetched,
     Flow,
     Joined,
     Mark,
-    OpenFlow,
     Piece,
     Position,
     Reader,
+    Session,
 )
-from silva.run.session import Session
+from silva.run.flows.sequence import fetch_children, joined_position
 
 _ROWS = 1024
 """Rows of a mixed block; the stream does not depend on it."""
@@ -71,11 +70,8 @@ class MixTrail:
 
 
 class MixFlow:
-    def __init__(
-        self, node: physical.Mix, session: Session, open_flow: OpenFlow, cursor: Cursor
-    ) -> None:
-        self._node, self._open = node, open_flow
-        self._session = session
+    def __init__(self, node: physical.Mix, session: Session, cursor: Cursor) -> None:
+        self._node, self._session = node, session
         nothing = [0] * len(node.many)
         own = cursor or {"given": nothing, "each": [None] * len(node.many)}
         self._repeats = node.spec.stop == "repeat"
@@ -83,14 +79,13 @@ class MixFlow:
         self._begin = [Position(inner) for inner in own["each"]]
         self._before = Position(None)
         self._sessions = [session] * len(node.many)
-        given = list(own["given"])
         context = session.context
         key = (node.spec.seed, context.seed, context.epoch, session.shard)
-        self._chooser = Chooser(node.spec.schedule, given, key)
+        self._chooser = Chooser(node.spec.schedule, list(own["given"]), key)
 
     def _child(self, child: int, cursor: Cursor) -> Flow:
-        self._sessions[child] = self._session.for_branch(self._passes[child])
-        return self._open(self._node.many[child], self._sessions[child], cursor)
+        self._sessions[child] = session = self._session.for_branch(self._passes[child])
+        return session.open(self._node.many[child], cursor)
 
     def pieces(self) -> Iterator[Piece]:
         many = range(len(self._node.many))
@@ -137,7 +132,7 @@ class MixFlow:
         while len(picks) < _ROWS:
             child = self._chooser.next(live)
             if ready[child] < 0:
-                if picks and not readers[child].at_hand_rows:
+                if picks and not readers[child].rows_at_hand:
                     return picks, None  # rows that failed must not be met before these are given
                 ready[child] = readers[child].available()
             if wanted[child] == ready[child]:
@@ -170,7 +165,7 @@ class MixFlow:
         return fetch_children(whose, self._opened)
 
     def _opened(self, child: int, passes: int) -> Flow:
-        return self._open(self._node.many[child], self._session.for_branch(passes), None)
+        return self._session.for_branch(passes).open(self._node.many[child], None)
 
 
 def _interleave(blocks: list[Block | None], picks: np.ndarray) -> Block:

@@ -18,31 +18,20 @@ from silva.columns import Block
 from silva.physical import plan as physical
 from silva.physical.stage.context import Context, Failure
 from silva.physical.stage.stage import Result
-from silva.run.executor import Executor
+from silva.run.executor import Executor, TaskSource
 from silva.run.flows.cache import CachedRunner
+from silva.run.flows.flow import Cursor, Flow, Session, Trail, trail_from
 from silva.run.flows.inputs import Input
-from silva.run.flows.missing import Payload
-from silva.run.flows.segment import SegmentFlow, inner_cursor, open_input
-from silva.run.flows.trail import Cursor, Flow, Offset, OpenFlow, Trail
-from silva.run.session import Session
+from silva.run.flows.segment import SegmentFlow, one_by_one
+from silva.run.pools.task import RowsPayload
 
 
-def PlannedCacheFlow(
-    node: physical.Segment, session: Session, open_flow: OpenFlow, cursor: Cursor
+def open_planned_cache(
+    node: physical.Segment, cache: physical.CacheRows, session: Session, cursor: Cursor
 ) -> Flow:
-    cache = node.input
-    assert isinstance(cache, physical.CacheRows)
-    source = open_input(cache.input, session, open_flow, inner_cursor(node, cursor))
+    """A segment over a cache that the planner has put below it, continuing from its cursor."""
     runner = _BothStages(cache, session.executor)
-    below = cache.input.input
-    return SegmentFlow(
-        node,
-        session,
-        runner,
-        source,
-        cursor,
-        lambda begin: open_flow(below, session.for_reading_again(), begin),
-    )
+    return SegmentFlow(node, session, runner, cache.input, cursor)
 
 
 class _BothStages:
@@ -61,21 +50,20 @@ class _BothStages:
             (second,) = results
             yield trail, [joined(first, second)]
 
-    def run_here(self, node: physical.Segment, payload: Payload, context: Context) -> list[Result]:
+    def run_here(
+        self, node: physical.Segment, payload: RowsPayload, context: Context
+    ) -> list[Result]:
         (first,) = self._cached.run_here(self._before, payload, context)
         (second,) = self._executor.run_here(node, first.block, context)
         return [joined(first, second)]
 
 
-class _Kept:
+class _Kept(TaskSource[tuple[Trail, Result]]):
     """The results of the first stage as inputs of the second, in blocks of the size that is asked
     for, each with its trail and its result."""
 
-    slack = 1
-    overtaking: None = None
-
     def __init__(self, results: Iterator[tuple[Trail, list[Result]]]) -> None:
-        self._results = _one_by_one(results)
+        self._results = one_by_one(results)
         self._now: tuple[Trail, Result] | None = None
 
     def next(self, rows: int) -> tuple[Block, tuple[Trail, Result]] | None:
@@ -86,20 +74,9 @@ class _Kept:
         self._now = None
         if len(result.block) > rows:
             border = rows if result.origin is None else int(result.origin[rows])
-            self._now = Offset(trail, border), _rows_from(result, rows, border)
+            self._now = trail_from(trail, border), _rows_from(result, rows, border)
             result = _rows_before(result, rows, border)
         return result.block, (trail, result)
-
-    def left(self) -> None:
-        return None
-
-
-def _one_by_one(results: Iterator[tuple[Trail, list[Result]]]) -> Iterator[tuple[Trail, Result]]:
-    for trail, several in results:
-        start = 0
-        for result in several:
-            yield (Offset(trail, start) if start else trail), result
-            start += result.size_in
 
 
 def _rows_before(result: Result, row: int, border: int) -> Result:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -14,21 +14,20 @@ from silva.physical import plan as physical
 from silva.physical.stage.context import Context, Failure
 from silva.physical.stage.stage import Result
 from silva.run.failures import DeferredFailures
-from silva.run.flows.inputs import BlocksInput, Input, PlacesInput
-from silva.run.flows.trail import (
+from silva.run.flows.flow import (
     Cursor,
     Fetched,
-    Flow,
     Mark,
-    Offset,
-    OpenFlow,
     Piece,
     Position,
+    Session,
     Trail,
+    trail_from,
 )
+from silva.run.flows.inputs import BlocksInput, Input, PlacesInput
 from silva.run.flows.units import UnitsFlow, UnitsInput
 from silva.run.flows.windows import fetch_windows
-from silva.run.session import Session
+from silva.run.pools.task import RowsPayload
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -99,46 +98,26 @@ class StageRunner(Protocol):
     ) -> Iterator[tuple[Trail, list[Result]]]:
         """The results of each input in order, with the input's trail."""
 
-    def run_here(self, node: physical.Segment, payload: Any, context: Context) -> list[Result]:
+    def run_here(
+        self, node: physical.Segment, payload: RowsPayload, context: Context
+    ) -> list[Result]:
         """The results of one input, computed on this thread."""
 
 
-def open_segment(
-    node: physical.Segment,
-    session: Session,
-    open_flow: OpenFlow,
-    cursor: Cursor,
-    runner: StageRunner | None = None,
-) -> SegmentFlow:
-    """A segment, continuing from its cursor; `runner` runs its stage, by default the executor."""
-    source = open_input(node, session, open_flow, inner_cursor(node, cursor))
-    return SegmentFlow(
-        node,
-        session,
-        session.executor if runner is None else runner,
-        source,
-        cursor,
-        lambda begin: open_flow(node.input, session.for_reading_again(), begin),
-    )
+def open_segment(node: physical.Segment, session: Session, cursor: Cursor) -> SegmentFlow:
+    """A segment whose stage the executor runs, continuing from its cursor."""
+    return SegmentFlow(node, session, session.executor, node, cursor)
 
 
-def open_input(
-    node: physical.Segment, session: Session, open_flow: OpenFlow, cursor: Cursor
-) -> Input:
+def _open_input(node: physical.Segment, session: Session, cursor: Cursor) -> Input:
     """The input of a segment: what its worker reads itself, or the blocks of another flow."""
     if isinstance(node.input, physical.IndexedFeed):
         return PlacesInput(node.input, session, cursor)
     if isinstance(node.input, physical.ChunkedFeed) and node.stage.read is not None:
         return UnitsInput(UnitsFlow(node.input, session, cursor))
     deferred = DeferredFailures(session.failures)
-    flow = open_flow(node.input, session.for_reading_ahead(deferred), cursor)
+    flow = session.for_reading_ahead(deferred).open(node.input, cursor)
     return BlocksInput(flow.pieces(), flow.fetch, node.whole, deferred)
-
-
-def inner_cursor(node: physical.Segment, cursor: Cursor) -> Cursor:
-    """The cursor of a segment's input, from the cursor of the segment."""
-    wraps = node.whole or node.stage.explodes
-    return cursor["in"] if cursor is not None and wraps else cursor
 
 
 class SegmentFlow:
@@ -147,17 +126,16 @@ class SegmentFlow:
         node: physical.Segment,
         session: Session,
         runner: StageRunner,
-        source: Input,
+        first: physical.Segment,
         cursor: Cursor,
-        reopen: Callable[[Cursor], Flow],
     ) -> None:
-        """`source` is already opened at the inner cursor; `reopen` opens it elsewhere."""
-        self._node = node
-        self._session = session
-        self._runner = runner
-        self._input = source
-        self._reopen = reopen
+        """`runner` runs the stage. `first` is the segment that reads the input: the node itself, or
+        the one below a cache that `runner` fills."""
+        self._node, self._session, self._runner = node, session, runner
+        self._below = first.input
         own = cursor if cursor is not None else {}
+        wraps = node.whole or node.stage.explodes
+        self._input = _open_input(first, session, own["in"] if own and wraps else cursor)
         self._done = tuple(own["done"]) if node.stage.explodes and own else ()
         self._given: int = own["given"] if node.whole and own else 0
         self._failed = self._seen = 0
@@ -165,11 +143,8 @@ class SegmentFlow:
 
     def pieces(self) -> Iterator[Piece]:
         runs = self._runner.run(self._node, self._input, self._session.context)
-        for trail, results in runs:
-            start = 0
-            for result in results:
-                yield from self._pieces(Offset(trail, start) if start else trail, result)
-                start += result.size_in
+        for trail, result in one_by_one(runs):
+            yield from self._pieces(trail, result)
         for _, failure in self._failed_below(None):
             self._session.handle(failure)
 
@@ -207,7 +182,8 @@ class SegmentFlow:
 
     def fetch(self, marks: list[Mark]) -> Fetched:
         if self._node.whole:
-            return fetch_windows(self._reopen, marks, self._chunk_rows)
+            again = self._session.for_reading_again()
+            return fetch_windows(lambda at: again.open(self._below, at), marks, self._chunk_rows)
         explodes = self._node.stage.explodes
         found = self._input.fetch([mark[0] if explodes else mark for mark in marks])
         if not found.which:
@@ -219,7 +195,7 @@ class SegmentFlow:
     def _chunk_rows(self, chunk: Block, rows: list[int]) -> Fetched:
         return self._rows(chunk, [(row, ()) for row in rows])
 
-    def _rows(self, payload: Any, wanted: list[tuple[int, tuple[int, ...]]]) -> Fetched:
+    def _rows(self, payload: RowsPayload, wanted: list[tuple[int, tuple[int, ...]]]) -> Fetched:
         """The output rows of the stage for some rows of its input, and which of these have any."""
         context = self._session.context.computing_every_row()
         (result,) = self._runner.run_here(self._node, payload, context)
@@ -249,9 +225,18 @@ class SegmentFlow:
         )
 
 
+def one_by_one(runs: Iterator[tuple[Trail, list[Result]]]) -> Iterator[tuple[Trail, Result]]:
+    """Each result with the trail of its own input rows."""
+    for trail, results in runs:
+        start = 0
+        for result in results:
+            yield trail_from(trail, start), result
+            start += result.size_in
+
+
 def _from(block: Block, trail: Trail, start: int, stop: int) -> Piece:
     """Rows `start` to `stop` of a block, with their trail."""
-    return Piece(block.slice(start, stop), Offset(trail, start) if start else trail)
+    return Piece(block.slice(start, stop), trail_from(trail, start))
 
 
 def _rows_before(result: Result, row: int, parts: tuple[int, ...]) -> int:

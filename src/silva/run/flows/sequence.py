@@ -11,18 +11,17 @@ from silva.columns import Block
 from silva.errors import SilvaError
 from silva.order.shards import share
 from silva.physical import plan as physical
-from silva.run.flows.trail import (
+from silva.run.flows.flow import (
     Cursor,
     Fetched,
     Flow,
     Mark,
-    OpenFlow,
     Piece,
     Position,
     Reader,
+    Session,
     Trail,
 )
-from silva.run.session import Session
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -45,12 +44,11 @@ class CountTrail:
 
 
 class TakeFlow:
-    def __init__(
-        self, node: physical.Take, session: Session, open_flow: OpenFlow, cursor: Cursor
-    ) -> None:
+    def __init__(self, node: physical.Take, session: Session, cursor: Cursor) -> None:
         self._limit = share(node.count, session.shards, session.shard)
         self._taken = 0 if cursor is None else cursor["taken"]
-        self._flow = open_flow(node.input, session, None if cursor is None else cursor["of"])
+        self._flow = session.open(node.input, cursor and cursor["of"])
+        self.fetch = self._flow.fetch
 
     def pieces(self) -> Iterator[Piece]:
         if self._taken >= self._limit:
@@ -63,18 +61,14 @@ class TakeFlow:
             if self._taken >= self._limit:
                 return
 
-    def fetch(self, marks: list[Mark]) -> Fetched:
-        return self._flow.fetch(marks)
-
 
 class SkipFlow:
-    def __init__(
-        self, node: physical.SkipRows, session: Session, open_flow: OpenFlow, cursor: Cursor
-    ) -> None:
+    def __init__(self, node: physical.SkipRows, session: Session, cursor: Cursor) -> None:
         count = share(node.count, session.shards, session.shard)
         self._left = count if cursor is None else count - cursor["skipped"]
         self._count = count
-        self._flow = open_flow(node.input, session, None if cursor is None else cursor["of"])
+        self._flow = session.open(node.input, cursor and cursor["of"])
+        self.fetch = self._flow.fetch
 
     def pieces(self) -> Iterator[Piece]:
         for piece in self._flow.pieces():
@@ -83,9 +77,6 @@ class SkipFlow:
             if start < len(piece.block):
                 block = piece.block.slice(start, len(piece.block))
                 yield Piece(block, CountTrail(piece.trail, start, "skipped", self._count, False))
-
-    def fetch(self, marks: list[Mark]) -> Fetched:
-        return self._flow.fetch(marks)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -108,20 +99,17 @@ class ChildTrail:
 
 
 class ConcatFlow:
-    def __init__(
-        self, node: physical.Concat, session: Session, open_flow: OpenFlow, cursor: Cursor
-    ) -> None:
-        self._node, self._session, self._open = node, session, open_flow
-        self._child = 0 if cursor is None else cursor["child"]
-        self._cursor = None if cursor is None else cursor["of"]
+    def __init__(self, node: physical.Concat, session: Session, cursor: Cursor) -> None:
+        self._node, self._session = node, session
+        own = cursor or {"child": 0, "of": None}
+        self._child, self._cursor = own["child"], own["of"]
 
     def pieces(self) -> Iterator[Piece]:
         cursor, failed, seen = self._cursor, 0, 0
         for child in range(self._child, len(self._node.many)):
             session = self._session.for_branch()
-            flow = self._open(self._node.many[child], session, cursor)
             last = None
-            for piece in flow.pieces():
+            for piece in session.open(self._node.many[child], cursor).pieces():
                 yield Piece(piece.block, ChildTrail(piece.trail, child, failed, seen))
                 last = piece
             failed += session.tally.failed
@@ -130,9 +118,7 @@ class ConcatFlow:
 
     def fetch(self, marks: list[Mark]) -> Fetched:
         whose = [((child,), mark) for child, mark in marks]
-        return fetch_children(
-            whose, lambda child: self._open(self._node.many[child], self._session, None)
-        )
+        return fetch_children(whose, lambda child: self._session.open(self._node.many[child], None))
 
 
 def fetch_children(
@@ -169,13 +155,9 @@ def joined_position(cursor: Cursor, parts: list[Position]) -> Position:
 
 
 class ZipFlow:
-    def __init__(
-        self, node: physical.Zip, session: Session, open_flow: OpenFlow, cursor: Cursor
-    ) -> None:
+    def __init__(self, node: physical.Zip, session: Session, cursor: Cursor) -> None:
         each = [None] * len(node.many) if cursor is None else cursor["each"]
-        self._flows = [
-            open_flow(child, session, c) for child, c in zip(node.many, each, strict=True)
-        ]
+        self._flows = [session.open(child, c) for child, c in zip(node.many, each, strict=True)]
         self._strict = node.stop == "strict"
 
     def pieces(self) -> Iterator[Piece]:

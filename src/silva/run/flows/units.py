@@ -7,25 +7,174 @@ so do text and tar files, whose rows are not counted.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from silva.columns import Block
-from silva.errors import StateError
-from silva.io.source import may_hold
+from silva.columns import Block, Column
+from silva.errors import DeadlineError, LoaderError, StateError
+from silva.io.source import Chunked, may_hold
+from silva.lifetime import Thread, join_all
 from silva.order.permutation import permute
 from silva.order.shards import unit_bounds
 from silva.physical import plan as physical
 from silva.physical.stage.read import UnitRows
-from silva.run.failures import DeferredFailures
-from silva.run.flows.inputs import BlocksInput
-from silva.run.flows.trail import Cursor, Fetched, Joined, Mark, Piece, Position, Trail
-from silva.run.reading import Run
-from silva.run.session import Session
+from silva.run.flows.flow import Cursor, Fetched, Joined, Mark, Piece, Position, Session, Trail
+from silva.run.flows.inputs import BlocksInput, Input
+from silva.run.pools.threads import PAUSE, thread_stacks
+
+_AHEAD = 4
+"""Blocks (of a few MiB each) of one unit that may wait."""
+_AHEAD_BYTES = 2 << 20
+"""Bytes of small units that may wait."""
+
+Columns = dict[str, Column]
+UnitRun = tuple[int, int, int, int | None]
+"""(position of the unit in the order, unit, first row, end or None)."""
+
+
+class UnitReader:
+    """Reads the next units by a few threads while the consumer is busy with this one; the rows of
+    each unit stay in order.
+
+    Units may be a few KiB or many MiB. A reader goes on to further units while few bytes are
+    waiting. Readers and consumer wake each other only if the other waits: a wake-up per small unit
+    would cost more than reading it.
+    """
+
+    def __init__(
+        self,
+        source: Chunked,
+        columns: tuple[str, ...],
+        runs: list[UnitRun],
+        width: int,
+        deadline: float = 600.0,
+    ) -> None:
+        self._source, self._columns = source, columns
+        self._runs = runs
+        self._deadline = deadline
+        lock = threading.Lock()
+        self._filled, self._room = threading.Condition(lock), threading.Condition(lock)
+        """Wake the consumer, and the readers."""
+        self._waits_for = -1
+        """The run that the consumer waits for; -1 while it does not wait."""
+        self._waiting = 0
+        """Bytes that were read and not taken."""
+        self._buffers: dict[int, deque[tuple[Columns | BaseException, int]]] = {}
+        self._ended: set[int] = set()
+        self._next = 0
+        self._current = 0
+        self._width = max(width, 1)
+        self._closed = False
+        self._threads = [
+            Thread(self._work, f"reader-{i}") for i in range(min(self._width, len(runs)))
+        ]
+
+    def __iter__(self) -> Iterator[tuple[UnitRun, Iterator[Columns]]]:
+        for thread in self._threads:
+            thread.start()
+        try:
+            for i, run in enumerate(self._runs):
+                yield run, self._take(i)
+                with self._room:
+                    self._ended.discard(i)
+                    left = self._buffers.pop(i, ())
+                    self._waiting -= sum(size for _, size in left)
+                    self._current = i + 1
+                    if left or self._is_near():
+                        self._room.notify_all()
+        finally:
+            self.close()
+
+    def _take(self, i: int) -> Iterator[Columns]:
+        while True:
+            with self._filled:
+                self._await(i)
+                buffer = self._buffers.get(i)
+                if not buffer:
+                    return
+                item, size = buffer.popleft()
+                before, self._waiting = self._waiting, self._waiting - size
+                half = _AHEAD_BYTES // 2
+                if before >= half > self._waiting or len(buffer) == _AHEAD - 1:
+                    self._room.notify_all()
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+
+    def _await(self, i: int) -> None:
+        """Waits until a reader has rows of run `i`, or has reached its end."""
+        began = time.monotonic()
+        while not self._buffers.get(i) and i not in self._ended:
+            if self._closed:
+                raise LoaderError("the loader was closed while it was being read")
+            self._waits_for = i
+            self._filled.wait(PAUSE)
+            self._waits_for = -1
+            waited = time.monotonic() - began
+            if waited > self._deadline:
+                raise DeadlineError(
+                    f"nothing came from {self._source.describe()} (unit {self._runs[i][1]}) for "
+                    f"{waited:.0f} s (deadline={self._deadline:g}).\n{thread_stacks(self._threads)}"
+                )
+
+    def _is_near(self) -> bool:
+        """Whether the next unit is read regardless of the bytes that wait."""
+        return self._next < self._current + self._width + 1
+
+    def _may_start(self) -> bool:
+        """Whether a reader may begin the next unit."""
+        return self._is_near() or self._waiting < _AHEAD_BYTES
+
+    def _work(self) -> None:
+        while True:
+            with self._room:
+                while not self._closed and self._next < len(self._runs) and not self._may_start():
+                    self._room.wait()
+                if self._closed or self._next >= len(self._runs):
+                    return
+                i = self._next
+                self._next += 1
+                self._buffers[i] = deque()
+            self._read(i)
+
+    def _read(self, i: int) -> None:
+        _, unit, start, _ = self._runs[i]
+        try:
+            for item in self._source.open(unit, start, self._columns):
+                if not self._put(i, item, sum(column.nbytes for column in item.values())):
+                    return
+        except BaseException as error:  # noqa: BLE001  raised again on the consumer's thread
+            self._put(i, error, _AHEAD_BYTES)  # what is beyond it can wait
+        with self._filled:
+            self._ended.add(i)
+            self._tell(i)
+
+    def _put(self, i: int, item: Columns | BaseException, size: int) -> bool:
+        with self._room:
+            while i in self._buffers and len(self._buffers[i]) >= _AHEAD and not self._closed:
+                self._room.wait()
+            if self._closed or i not in self._buffers:
+                return False
+            self._buffers[i].append((item, size))
+            self._waiting += size
+            self._tell(i)
+            return True
+
+    def _tell(self, i: int) -> None:
+        if self._waits_for == i:
+            self._filled.notify()
+
+    def close(self) -> None:
+        with self._room:
+            self._closed = True
+            self._room.notify_all()
+            self._filled.notify_all()
+        join_all(self._threads)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -73,10 +222,10 @@ class UnitsFlow:
         context = self._session.context
         return permute(positions, self._units, "units", seed, context.seed, context.epoch)
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[UnitRun]:
         """The runs to read, without the units that cannot hold a wanted row."""
         unit_at, row = self._first
-        runs: list[Run] = []
+        runs: list[UnitRun] = []
         last, last_row = self._stop
         left_out = 0
         while (unit_at, row) < self._stop:
@@ -94,9 +243,17 @@ class UnitsFlow:
     def pieces(self) -> Iterator[Piece]:
         return self.read(self.runs())
 
-    def read(self, runs: list[Run]) -> Iterator[Piece]:
-        """The rows of these runs, prefetched by threads."""
-        for (at, unit, start, stop), blocks in self._session.executor.read_units(self._feed, runs):
+    def read(self, runs: list[UnitRun]) -> Iterator[Piece]:
+        """The rows of these runs, prefetched by threads where there are workers."""
+        executor, source, columns = self._session.executor, self._source, self._feed.read.columns
+        found: Iterable[tuple[UnitRun, Iterator[Columns]]]
+        if executor.may_prefetch:
+            width = min(executor.workers, 2)
+            found = reader = UnitReader(source, columns, runs, width, executor.deadline)
+            executor.close_too(reader)
+        else:
+            found = ((run, source.open(run[1], run[2], columns)) for run in runs)
+        for (at, unit, start, stop), blocks in found:
             yield from self._unit(at, unit, start, stop, blocks)
 
     def trail(self, at: int, start: int, rows: int) -> UnitTrail:
@@ -106,7 +263,7 @@ class UnitsFlow:
         return UnitTrail(at, start, self._stride, before)
 
     def _unit(
-        self, at: int, unit: int, start: int, stop: int | None, runs: Iterator[Any]
+        self, at: int, unit: int, start: int, stop: int | None, runs: Iterator[Columns]
     ) -> Iterator[Piece]:
         for block in self._feed.read.cut(runs, unit, start, stop):
             begin = start
@@ -131,12 +288,10 @@ class UnitsFlow:
         return Fetched(Block.concat(blocks), list(range(len(marks))))
 
 
-class UnitsInput:
+class UnitsInput(Input):
     """The input of a segment over a source whose units have known numbers of rows."""
 
     slack = 4
-    overtaking: None = None
-    deferred: DeferredFailures | None = None
 
     def __init__(self, flow: UnitsFlow) -> None:
         self._flow = flow
@@ -169,7 +324,7 @@ class UnitsInput:
             return UnitRows(runs, rows), trails[0][0] if len(trails) == 1 else Joined(list(trails))
         count = min(self._together, len(self._runs))
         self._together *= 2
-        large: list[Run] = [self._runs.popleft() for _ in range(count)]
+        large: list[UnitRun] = [self._runs.popleft() for _ in range(count)]
         self._blocks = BlocksInput(self._flow.read(large), self._flow.fetch)
         return self._blocks.next(rows)
 

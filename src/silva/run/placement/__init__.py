@@ -1,6 +1,6 @@
 """Which backend a stage runs on, and with how many workers.
 
 A `lane` is one stage as it runs now: what its rows cost, and its backend. `trial` compares backends
-by measurement, `offload` does so for the cluster, `width` controls the number of workers,
-`block_sizes` the size of blocks, and `forecast` keeps predictions beside what was then measured.
+by measurement, those of this machine and the cluster's; `sizing` controls the number of workers and
+the size of blocks; `measured` keeps the counters, and predictions beside what was then measured.
 """

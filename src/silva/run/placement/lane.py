@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
-from silva.cost.costs import Cost
 from silva.cost.disk import Disk
 from silva.cost.gil import GilProbe
 from silva.cost.model import OPERATORS_SHARE, Backend, Load, Shared, choose_place, predict
 from silva.cost.pickling_cost import object_seconds
 from silva.cost.speeds import crossing_seconds
-from silva.physical.stage.stage import Result, Runs
-from silva.physical.stage.steps import Call, Keep, MapWhole, Spread
+from silva.io.paths import LocalFiles
+from silva.physical.stage.read import ReadPlaces, ReadUnits
+from silva.physical.stage.stage import Result, Runs, Stage
+from silva.physical.stage.steps import Call, Keep, MapWhole, Spread, Step
 from silva.plan.function import Function
-from silva.run.placement.block_sizes import Blocks, RowCost
-from silva.run.placement.forecast import Counters, Forecasts
-from silva.run.placement.lane_stats import (
+from silva.run.placement.measured import (
+    Counters,
+    Forecasts,
     LaneStats,
-    came_for,
     device_seconds,
-    moved_by,
     shared_seconds,
 )
-from silva.run.placement.offload import Offload
-from silva.run.placement.trial import MOSTLY, Trial
-from silva.run.placement.width import Width
+from silva.run.placement.sizing import Blocks, RowCost, Width
+from silva.run.placement.trial import MOSTLY, Offload, Trial
+from silva.run.pools.task import functions_of
 from silva.run.seams import MemoryBudget, Seams
 
 _NEW_BLOCKS = 5
@@ -37,7 +37,29 @@ _WATCHED_SECONDS = 0.004
 """The GIL is handed over every 5 ms: a shorter block tells the probe little."""
 
 
+_MUCH_DISK_BYTES = 1 << 20
+"""Below this, the speed of the disk does not matter."""
+
+
 class Lane:
+    """One stage as it runs now."""
+
+    files: LocalFiles | None = None
+    """The files of its source, if it reads any from a disk."""
+    offload: Offload | None = None
+    """Decides whether the stage moves to the cluster; None without a cluster."""
+    meanwhile: Backend | None = None
+    """The backend that runs it while the actors of the cluster start."""
+    rows_left: int | None = None
+    later_rows = 0
+    """Rows of later epochs, as far as that is known."""
+    consumer_seconds = 0.0
+    """Seconds that the consumer spent between two blocks, which a worker could overlap."""
+    alone: Load | None = None
+    """The cost of a row before the stage was given to workers, without contention."""
+    earlier: Load | None = None
+    """The cost of a row before the steps of the stage changed, or their order."""
+
     def __init__(
         self,
         stage: Runs,
@@ -47,38 +69,23 @@ class Lane:
         memory: MemoryBudget,
         seams: Seams | None = None,
     ) -> None:
-        seams = seams or Seams()
-        self._machine, self._clock = seams.machine, seams.clock
+        self._seams = seams or Seams()
         self.stage = stage
         self.name = name
         self.forced = backend
         self.backend: Backend = backend or "inline"
         self.decided = backend is not None or workers == 0
-        self.reason = "as asked for" if backend or not workers else "measuring"
-        self.workers = workers
+        self.reason = "as asked for" if self.decided else "measuring"
+        self.workers = self._local_workers = workers
         self.width = Width(max(workers, 1))
         """Controls how many of the workers are used."""
-        self.disk: Disk | None = None
-        """The disk that holds the files of its source, if it has any."""
-        self.rows_left: int | None = None
-        self.later_rows = 0
-        """Rows of later epochs, as far as that is known."""
         self.stats = LaneStats()
         self.blocks = Blocks(
             self.stats, memory.lane_bytes(), _calls_python(stage), alone=self.backend == "inline"
         )
-        self.probe = GilProbe() if _has_functions(stage) else None
-        """Measures who holds the GIL while the user's functions run; None without such
-        functions."""
-        self.consumer_seconds = 0.0
-        """Seconds that the consumer spent between two blocks, which a worker could overlap."""
         self.forecasts = Forecasts()
         """Predictions, each beside what was then measured."""
-        self.alone: Load | None = None
-        """The cost of a row before the stage was given to workers, without contention."""
-        self.earlier: Load | None = None
-        """The cost of a row before the steps of the stage changed, or their order."""
-        self._at = self._clock()
+        self._at = self._seams.clock()
         self._seconds_per_row = 0.0
         self._cpu_per_row = 0.0
         self._waits_per_row = 0.0
@@ -88,7 +95,7 @@ class Lane:
         """Bytes that another process would be sent or would send back."""
         self._objects = 0.0
         """Seconds to pickle and unpickle the Python objects of a row."""
-        self._warm_since = Counters(0, 0.0, 0.0, 0.0, 0.0, 0)
+        self._warm_since = self.counters
         self._trial: Trial | None = None
         """Compares backends by measurement; None before and after."""
         self._tried = False
@@ -96,13 +103,16 @@ class Lane:
         self._reason_here = ""
         """The reason for its backend before it moved to the cluster."""
         self._seeded = False
+        self._has_functions = _has_functions(stage)
         self._watching: GilProbe | None = None
         """The probe, if it watches the next block."""
-        self.offload: Offload | None = None
-        """Decides whether the stage moves to the cluster; None without a cluster."""
-        self.meanwhile: Backend | None = None
-        """The backend that runs it while the actors of the cluster start."""
-        self._local_workers = workers
+        self._disk: Disk | None = None
+
+    @functools.cached_property
+    def probe(self) -> GilProbe | None:
+        """Measures who holds the GIL while the user's functions run; None without such
+        functions."""
+        return GilProbe() if self._has_functions else None
 
     def follow(self, stage: Runs) -> None:
         """Switches to the stage of a new plan; measurements of other steps are dropped."""
@@ -113,8 +123,8 @@ class Lane:
             self.alone = None
             if self.offload is not None:
                 self.offload.forget()
-            self.stats.steps, self.stats.late = [], Cost()
-            if self.probe is not None or _shape(stage) != _shape(self.stage):
+            self.stats.forget_steps()
+            if self._has_functions or _shape(stage) != _shape(self.stage):
                 self._measure_again()
         self.stage = stage
 
@@ -126,7 +136,7 @@ class Lane:
         self.reason, self.decided = "measuring", False
         self._trial, self._tried = None, False
         self._warm_since = self.counters
-        if self.probe is not None:
+        if self._has_functions:
             self.probe = GilProbe()
 
     @property
@@ -142,7 +152,7 @@ class Lane:
     @property
     def reads(self) -> bool:
         """Whether workers read their rows from the source themselves."""
-        return getattr(self.stage, "read", None) is not None
+        return _read_of(self.stage) is not None
 
     def learn(self, result: Result, rows_in: int) -> None:
         """Updates the counters by a finished block."""
@@ -150,37 +160,15 @@ class Lane:
         self._tick()
         stats, block = self.stats, result.block
         nbytes = block.nbytes
-        stats.blocks += 1
-        stats.rows_in += rows_in
-        stats.rows_out += len(block)
-        stats.bytes_out += nbytes
+        stats.add(result, rows_in, nbytes)
+        stats.add_steps(result, watched)
         self._handed += nbytes if self.reads else nbytes + result.bytes_in
-        stats.busy += result.seconds
-        stats.cpu += result.cpu
-        stats.moved += moved_by(result)
-        stats.came = stats.came.plus(came_for(result))
-        stats.followed += 1
-        stats.again += result.again
         self._seeded = self._seeded or result.seeded is not None
         if stats.blocks == 1:
             self._warm_since = self.counters
-        elif stats.blocks == 2 and result.uses:
-            stats.steps, stats.late = [], Cost()  # in the first block, libraries were imported
-        if len(stats.steps) < len(result.uses):
-            stats.steps = [Cost() for _ in result.uses]
-        for cost, use in zip(stats.steps, result.uses, strict=False):
-            cost.add(use)
-            if watched is not None:
-                held, looked = watched.held(use.began, use.began + use.seconds)
-                cost.locked, cost.watched = cost.locked + held, cost.watched + looked
-        if stats.steps:
-            stats.steps[0].disk += result.came.disk
-            stats.steps[0].network += result.came.network.nbytes
-        if result.late is not None:
-            stats.late.add(result.late)
         if rows_in == 0:
             return
-        if not self.decided and self.probe is not None:
+        if not self.decided and self._has_functions:
             self._objects = object_seconds(block) * len(block) / rows_in
         weight = 0.5 if min(stats.blocks, stats.followed + 1) > 2 else 1.0
         self._seconds_per_row += weight * (result.seconds / rows_in - self._seconds_per_row)
@@ -196,7 +184,7 @@ class Lane:
         """Begins an epoch. What was too little work for a worker before may be enough now. If the
         number of epochs is unknown, as many are expected as there were."""
         self.rows_left = rows
-        self._at = self._clock()
+        self._at = self._seams.clock()
         more = epoch if epochs is None else max(epochs - epoch - 1, 0)
         self.later_rows = more * (rows or 0)
         if self.forced is None and self.backend == "inline" and self.workers and not self._tried:
@@ -204,24 +192,26 @@ class Lane:
 
     def close(self) -> None:
         """Ends measurements and requests that run in the background."""
-        if self.disk is not None:
-            self.disk.close()
+        if self._disk is not None:
+            self._disk.close()
         if self.offload is not None:
             self.offload.close()
 
     def watch(self) -> GilProbe | None:
         """The GIL probe, if it should watch the next block: the block is long enough, or a decision
         is due."""
-        if self.decided or self.probe is None or not self.stats.blocks:
+        if self.decided or not self._has_functions or not self.stats.blocks:
             return None
         long = self.blocks.rows * self._seconds_per_row > _WATCHED_SECONDS
         self._watching = self.probe if long or self._warm > _ENOUGH_SECONDS / 2 else None
         return self._watching
 
-    def decide(self) -> None:
+    def decide(self, rows: int) -> None:
         """Chooses the backend once enough was measured, compares it with others, considers the
-        cluster, and predicts the throughput."""
-        enough = _ENOUGH_KNOWN_SECONDS if self.probe is None else _ENOUGH_SECONDS
+        cluster, and predicts the throughput. `rows` of this epoch have just come."""
+        if self.rows_left is not None:
+            self.rows_left -= rows
+        enough = _ENOUGH_SECONDS if self._has_functions else _ENOUGH_KNOWN_SECONDS
         if self._warm < enough:
             return
         self._choose()
@@ -300,7 +290,7 @@ class Lane:
             self.counters,
             self.alone or self.load(),
             waited=self.stats.busy if inline else self.stats.starved,
-            cores=self._machine.cpus,
+            cores=self._seams.machine.cpus,
             full=inline or self.width.now == self.width.most,
         ):
             self._reason_here = self.reason
@@ -315,30 +305,20 @@ class Lane:
             self.forecasts.forget()
         lock_known = self.probe is None or self.probe.seconds or self.backend != "threads"
         if self.decided and lock_known and self.forecasts.due(self.counters):
-            cores = self._machine.cpus
             # by the latest stretch alone: in the first, workers may still have been cold
             made = self.forecasts.made
             load = self._since(made[-1].since) if made else self.load()
-            prediction = predict(load, self.backend, width, cores)
+            prediction = predict(load, self.backend, width, self._seams.machine.cpus)
             self.forecasts.add(prediction, self.backend, width, self.counters)
 
     @property
     def counters(self) -> Counters:
-        stats = self.stats
-        return Counters(
-            stats.rows_in, stats.elapsed, stats.starved, stats.busy, stats.cpu, stats.blocks,
-            stats.ready, stats.came, stats.moved,
-        )  # fmt: skip
-
-    def ready(self, more: int) -> int:
-        """Adds to the rows that are done and wait for the consumer."""
-        self.stats.ready += more
-        return more
+        return self.stats.now()
 
     def returned(self, given: float, starting: bool) -> None:
         """The consumer got a block at `given` and asks for the next one; `starting`: workers are
         still starting."""
-        self.consumer_seconds += self._clock() - given
+        self.consumer_seconds += self._seams.clock() - given
         self._tick()
         if starting:
             if self.offload is not None and self.backend == "ray":
@@ -348,7 +328,7 @@ class Lane:
         self.forecasts.learn(self.counters, starting)
 
     def _tick(self) -> None:
-        now = self._clock()
+        now = self._seams.clock()
         self.stats.elapsed += now - self._at
         self._at = now
 
@@ -363,12 +343,20 @@ class Lane:
         return replace(load, crossing=crossing_seconds(), shared=shared)
 
     def _shared(self, before: Counters) -> Shared:
-        return shared_seconds(before, self.counters, self.workers, self.disk)
+        return shared_seconds(before, self.counters, self.workers, self._measured_disk)
 
     @property
     def device_seconds(self) -> tuple[float, float]:
         """Seconds per byte of the disk and of the network; 0 where that is not known."""
-        return device_seconds(self._warm_since, self.counters, self.disk)
+        return device_seconds(self._warm_since, self.counters, self._measured_disk)
+
+    @property
+    def _measured_disk(self) -> Disk | None:
+        """The disk that holds its files, once enough was read from it to matter."""
+        much = self.stats.came.disk >= _MUCH_DISK_BYTES
+        if self._disk is None and self.files is not None and much:
+            self._disk = Disk(self.files)
+        return self._disk
 
     def average(self) -> Load:
         """The average cost of a row on the present backend; the recent cost before the first
@@ -388,35 +376,42 @@ class Lane:
         return replace(lately, seconds=seconds, cpu=cpu, shared=shared)
 
 
+def _steps_of(stage: Runs) -> tuple[Step, ...]:
+    return stage.steps if isinstance(stage, Stage) else ()
+
+
+def _read_of(stage: Runs) -> ReadPlaces | ReadUnits | None:
+    return stage.read if isinstance(stage, Stage) else None
+
+
 def _shape(stage: Runs) -> list[tuple[type, tuple[str, ...]]]:
     """The kind of each step and the columns that it writes. Built-in operators with other
     parameters suit the backend that was chosen: they too release the GIL and write the same."""
     return [
         (type(step), (step.column,) if isinstance(step, Spread) else step.writes)
-        for step in getattr(stage, "steps", ())
+        for step in _steps_of(stage)
     ]
 
 
 def _has_functions(stage: Runs) -> bool:
     """Whether the stage calls the user's functions, or reads a source that may hold the GIL."""
-    steps = getattr(stage, "steps", getattr(stage, "nodes", None))
-    read = getattr(stage, "read", None)
-    if steps is None or (read is not None and read.source.runs_user_code):
-        return True
-    return any(
-        isinstance(getattr(step, "function", None) or getattr(step, "step", None), Function)
-        for step in steps
-    )
+    read = _read_of(stage)
+    return bool(functions_of(stage)) or (read is not None and read.source.runs_user_code)
 
 
 def _reads_at_once(stage: Runs) -> bool:
-    source = getattr(getattr(stage, "read", None), "source", None)
-    return bool(getattr(source, "reads_at_once", False))
+    read = _read_of(stage)
+    return isinstance(read, ReadPlaces) and read.source.reads_at_once
 
 
 def _calls_python(stage: Runs) -> bool:
     """Whether a Python function is called for every row."""
-    return any(isinstance(step, Call | MapWhole) for step in getattr(stage, "steps", ())) or any(
-        isinstance(step, Keep) and isinstance(step.step, Function) and not step.step.marks.batched
-        for step in getattr(stage, "steps", ())
+    return any(
+        isinstance(step, Call | MapWhole)
+        or (
+            isinstance(step, Keep)
+            and isinstance(step.step, Function)
+            and not step.step.marks.batched
+        )
+        for step in _steps_of(stage)
     )

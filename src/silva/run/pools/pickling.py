@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from silva.errors import PicklingError
-from silva.physical.stage.stage import Runs
-from silva.plan.function import Function, Stateful, locate
+from silva.physical.stage.stage import Runs, Stage
+from silva.plan.function import Stateful, locate
+from silva.run.pools.task import functions_of
 
 _DEEP = 4
 """The depth to which functions within functions are searched."""
@@ -29,24 +30,15 @@ def pickle_stage(stage: Runs) -> bytes:
     return data
 
 
-def _culprit(stage: Any) -> str | None:
+def _culprit(stage: Runs) -> str | None:
     """The variable of a function, or the part of the source, that cannot be pickled."""
     for function in functions_of(stage):
         if not _pickles(function.fn):
             return _name(function.fn, _DEEP) or f"the function at {function.where}"
-    read = getattr(stage, "read", None)
+    read = stage.read if isinstance(stage, Stage) else None
     if read is not None and not _pickles(read.source):
         return f"its source, {read.source.describe()}"
     return None
-
-
-def functions_of(stage: Any) -> Iterator[Function]:
-    """The functions that a stage calls."""
-    steps: tuple[Any, ...] = getattr(stage, "steps", ()) or getattr(stage, "nodes", ())
-    for step in (stage, *steps):
-        function = getattr(step, "function", None) or getattr(step, "step", None)
-        if isinstance(function, Function):
-            yield function
 
 
 def _name(fn: Any, depth: int) -> str | None:

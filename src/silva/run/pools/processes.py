@@ -15,12 +15,10 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -29,9 +27,9 @@ from silva.lifetime import Thread, join_all
 from silva.physical.stage.call import Worker
 from silva.physical.stage.raised import in_words, unpickled
 from silva.physical.stage.stage import Runs
-from silva.run.pools.channel import Channel
-from silva.run.pools.pickling import functions_of, pickle_stage
-from silva.run.pools.task import Task, execute
+from silva.run.pools.channel import Channel, Message
+from silva.run.pools.pickling import pickle_stage
+from silva.run.pools.task import Pool, Task, TaskQueue, functions_of
 from silva.run.pools.threads import PAUSE, check_owner
 
 ATTEMPTS = 3
@@ -50,16 +48,13 @@ ONE_THREAD = dict.fromkeys(
 )  # fmt: skip
 
 
-class ProcessPool:
+class ProcessPool(Pool):
     def __init__(self, width: int) -> None:
         self.width = width
         self.used = width
         self._owner = os.getpid()
-        self.tasks: deque[Task] = deque()
-        self.changed = threading.Condition()
+        self.queue = TaskQueue()
         self.closing = False
-        self.broken: Exception | None = None
-        """The reason why no worker can be started any more."""
         self._raced = False
         """Whether any task was ever given to a second worker."""
         self.false_starts = 0
@@ -89,11 +84,7 @@ class ProcessPool:
     def submit(self, task: Task) -> None:
         check_owner(self._owner)
         self.pickled(task.stage)  # fails here, on the consumer's thread, where it can be read
-        with self.changed:
-            if self.broken is not None:
-                raise self.broken
-            self.tasks.append(task)
-            self.changed.notify_all() if self.used < self.width else self.changed.notify()
+        self.queue.submit(task, everybody=self.used < self.width)
 
     def pickled(self, stage: Runs) -> tuple[int, bytes]:
         number = id(stage)
@@ -103,22 +94,18 @@ class ProcessPool:
 
     def help(self, task: Task, worker: Worker) -> None:
         """Runs a task on this thread while the workers start, unless one of them has it."""
-        if self.ready:
-            return
-        with self.changed:
-            if task not in self.tasks:
-                return
-            self.tasks.remove(task)
-        task.finish(execute(task.stage, task.payload, task.context, worker))
+        if not self.ready:
+            self.queue.run_here(task, worker)
 
     def race(self, task: Task) -> None:
         """Gives a slow task to a second worker; the first result counts."""
-        with self.changed:
-            waits = task in self.tasks or task.finished.is_set()
+        queue = self.queue
+        with queue.changed:
+            waits = task in queue.tasks or task.finished.is_set()
             if task.runs == 1 and not waits and may_repeat(task.stage):
-                self.tasks.appendleft(task)
+                queue.tasks.appendleft(task)
                 self._raced = True
-                self.changed.notify_all()
+                queue.changed.notify_all()
 
     def wait(self, task: Task, on_idle: Callable[[float], None]) -> None:
         began = time.monotonic()
@@ -133,9 +120,9 @@ class ProcessPool:
 
     def use(self, count: int) -> None:
         if count != self.used:
-            with self.changed:
+            with self.queue.changed:
                 self.used = count
-                self.changed.notify_all()
+                self.queue.changed.notify_all()
 
     def stacks(self) -> str:
         return "\n".join(keeper.stacks() for keeper in self._keepers)
@@ -143,10 +130,10 @@ class ProcessPool:
     def close(self) -> None:
         if os.getpid() != self._owner:
             return  # a forked child has no part in its parent's workers
-        with self.changed:
+        with self.queue.changed:
             self.closing = True
-            self.tasks.clear()
-            self.changed.notify_all()
+            self.queue.tasks.clear()
+            self.queue.changed.notify_all()
         for keeper in self._keepers:
             keeper.kill()
         join_all([keeper.thread for keeper in self._keepers], 2 * _FAREWELL)
@@ -222,20 +209,19 @@ class _Keeper:
     def _next(self, wait: bool) -> Task | None:
         """Takes the next task for this worker; None if there is none. `wait`: waits for one, or
         until the pool is closed."""
-        pool = self._pool
-        with pool.changed:
-            while not pool.closing:
-                while pool.tasks and self._may_take(pool.tasks[0]):
-                    task = pool.tasks.popleft()
-                    if not (task.cancelled or task.finished.is_set()):
-                        task.runs += 1
-                        self._outstanding.append(task)
-                        if len(self._outstanding) == 1:
-                            task.started = time.monotonic()
-                        return task
+        queue = self._pool.queue
+        with queue.changed:
+            while not self._pool.closing:
+                task = queue.next(self._may_take)
+                if task is not None:
+                    task.runs += 1
+                    self._outstanding.append(task)
+                    if len(self._outstanding) == 1:
+                        task.started = time.monotonic()
+                    return task
                 if not wait:
                     return None
-                pool.changed.wait(timeout=1)
+                queue.changed.wait(timeout=1)
                 if self.process is not None and self.process.poll() is not None:
                     raise EOFError
         return None
@@ -266,29 +252,23 @@ class _Keeper:
         if not self._outstanding:
             return
         message = self._channel.receive_pickled()
-        with self._pool.changed:
+        with self._pool.queue.changed:
             task = self._outstanding.popleft()
             task.runs -= 1
             self._pool.false_starts = 0
             if self._outstanding:
                 self._outstanding[0].started = time.monotonic()
-        try:
-            results, error = message.load()
-        except BaseException as error:  # noqa: BLE001  whatever a class of the user's does when it is rebuilt
-            task.finish(None, unreadable(task, error))
-            return
-        task.finish(results, None if error is None else rebuilt(task, error))
+        finish(task, message)
 
     def _bury(self) -> None:
         """The worker died: its tasks are given out again, and the one it ran counts an attempt."""
         was_ready, self.ready = self.ready, False
         status = self._end()
-        pool = self._pool
-        if pool.closing:
+        if self._pool.closing:
             return
         if not was_ready:
             self._after_false_start(status)
-        with pool.changed:
+        with self._pool.queue.changed:
             mine = list(self._outstanding)
             self._outstanding.clear()
             for task in mine:
@@ -298,14 +278,12 @@ class _Keeper:
             for task in mine:
                 if task.attempts >= ATTEMPTS:
                     task.finish(None, _died_on(task, status))
-            back = [t for t in mine if not t.finished.is_set() and not t.runs]
-            pool.tasks.extendleft(t for t in reversed(back) if t not in pool.tasks)
-            pool.changed.notify_all()
+            self._pool.queue.give_back(mine)
 
     def _after_false_start(self, status: int | None) -> None:
         """Gives up if no worker can be started; tries again after a pause if others run."""
         pool = self._pool
-        with pool.changed:
+        with pool.queue.changed:
             pool.false_starts += 1
             if pool.false_starts >= ATTEMPTS * pool.width and not pool.ready:
                 raise WorkerError(
@@ -313,7 +291,7 @@ class _Keeper:
                     "above, or use loader(backend='threads')"
                 )
             pause = 0.0 if pool.false_starts < ATTEMPTS else PAUSE
-            pool.changed.wait_for(lambda: pool.closing, pause)
+            pool.queue.changed.wait_for(lambda: pool.closing, pause)
 
     def _end(self) -> int | None:
         """Ends the worker and closes its channel; returns its exit status."""
@@ -339,19 +317,15 @@ class _Keeper:
             )
             wrapped.__cause__ = error
             error = wrapped
-        pool = self._pool
-        with pool.changed:
-            pool.broken = error
-            tasks = [*self._outstanding, *pool.tasks]
+        with self._pool.queue.changed:
+            given = list(self._outstanding)
             self._outstanding.clear()
-            pool.tasks.clear()
-        for task in tasks:
-            task.finish(None, error)
+        self._pool.queue.give_up(error, given)
 
     def end_if_outrun(self) -> None:
         """Kills a worker that still runs a task which another has finished; its other tasks are
         given out again."""
-        with self._pool.changed:
+        with self._pool.queue.changed:
             outrun = bool(self._outstanding) and self._outstanding[0].finished.is_set()
         if outrun:
             self.kill()
@@ -398,7 +372,7 @@ def _is_stopped(pid: int) -> bool:
         return False
 
 
-def may_repeat(stage: Any) -> bool:
+def may_repeat(stage: Runs) -> bool:
     """Whether no step of the stage is impure. (What a dead worker did is repeated in any case.)"""
     return not any(function.marks.impure for function in functions_of(stage))
 
@@ -423,7 +397,18 @@ def _meaning(status: int | None) -> str:
     return f"signal {name}{hint}"
 
 
-def rebuilt(task: Task, error: tuple[str, bytes | None, bytes | None]) -> BaseException:
+def finish(task: Task, message: Message) -> None:
+    """Finishes a task with what its worker sent: (results, None) or (None, error)."""
+    try:
+        results, error = message.load()
+    except BaseException as failed:  # noqa: BLE001  whatever a class of the user's does when it is rebuilt
+        words = f"a result of `{task.stage.label}` cannot be read by the loader: {in_words(failed)}"
+        task.finish(None, StepError(words))
+        return
+    task.finish(results, None if error is None else _rebuilt(task, error))
+
+
+def _rebuilt(task: Task, error: tuple[str, bytes | None, bytes | None]) -> BaseException:
     """The error that a worker sent, as it was raised there."""
     words, pickled, cause = error
     found = unpickled(pickled)
@@ -433,10 +418,3 @@ def rebuilt(task: Task, error: tuple[str, bytes | None, bytes | None]) -> BaseEx
     wrapped = StepError(f"`{task.stage.label}` failed on {task.describe()}: {words}")
     wrapped.__cause__ = found
     return wrapped
-
-
-def unreadable(task: Task, error: BaseException) -> StepError:
-    """The error for a result that cannot be unpickled."""
-    return StepError(
-        f"a result of `{task.stage.label}` cannot be read by the loader: {in_words(error)}"
-    )

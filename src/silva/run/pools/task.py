@@ -1,23 +1,29 @@
-"""A task: one input of a stage, and later its results; and the interface of pools."""
+"""Tasks: one input of a stage each. The pools that run them, and the window of those in flight."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Generic, TypeVar
 
 from silva.columns import Block, empty
 from silva.columns.allocation import BatchSlot, filling
 from silva.columns.column import Allocate
 from silva.errors import SilvaError, StepError
+from silva.physical.stage.batch_steps import BatchStage, CollateStage
 from silva.physical.stage.batch_value import BatchValue
 from silva.physical.stage.call import Worker
 from silva.physical.stage.context import Context, row_key
 from silva.physical.stage.raised import in_words, user_traceback
 from silva.physical.stage.read import Places, UnitRows
-from silva.physical.stage.stage import Result, Runs
+from silva.physical.stage.stage import Result, Runs, Stage
+from silva.plan.function import Function
+
+RowsPayload = Places | UnitRows | Block
+"""The input of a task of rows: those that a worker reads itself, or a block."""
+Payload = RowsPayload | BatchValue
 
 
 class Task:
@@ -28,7 +34,14 @@ class Task:
         "payload", "results", "runs", "slot", "stage", "started", "wake",
     )  # fmt: skip
 
-    def __init__(self, stage: Runs, payload: Any, context: Context) -> None:
+    def __init__(
+        self,
+        stage: Runs,
+        payload: Payload,
+        context: Context,
+        landed: deque[Task] | None = None,
+        wake: threading.Event | None = None,
+    ) -> None:
         self.stage = stage
         self.payload = payload
         self.context = context
@@ -38,9 +51,9 @@ class Task:
         self.finished = threading.Event()
         self.slot: BatchSlot | None = None
         """The place of its rows in a batch, where that is known."""
-        self.landed: deque[Task] | None = None
+        self.landed = landed
         """The finished task appends itself here, so that nobody has to poll all tasks in flight."""
-        self.wake: threading.Event | None = None
+        self.wake = wake
         """Set when the task is finished; a waiter for any of several tasks shares it among them."""
         self._lock = threading.Lock()
         self.cancelled = False
@@ -81,7 +94,7 @@ class Task:
         return describe(self.payload)
 
 
-def describe(payload: Any) -> str:
+def describe(payload: Payload) -> str:
     """The rows of a stage's input, for error messages."""
     if isinstance(payload, Places | UnitRows):
         return payload.describe()
@@ -93,9 +106,22 @@ def describe(payload: Any) -> str:
     return f"rows {row_key(first)} to {row_key(last)}"
 
 
+def functions_of(stage: Runs) -> list[Function]:
+    """The functions of the user's that a stage calls."""
+    called: list[object] = []
+    match stage:
+        case Stage():
+            called += [step.runs for step in stage.steps]
+        case BatchStage():
+            called += [node.runs for node in stage.nodes]
+        case CollateStage():
+            called.append(stage.function)
+    return [function for function in called if isinstance(function, Function)]
+
+
 def execute(
     stage: Runs,
-    payload: Any,
+    payload: Payload,
     context: Context,
     worker: Worker,
     allocate: Allocate = empty,
@@ -119,25 +145,32 @@ def _settled(result: Result, allocate: Allocate) -> Result:
     return replace(result, block=Block(columns, block.ids, block.places))
 
 
-class Pool(Protocol):
-    """Runs tasks: on the consumer's thread, on threads, in processes or on a cluster."""
+class Pool:
+    """Runs tasks: on the consumer's thread, on threads, in processes or on a cluster. What a pool
+    has no use for does nothing."""
 
-    @property
-    def width(self) -> int:
-        """Tasks that can run at once; 0 if a task runs when it is waited for."""
+    width: int = 0
+    """Tasks that can run at once; 0 if a task runs when it is waited for."""
 
     @property
     def ready(self) -> bool:
         """Whether at least one worker has started."""
+        return True
 
     @property
     def complete(self) -> bool:
         """Whether all required workers have started."""
+        return True
 
-    def submit(self, task: Task) -> None: ...
+    def start(self) -> None:
+        """Starts the workers."""
+
+    def submit(self, task: Task) -> None:
+        """Adds a task."""
 
     def wait(self, task: Task, on_idle: Callable[[float], None]) -> None:
         """Returns once the task is finished; `on_idle(seconds waited)` is called now and then."""
+        raise NotImplementedError
 
     def help(self, task: Task, worker: Worker) -> None:
         """Runs a task on this thread if no worker has started yet."""
@@ -148,7 +181,167 @@ class Pool(Protocol):
     def use(self, count: int) -> None:
         """Limits the number of workers that take tasks."""
 
+    def processes(self) -> list[int]:
+        """The process ids of workers that silva has started."""
+        return []
+
     def stacks(self) -> str:
         """The stack traces of all workers."""
+        return ""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Ends the workers."""
+
+
+class TaskQueue:
+    """The tasks of a pool that wait for a worker. Its lock, `changed`, also guards which worker has
+    which task."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.tasks: deque[Task] = deque()
+        self.broken: Exception | None = None
+        """The reason why no worker can be started any more."""
+
+    def submit(self, task: Task, everybody: bool = False) -> None:
+        """Adds a task, and wakes one waiting thread or `everybody`."""
+        with self.changed:
+            if self.broken is not None:
+                raise self.broken
+            self.tasks.append(task)
+            self.changed.notify_all() if everybody else self.changed.notify()
+
+    def run_here(self, task: Task, worker: Worker) -> None:
+        """Runs a task on this thread, unless a worker has it."""
+        with self.changed:
+            if task not in self.tasks:
+                return
+            self.tasks.remove(task)
+        task.finish(execute(task.stage, task.payload, task.context, worker))
+
+    def next(self, may_take: Callable[[Task], bool] = lambda task: True) -> Task | None:
+        """Removes and returns the first task that is still needed; None if there is none, or the
+        first one may not be taken. The caller holds the lock."""
+        while self.tasks and may_take(self.tasks[0]):
+            task = self.tasks.popleft()
+            if not (task.cancelled or task.finished.is_set()):
+                return task
+        return None
+
+    def give_back(self, tasks: Iterable[Task]) -> None:
+        """Puts tasks that a worker had to the front, unless another one has or had them."""
+        with self.changed:
+            back = [t for t in tasks if not t.finished.is_set() and not t.runs]
+            self.tasks.extendleft(t for t in reversed(back) if t not in self.tasks)
+            self.changed.notify_all()
+
+    def give_up(self, error: Exception, given: list[Task]) -> None:
+        """Fails all tasks, now and later; `given` are those that workers have."""
+        with self.changed:
+            self.broken = error
+            tasks = [*given, *self.tasks]
+            self.tasks.clear()
+        for task in tasks:
+            task.finish(None, error)
+
+
+T = TypeVar("T")
+"""The trail that comes with an input."""
+
+
+class Flight(Generic[T]):
+    """A task in flight."""
+
+    __slots__ = ("nbytes", "pool", "rows", "task", "trail")
+
+    def __init__(self, trail: T, task: Task, pool: Pool, rows: int) -> None:
+        self.trail = trail
+        self.task = task
+        self.pool = pool
+        self.rows = rows
+        self.nbytes: int | None = None
+        """Bytes of its results; None until it was seen to have finished."""
+
+
+class Window(Generic[T]):
+    """The tasks of a stage that are in flight, in order, and what they hold.
+
+    The trainer's thread looks at it for every block. So tasks report that they have finished, and a
+    look handles those alone, however many are in flight.
+    """
+
+    def __init__(self) -> None:
+        self.landed: deque[Task] = deque()
+        """Tasks that have finished since the latest look; the threads that ran them append here."""
+        self._all: deque[Flight[T]] = deque()
+        self._running: dict[Task, Flight[T]] = {}
+        """Tasks that were not yet seen to have finished."""
+        self.rows = 0
+        self.running_rows = 0
+        self.done_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @property
+    def ready(self) -> int:
+        """Rows of tasks that had finished at the latest look."""
+        return self.rows - self.running_rows
+
+    @property
+    def done(self) -> int:
+        """Tasks that had finished at the latest look."""
+        return len(self._all) - len(self._running)
+
+    def add(self, flight: Flight[T]) -> None:
+        """Adds a task. Its `landed` was set to the window's before it was submitted."""
+        self._all.append(flight)
+        self._running[flight.task] = flight
+        self.rows += flight.rows
+        self.running_rows += flight.rows
+
+    def look(self) -> None:
+        """Handles the tasks that have finished since the latest look."""
+        while self.landed:
+            task = self.landed.popleft()
+            flight = self._running.pop(task, None)
+            if flight is None:
+                continue  # it was waited for and taken
+            flight.nbytes = sum(result.block.nbytes for result in task.results or ())
+            self.running_rows -= flight.rows
+            self.done_bytes += flight.nbytes
+
+    def take(self) -> Flight[T]:
+        """Removes the first task and returns it."""
+        flight = self._all.popleft()
+        self.rows -= flight.rows
+        if flight.nbytes is None:
+            del self._running[flight.task]
+            self.running_rows -= flight.rows
+        else:
+            self.done_bytes -= flight.nbytes
+        return flight
+
+    def bring_forward(self) -> bool:
+        """Moves a finished task to the front; False if there is none."""
+        self.look()
+        for i, flight in enumerate(self._all):
+            if flight.nbytes is not None:
+                del self._all[i]
+                self._all.appendleft(flight)
+                return True
+        return False
+
+    @property
+    def first(self) -> Flight[T]:
+        return self._all[0]
+
+    def trails(self) -> list[T]:
+        return [flight.trail for flight in self._all]
+
+    def cancel(self) -> None:
+        """Cancels all tasks."""
+        for flight in self._all:
+            flight.task.landed = None
+            flight.task.cancel()
+        self.landed.clear()  # tasks in it know it: the garbage collector alone would end that

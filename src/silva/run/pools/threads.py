@@ -13,27 +13,18 @@ from collections.abc import Callable, Iterable
 from silva.errors import LoaderError
 from silva.lifetime import Thread, join_all
 from silva.physical.stage.call import Worker
-from silva.run.pools.task import Task, execute
+from silva.run.pools.task import Pool, Task, execute
 
 PAUSE = 0.2
 """Seconds between two checks of a wait: is a worker dead, is the deadline over?"""
 
 
-class InlinePool:
+class InlinePool(Pool):
     """Runs a task on the consumer's thread when its result is asked for, so that breakpoints
     work."""
 
-    width = 0
-    ready = complete = True
-
     def __init__(self) -> None:
         self._worker = Worker(shares_generators=False)
-
-    def submit(self, task: Task) -> None:
-        pass
-
-    def use(self, count: int) -> None:
-        pass
 
     def wait(self, task: Task, on_idle: Callable[[float], None]) -> None:
         if not task.finished.is_set():
@@ -41,23 +32,9 @@ class InlinePool:
                 execute(task.stage, task.payload, task.context, self._worker, slot=task.slot)
             )
 
-    def help(self, task: Task, worker: Worker) -> None:
-        pass
 
-    def race(self, task: Task) -> None:
-        pass
-
-    def stacks(self) -> str:
-        return ""
-
-    def close(self) -> None:
-        pass
-
-
-class ThreadPool:
+class ThreadPool(Pool):
     """Worker threads that take tasks in the order in which they were submitted."""
-
-    ready = complete = True
 
     def __init__(self, width: int) -> None:
         self.width = width
@@ -78,12 +55,6 @@ class ThreadPool:
 
     def use(self, count: int) -> None:
         self._tasks.use(count)
-
-    def help(self, task: Task, worker: Worker) -> None:
-        pass
-
-    def race(self, task: Task) -> None:
-        pass
 
     def stacks(self) -> str:
         return thread_stacks(self._threads)

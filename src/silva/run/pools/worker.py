@@ -16,7 +16,12 @@ import signal
 import socket
 import sys
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from silva.physical.stage.call import Worker
+    from silva.physical.stage.stage import Runs
+    from silva.run.pools.channel import Channel, Message
 
 
 def main() -> None:
@@ -36,19 +41,19 @@ def main() -> None:
 
     keep_freed_memory()
     channel = Channel(sock)
-    messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
     try:
         channel.send("ready")
     except ConnectionError:
         os._exit(0)
     threading.Thread(target=_listen, args=(channel, messages), daemon=True).start()
     worker = Worker(shares_generators=False)
-    stages: dict[int, Any] = {}
+    stages: dict[int, bytes | Runs] = {}
     while True:
         _answer(channel, stages, worker, messages.get())
 
 
-def _listen(channel: Any, messages: queue.SimpleQueue[Any]) -> None:
+def _listen(channel: Channel, messages: queue.SimpleQueue[Message]) -> None:
     try:
         while True:
             messages.put(channel.receive_pickled())
@@ -59,7 +64,9 @@ def _listen(channel: Any, messages: queue.SimpleQueue[Any]) -> None:
         os._exit(1)
 
 
-def _answer(channel: Any, stages: dict[int, Any], worker: Any, message: Any) -> None:
+def _answer(
+    channel: Channel, stages: dict[int, bytes | Runs], worker: Worker, message: Message
+) -> None:
     """Stores a stage, or runs one and sends its results."""
     from silva.columns import empty
     from silva.run.pools.task import execute
@@ -70,12 +77,13 @@ def _answer(channel: Any, stages: dict[int, Any], worker: Any, message: Any) -> 
         if kind == "stage":
             stages[number] = rest[0]
             return
-        if isinstance(stages[number], bytes):
-            stages[number] = pickle.loads(stages[number])  # noqa: S301  from our own parent
+        stage = stages[number]
+        if isinstance(stage, bytes):
+            stage = stages[number] = pickle.loads(stage)  # noqa: S301  from our own parent
         segment = channel.segment()
         payload, context = rest
         allocate = empty if segment is None else segment.allocate
-        results = execute(stages[number], payload, context, worker, allocate)
+        results = execute(stage, payload, context, worker, allocate)
         reply: tuple[Any, Any] = (results, None)
     except BaseException as error:  # noqa: BLE001  raised again in the parent
         reply = (None, portable(error))
@@ -84,10 +92,11 @@ def _answer(channel: Any, stages: dict[int, Any], worker: Any, message: Any) -> 
     except ConnectionError:
         os._exit(0)
     except BaseException as error:  # noqa: BLE001  a result that cannot be pickled, for any reason
-        channel.send((None, portable(unsendable(stages[number], error))))
+        assert not isinstance(stage, bytes)  # it has run
+        channel.send((None, portable(unsendable(stage, error))))
 
 
-def unsendable(stage: Any, error: BaseException) -> BaseException:
+def unsendable(stage: Runs, error: BaseException) -> BaseException:
     """The error for a result that cannot be pickled."""
     from silva.errors import StepError
     from silva.physical.stage.raised import in_words

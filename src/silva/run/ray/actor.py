@@ -2,7 +2,7 @@
 
 silva pickles messages itself, with buffers out of band: Ray puts the buffers into its object store
 as they are, and the reader decides whether to copy them. For a trainer on the same node they are
-put into memory that it shares with the actor (`same_node`).
+put into memory that it shares with the actor (`buffers`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import ray
 from silva.run.pools.channel import Message, seal
 from silva.run.pools.processes import ONE_THREAD
 from silva.run.pools.worker import portable, unsendable
-from silva.run.ray.same_node import Packer, Parcel
-from silva.run.shared.shared_memory import Place, Segment
+from silva.run.ray.buffers import OpenFile, Packer, Parcel
+from silva.run.shared.shared_memory import Segment
 
 
 class Actor:
@@ -38,7 +38,7 @@ class Actor:
         self._stages: dict[int, Any] = {}
         self._packer = Packer()
 
-    def where(self) -> tuple[str, int, Place | None]:
+    def where(self) -> tuple[str, int, OpenFile | None]:
         """The node, the process id, and a file that shows whether the driver can open its
         memory."""
         return ray.get_runtime_context().get_node_id(), os.getpid(), self._packer.proof

@@ -17,9 +17,7 @@ import functools
 import os
 import queue
 import sys
-import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -34,15 +32,13 @@ from silva.physical.stage.raised import in_words
 from silva.physical.stage.stage import Runs
 from silva.run.pools.channel import Message, seal
 from silva.run.pools.pickling import pickle_stage
-from silva.run.pools.processes import ATTEMPTS, may_repeat, rebuilt, unreadable
-from silva.run.pools.task import Task, execute
+from silva.run.pools.processes import ATTEMPTS, finish, may_repeat
+from silva.run.pools.task import Pool, Task, TaskQueue
 from silva.run.pools.threads import PAUSE, check_owner, wait_for
 from silva.run.ray.actor import Actor
-from silva.run.ray.actor_handle import Seat, first_line, lost_on, stacks_of
+from silva.run.ray.buffers import Leases, Parcel, near
 from silva.run.ray.cluster import Cluster
-from silva.run.ray.roster import Roster, is_idle
-from silva.run.ray.same_node import Parcel, near
-from silva.run.shared.leases import Leases
+from silva.run.ray.roster import Roster, Seat, first_line, is_idle, lost_on, stacks_of
 
 _FAREWELL = 15.0
 """Seconds that closing waits for the thread, which may have to shut Ray down."""
@@ -50,23 +46,19 @@ _DRAIN_SECONDS = 1.0
 """Seconds between two questions to actors which nodes are being drained."""
 
 
-class RayPool:
+class RayPool(Pool):
     def __init__(self, cluster: Cluster, width: int) -> None:
         self.width = width
         self.leases = Leases(most=0)
         """Bytes of the object store that arrays of this process lie in, with a limit."""
-        self._node: str | None = None
-        """The node of this process."""
         self._cluster = cluster
         self._used = width
         self._owner = os.getpid()
-        self._lock = threading.Lock()
-        """Guards the waiting tasks and their assignment to actors; not held during calls of Ray."""
-        self._tasks: deque[Task] = deque()
+        self._queue = TaskQueue()
+        """Its lock is not held during calls of Ray."""
         self._roster = Roster(width)
         self._events: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._closing = False
-        self._broken: Exception | None = None
         self._raced = False
         self._false_starts = 0
         """Consecutive actors that were lost before they were ready."""
@@ -107,21 +99,13 @@ class RayPool:
         stage = task.stage
         if id(stage) not in self._stages:  # fails here, where it can be read
             self._stages[id(stage)] = (stage, pickle_stage(stage), None)
-        with self._lock:
-            if self._broken is not None:
-                raise self._broken
-            self._tasks.append(task)
+        self._queue.submit(task)
         self._events.put(None)
 
     def help(self, task: Task, worker: Worker) -> None:
         """Runs a task on this thread while the actors start, unless one of them has it."""
-        if self.ready:
-            return
-        with self._lock:
-            if task not in self._tasks:
-                return
-            self._tasks.remove(task)
-        task.finish(execute(task.stage, task.payload, task.context, worker))
+        if not self.ready:
+            self._queue.run_here(task, worker)
 
     def race(self, task: Task) -> None:
         """Gives a slow task to a second actor; the first result counts."""
@@ -134,7 +118,7 @@ class RayPool:
     def use(self, count: int) -> None:
         if count != self._used:
             self._used = count
-            self._events.put(self._unpark)
+            self._events.put(self._apply_use)
 
     def stacks(self) -> str:
         """The stacks of each actor, as far as it answers."""
@@ -144,8 +128,8 @@ class RayPool:
         if os.getpid() != self._owner:
             return  # a forked child has no part in its parent's actors
         self._closing = True
-        with self._lock:
-            self._tasks.clear()
+        with self._queue.changed:
+            self._queue.tasks.clear()
         self._events.put(None)
         join_all([self._thread], _FAREWELL)
 
@@ -156,9 +140,12 @@ class RayPool:
             self._cluster.join(lambda: self._closing)
             if not self._closing:
                 self.leases = Leases(self._cluster.lease_bytes())
-                self._node = self._cluster.node
             while not self._closing:
-                self._check_connected()
+                if not self._cluster.connected:
+                    raise WorkerError(
+                        "the connection to Ray was ended while a loader used it: close the loader "
+                        "first"
+                    )
                 self._start_actors()
                 self._give_out()
                 with contextlib.suppress(queue.Empty):
@@ -213,7 +200,7 @@ class RayPool:
             self._lost(seat, error)
             return
         seat.node, seat.process, proof = future.result()
-        seat.memory = near(proof) if seat.node == self._node else None
+        seat.memory = near(proof) if seat.node == self._cluster.node else None
         self._false_starts = 0
         before = self._roster.welcome(seat)
         if before is not None and not before.tasks:
@@ -227,13 +214,13 @@ class RayPool:
             if seat.retired or not seat.alive:
                 free.popleft()
                 continue
-            with self._lock:
-                task = self._next()
+            with self._queue.changed:
+                task = self._queue.next()
                 if task is None:
                     return
                 free.popleft()
                 if seat.number >= self._used and not task.runs:
-                    self._tasks.appendleft(task)
+                    self._queue.tasks.appendleft(task)
                     seat.parked += 1
                     continue
                 task.runs += 1
@@ -244,7 +231,7 @@ class RayPool:
 
     def _race(self, task: Task) -> None:
         """Sends a task to the least busy of the other actors, in use or not."""
-        with self._lock:
+        with self._queue.changed:
             others = [seat for seat in self._roster.ready() if task not in seat.tasks]
             if task.runs != 1 or task.finished.is_set() or not others:
                 return
@@ -254,13 +241,6 @@ class RayPool:
         seat.more += 1
         self._raced = True
         self._send(seat, task)
-
-    def _next(self) -> Task | None:
-        while self._tasks:
-            task = self._tasks.popleft()
-            if not (task.cancelled or task.finished.is_set()):
-                return task
-        return None
 
     def _send(self, seat: Seat, task: Task) -> None:
         number = id(task.stage)
@@ -286,7 +266,7 @@ class RayPool:
 
     def _put_back(self, seat: Seat, task: Task) -> None:
         """Notes that the actor has room for another task."""
-        with self._lock:
+        with self._queue.changed:
             seat.tasks.remove(task)
             task.runs -= 1
             if seat.tasks:
@@ -314,24 +294,14 @@ class RayPool:
 
     def _take(self, seat: Seat, task: Task, result: Message | Parcel) -> None:
         """Takes a result, which may lie in shared memory of the actor."""
-        if isinstance(result, Message):
-            self._finish(task, result)
-            return
-        assert seat.memory is not None
-        try:
-            message = seat.memory.unpack(result)
-        except OSError as error:  # the actor is gone, or this process has no descriptor left
-            self._again(task, error)
-        else:
-            self._finish(task, message)
-
-    def _finish(self, task: Task, message: Message) -> None:
-        try:
-            results, error = Message(message.body, self.leases.take(message.buffers)).load()
-        except BaseException as failed:  # noqa: BLE001  whatever a class of the user's does when it is rebuilt
-            task.finish(None, unreadable(task, failed))
-            return
-        task.finish(results, None if error is None else rebuilt(task, error))
+        if isinstance(result, Parcel):
+            assert seat.memory is not None
+            try:
+                result = seat.memory.unpack(result)
+            except OSError as error:  # the actor is gone, or this process has no descriptor left
+                self._again(task, error)
+                return
+        finish(task, Message(result.body, self.leases.take(result.buffers)))
 
     # What goes wrong.
 
@@ -341,12 +311,7 @@ class RayPool:
         if task.attempts >= ATTEMPTS:
             task.finish(None, lost_on(task, error))
         else:
-            self._give_back([task])
-
-    def _give_back(self, tasks: list[Task]) -> None:
-        with self._lock:
-            back = [t for t in tasks if not t.finished.is_set() and not t.runs]
-            self._tasks.extendleft(t for t in reversed(back) if t not in self._tasks)
+            self._queue.give_back([task])
 
     def _lost(self, seat: Seat, error: BaseException) -> None:
         """An actor is gone: its tasks are given out again, and the one it ran counts an attempt."""
@@ -357,14 +322,14 @@ class RayPool:
             self._after_false_start(error)
         if mine and not getattr(error, "preempted", False):  # it is not to blame for its node
             self._again(mine.pop(0), error)
-        self._give_back(mine)
+        self._queue.give_back(mine)
 
     def _remove(self, seat: Seat) -> list[Task]:
         """Ends an actor and returns its tasks."""
         self._kill(seat)
         self._roster.leave(seat)
         self._incomplete = True
-        with self._lock:
+        with self._queue.changed:
             mine = list(seat.tasks)
             seat.tasks.clear()
             for task in mine:
@@ -393,13 +358,8 @@ class RayPool:
             wrapped = WorkerError(f"the Ray cluster cannot be used ({first_line(error)})")
             wrapped.__cause__ = error
             error = wrapped
-        with self._lock:
-            self._broken = error
-            given = [task for seat in self._roster.everybody() for task in seat.tasks]
-            tasks = [*given, *self._tasks]
-            self._tasks.clear()
-        for task in tasks:
-            task.finish(None, error)
+        given = [task for seat in self._roster.everybody() for task in seat.tasks]
+        self._queue.give_up(error, given)
 
     # Now and then.
 
@@ -414,7 +374,7 @@ class RayPool:
             self._ask_who_leaves()
         for seat in self._roster.everybody():
             if self._raced and seat.tasks and seat.tasks[0].finished.is_set():
-                self._give_back(self._remove(seat))  # outrun, and may be at it for ever
+                self._queue.give_back(self._remove(seat))  # outrun, and may be at it for ever
             elif is_idle(seat, self._used, now):
                 self._remove(seat)
 
@@ -438,13 +398,7 @@ class RayPool:
             if seat.node in nodes and seat.heir is None:
                 seat.heir = self._new(seat.number)
 
-    def _check_connected(self) -> None:
-        if not self._cluster.connected:
-            raise WorkerError(
-                "the connection to Ray was ended while a loader used it: close the loader first"
-            )
-
-    def _unpark(self) -> None:
+    def _apply_use(self) -> None:
         """Applies a new number of actors to use."""
         self._incomplete = True
         self._roster.unpark(self._used)

@@ -1,1 +1,1 @@
-"""Memory that processes share: who owns a segment, who still reads it, and when it is freed."""
+"""Memory that processes share: who owns it, who still reads it, and when it is freed."""

@@ -12,7 +12,6 @@ import mmap
 import os
 import weakref
 from collections import deque
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -196,38 +195,6 @@ class Mapped:
 
     def clear(self) -> None:
         self._maps.clear()
-
-
-@dataclass(frozen=True)
-class Place:
-    """The address of an unnamed open file for other processes of this machine."""
-
-    process: int
-    fd: int
-    file: tuple[int, int]
-    """Device and inode, since process ids differ between containers."""
-
-    @staticmethod
-    def of(fd: int) -> Place:
-        found = os.fstat(fd)
-        return Place(os.getpid(), fd, (found.st_dev, found.st_ino))
-
-    def open(self) -> int:
-        """A descriptor of the same file; raises OSError where it cannot be had.
-
-        >>> fd = os.memfd_create("example")
-        >>> other = Place.of(fd).open()
-        >>> os.path.sameopenfile(fd, other)
-        True
-        >>> os.close(fd), os.close(other)
-        (None, None)
-        """
-        fd = os.open(f"/proc/{self.process}/fd/{self.fd}", os.O_RDWR | os.O_CLOEXEC)
-        found = os.fstat(fd)
-        if (found.st_dev, found.st_ino) != self.file:
-            os.close(fd)
-            raise FileNotFoundError(f"process {self.process} is another process in this container")
-        return fd
 
 
 def _address(view: memoryview) -> int:

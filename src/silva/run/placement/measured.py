@@ -1,4 +1,4 @@
-"""Predictions of a stage's throughput, each beside what was then measured.
+"""What was measured of a stage: its counters, and predictions beside what was then measured.
 
 A prediction is the throughput of a stage that is the bottleneck. So it can only be checked while
 the consumer waits for the stage: otherwise the measurement is a lower bound.
@@ -9,8 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from silva.cost.model import Backend, Prediction
+from silva.cost.costs import Cost
+from silva.cost.disk import Disk
+from silva.cost.gil import GilProbe
+from silva.cost.memory_bandwidth import memory_seconds
+from silva.cost.model import NOTHING_SHARED, Backend, Prediction, Shared
 from silva.io.incoming import NOTHING, Incoming
+from silva.physical.stage.stage import Result
 
 LIMITS = 0.05
 """Share of its time that the consumer waits, below which the stage is not the bottleneck."""
@@ -150,3 +155,111 @@ class Forecasts:
         """The errors of all predictions that could be checked."""
         found = [forecast.error(now) for forecast in self.made]
         return [error for error in found if error is not None]
+
+
+@dataclass
+class LaneStats:
+    """Counters of a stage, from the start of the loader."""
+
+    blocks: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    bytes_out: int = 0
+    busy: float = 0.0
+    """Seconds that workers spent in the stage."""
+    cpu: float = 0.0
+    came: Incoming = NOTHING
+    """Bytes from disks and networks."""
+    moved: int = 0
+    """The least number of bytes that were read from memory or written to it."""
+    keeping: float = 0.0
+    """Seconds that the consumer spent on looking rows up in a cache and putting them into it."""
+    elapsed: float = 0.0
+    """Seconds that the stage was being read, the consumer's own time included."""
+    starved: float = 0.0
+    """Seconds that the consumer waited for the stage."""
+    blocked: int = 0
+    """Times that the stage could not go ahead because its share of memory was full."""
+    most_bytes: int = 0
+    """The most bytes of finished blocks that were ever waiting for the consumer."""
+    queue_fill: float = 0.0
+    """The average number of finished blocks that wait when the consumer asks for one."""
+    ready: int = 0
+    """Rows done and waiting for the consumer now."""
+    followed: int = 0
+    """Blocks since the steps of the stage changed last."""
+    again: int = 0
+    """Blocks since then that were run again in the order written, because a row failed."""
+    steps: list[Cost] = field(default_factory=list)
+    """The cost of reading, and then of each step."""
+    late: Cost = field(default_factory=Cost)
+    """The cost of reading columns that are only read after the filters."""
+
+    def now(self) -> Counters:
+        """The counters at this moment."""
+        return Counters(
+            self.rows_in, self.elapsed, self.starved, self.busy, self.cpu, self.blocks, self.ready,
+            self.came, self.moved,
+        )  # fmt: skip
+
+    def add(self, result: Result, rows_in: int, nbytes: int) -> None:
+        """Counts a finished block of `nbytes`."""
+        uses = result.uses if result.late is None else (*result.uses, result.late)
+        self.blocks += 1
+        self.rows_in += rows_in
+        self.rows_out += len(result.block)
+        self.bytes_out += nbytes
+        self.busy += result.seconds
+        self.cpu += result.cpu
+        self.moved += sum(use.moved for use in uses)
+        self.came = self.came.plus(result.came).plus(Incoming(sum(use.disk for use in uses)))
+        self.followed += 1
+        self.again += result.again
+
+    def add_steps(self, result: Result, watched: GilProbe | None) -> None:
+        """Adds the cost of each step, with what the probe saw that `watched` the block."""
+        if self.blocks == 2 and result.uses:
+            self.forget_steps()  # in the first block, libraries were imported
+        if len(self.steps) < len(result.uses):
+            self.steps = [Cost() for _ in result.uses]
+        for cost, use in zip(self.steps, result.uses, strict=False):
+            cost.add(use)
+            if watched is not None:
+                held, looked = watched.held(use.began, use.began + use.seconds)
+                cost.locked, cost.watched = cost.locked + held, cost.watched + looked
+        if self.steps:
+            self.steps[0].disk += result.came.disk
+            self.steps[0].network += result.came.network.nbytes
+        if result.late is not None:
+            self.late.add(result.late)
+
+    def forget_steps(self) -> None:
+        """Drops the costs of the steps."""
+        self.steps, self.late = [], Cost()
+
+    def see_queue(self, done: int) -> None:
+        """Counts the finished blocks that wait when the consumer asks for one."""
+        self.queue_fill += (done - self.queue_fill) / (self.blocks + 1)
+
+
+def shared_seconds(before: Counters, now: Counters, workers: int, disk: Disk | None) -> Shared:
+    """Seconds per row that a stage took of memory bandwidth, the disk and the network between two
+    moments. Bytes are counted per block; what a byte takes is measured beside the run or found in
+    it, and is never more than the time that passed."""
+    rows, blocks = now.rows - before.rows, now.blocks - before.blocks
+    if rows <= 0:
+        return NOTHING_SHARED
+    moved, busy = now.moved - before.moved, now.busy - before.busy
+    memory = memory_seconds(moved, moved / blocks, within=busy / max(workers, 1))
+    of_disk, of_network = device_seconds(before, now, disk)
+    of_disk *= now.came.disk - before.came.disk
+    of_network *= now.came.network.nbytes - before.came.network.nbytes
+    most = now.elapsed - before.elapsed
+    return Shared(*(min(seconds, most) / rows for seconds in (memory, of_disk, of_network)))
+
+
+def device_seconds(before: Counters, now: Counters, disk: Disk | None) -> tuple[float, float]:
+    """Seconds per byte of the disk and of the network; 0 where that is not known."""
+    of_disk = 0.0 if disk is None else disk.seconds
+    elapsed = now.elapsed - before.elapsed
+    return of_disk, now.came.network.line(before.came.network, elapsed)
