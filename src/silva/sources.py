@@ -31,7 +31,7 @@ def read_files(paths: Paths) -> Pipeline:
 
     `sv.read_files("photos/**/*.jpg")`
     """
-    from silva.io.files import read_files as source
+    from silva.io.file_source import read_files as source
 
     return from_source(source(paths))
 

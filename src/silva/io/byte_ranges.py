@@ -58,7 +58,7 @@ class LineUnits(Travels):
 
     def fingerprint(self) -> str:
         """The files and the size of units: a state names a row by its unit and its place in it."""
-        return f"{self.unit_bytes or 'auto'}:{self.files.fingerprint()}"
+        return f"{self.unit_bytes or 'auto'}:{self.files.fingerprint}"
 
     def count(self) -> int:
         return int(self._ends[-1])

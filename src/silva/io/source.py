@@ -169,7 +169,7 @@ BUILT_IN = {
     "arrow": "silva.io.arrays.arrow",
     "arrow table": "silva.io.arrays.arrow_table",
     "csv": "silva.io.text.csv",
-    "files": "silva.io.files",
+    "files": "silva.io.file_source",
     "huggingface dataset": "silva.io.datasets.huggingface",
     "huggingface samples": "silva.io.datasets.huggingface",
     "huggingface stream": "silva.io.datasets.huggingface",

@@ -16,7 +16,7 @@ import numpy as np
 
 from silva.columns import Column
 from silva.errors import SourceError
-from silva.io.arrow_batches import empty_runs, leaf_types, runs, short_type, top_fields
+from silva.io.arrow_batches import leaf_types, runs, short_types, top_fields
 from silva.io.file_source import FileSource, files_at, naming_file
 from silva.io.paths import Files, Paths
 from silva.io.source import register_source
@@ -65,8 +65,7 @@ class ArrowFiles(FileSource):
         return tuple(leaf_types(self._layout.schema or ()))
 
     def types(self) -> dict[str, str]:
-        leaves = leaf_types(self._layout.schema or ())
-        return {name: short_type(kind) for name, kind in leaves.items()}
+        return short_types(leaf_types(self._layout.schema or ()))
 
     def length(self) -> int | None:
         rows = self.unit_rows()
@@ -84,16 +83,7 @@ class ArrowFiles(FileSource):
         path = self.files.listing.paths[file]
         with self.files.open_arrow(file, mapped=True) as stream:
             reader, _ = _reader(stream, path, fields)
-            for batch in _batches(reader, place, path):
-                if batch.num_rows <= start:
-                    start -= batch.num_rows
-                    continue
-                _check(batch, path)
-                if columns:
-                    yield from runs(batch, columns, start)
-                else:
-                    yield from empty_runs(batch.num_rows - start)
-                start = 0
+            yield from runs(_checked(_batches(reader, place, path), start, path), start, columns)
 
 
 def _reader(stream: Any, path: str, fields: list[int] | None = None) -> tuple[Any, bool]:
@@ -141,15 +131,20 @@ def _check_names(schema: Any, path: str) -> None:
         ) from error
 
 
-def _check(batch: Any, path: str) -> None:
-    """Validates offsets, indices and text, which Arrow takes from the file unchecked. It takes a
-    few microseconds per megabyte of numbers or lists, and 70 per megabyte of text."""
+def _checked(batches: Iterator[Any], start: int, path: str) -> Iterator[Any]:
+    """Validates offsets, indices and text of the batches that hold rows from `start` on, which
+    Arrow takes from the file unchecked. It takes a few microseconds per megabyte of numbers or
+    lists, and 70 per megabyte of text."""
     import pyarrow as pa
 
-    try:
-        batch.validate(full=True)
-    except pa.ArrowException as error:
-        raise SourceError(f"{path} is damaged: {error}") from error
+    for batch in batches:
+        start -= batch.num_rows
+        try:
+            if start < 0:
+                batch.validate(full=True)
+        except pa.ArrowException as error:
+            raise SourceError(f"{path} is damaged: {error}") from error
+        yield batch
 
 
 def _naming(path: str) -> AbstractContextManager[None]:

@@ -12,7 +12,7 @@ import numpy as np
 from silva.columns import Column, table_columns
 from silva.errors import PlanError
 from silva.io.arrays.memory import as_run
-from silva.io.arrow_batches import leaf_types, short_type
+from silva.io.arrow_batches import leaf_types, short_types
 from silva.io.source import register_source
 from silva.io.travel import Travels
 
@@ -41,8 +41,7 @@ class ArrowTable(Travels):
         return tuple(leaf_types(self.table.schema))
 
     def types(self) -> dict[str, str]:
-        leaves = leaf_types(self.table.schema)
-        return {name: short_type(kind) for name, kind in leaves.items()}
+        return short_types(leaf_types(self.table.schema))
 
     def fingerprint(self) -> str:
         return self._fingerprint

@@ -18,7 +18,7 @@ import numpy as np
 from silva.columns import Column, table_columns
 from silva.errors import PlanError, SourceError
 from silva.io.arrays.memory import as_run
-from silva.io.arrow_batches import leaf_types, short_type, top_fields
+from silva.io.arrow_batches import leaf_types, short_types, top_fields
 from silva.io.conditions import Condition
 from silva.io.lake.lance_index import Indices
 from silva.io.names import check_columns, chosen
@@ -72,7 +72,7 @@ class LanceDataset(Travels):
         return tuple(self._types)
 
     def types(self) -> dict[str, str]:
-        return {name: short_type(kind) for name, kind in self._types.items()}
+        return short_types(self._types)
 
     def describe(self) -> str:
         return f"lance {self.path}, version {self.version}"

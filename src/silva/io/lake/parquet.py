@@ -19,7 +19,7 @@ import numpy as np
 
 from silva.columns import Column
 from silva.errors import SourceError
-from silva.io.arrow_batches import empty_runs, leaf_types, run_rows, runs, short_type
+from silva.io.arrow_batches import empty_runs, leaf_types, run_rows, runs, short_types
 from silva.io.conditions import Condition
 from silva.io.file_source import FileSource, files_at, naming_file
 from silva.io.names import check_columns, chosen
@@ -97,7 +97,7 @@ class Parquet(FileSource):
         return tuple(self._layout.types)
 
     def types(self) -> dict[str, str]:
-        return {name: short_type(kind) for name, kind in self._layout.types.items()}
+        return short_types(self._layout.types)
 
     def length(self) -> int:
         return int(self._layout.rows.sum())
@@ -132,12 +132,7 @@ class Parquet(FileSource):
         if not columns:
             yield from empty_runs(count - start)
         elif start < count:
-            for batch in self._batches(file, group, columns):
-                if batch.num_rows <= start:
-                    start -= batch.num_rows
-                    continue
-                yield from runs(batch, columns, start)
-                start = 0
+            yield from runs(self._batches(file, group, columns), start, columns)
 
     def _batches(self, file: int, group: int, columns: tuple[str, ...]) -> Iterator[Any]:
         import pyarrow.parquet as pq

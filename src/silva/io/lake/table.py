@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from silva.columns import Column, Values, from_arrow
-from silva.io.arrow_batches import empty_runs, leaf_types, short_type
+from silva.io.arrow_batches import empty_runs, leaf_types, short_types
 from silva.io.conditions import Condition
 from silva.io.file_source import files_at
 from silva.io.lake.field_numbers import Convert, conversion, leaf_fields, names_by_number
@@ -110,7 +110,7 @@ class Lake(Travels):
         return tuple(self._types)
 
     def types(self) -> dict[str, str]:
-        return {name: short_type(kind) for name, kind in self._types.items()}
+        return short_types(self._types)
 
     def describe(self) -> str:
         return self.title

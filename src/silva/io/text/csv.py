@@ -18,7 +18,7 @@ import numpy as np
 
 from silva.columns import Column
 from silva.errors import PlanError, SourceError
-from silva.io.arrow_batches import empty_runs, runs, short_type
+from silva.io.arrow_batches import runs, short_type
 from silva.io.byte_ranges import LineSource, check_unit_bytes, plain_stream
 from silva.io.file_source import files_at
 from silva.io.names import check_columns, chosen
@@ -77,15 +77,7 @@ class CsvFiles(LineSource):
 
     def open(self, unit: int, start: int, columns: tuple[str, ...]) -> Iterator[dict[str, Column]]:
         batches = self._stream(unit, columns) if self.replays else self._range(unit, columns)
-        for batch in batches:
-            if batch.num_rows <= start:
-                start -= batch.num_rows
-                continue
-            if columns:
-                yield from runs(batch, columns, start)
-            else:
-                yield from empty_runs(batch.num_rows - start)
-            start = 0
+        return runs(batches, start, columns)
 
     def _stream(self, file: int, columns: tuple[str, ...]) -> Iterator[Any]:
         if not self.files.listing.sizes[file]:

@@ -12,8 +12,9 @@ from typing import Literal
 
 import numpy as np
 
-from silva.columns import Array, Column, Strings
+from silva.columns import Column, Strings
 from silva.errors import PlanError, SourceError
+from silva.io.arrow_batches import empty_run
 from silva.io.byte_ranges import COMPRESSED, LineSource, check_unit_bytes
 from silva.io.file_source import files_at
 from silva.io.names import check_name
@@ -50,7 +51,7 @@ class Lines(LineSource):
                 lines = Strings(_cut(self._valid(data, unit, offset)))
                 yield {self.column: lines.slice(start, count)}
             else:
-                yield {"": Array(np.zeros(count - start, dtype=bool))}
+                yield empty_run(count - start)
             start = 0
 
     def _valid(self, data: bytes, unit: int, offset: int) -> bytes:

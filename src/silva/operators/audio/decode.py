@@ -15,7 +15,7 @@ import numpy as np
 
 from silva.columns import Array, Column, Values
 from silva.operators.arguments import flag, positive
-from silva.operators.audio.declare import audio_operator
+from silva.operators.audio.rows import audio_operator
 from silva.operators.audio.wav import read_wav
 from silva.operators.audio.waveform import resampled, resampled_length
 from silva.operators.native import soundfile

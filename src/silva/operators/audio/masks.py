@@ -16,8 +16,7 @@ import numpy as np
 from silva.columns import Column
 from silva.errors import PlanError
 from silva.operators.arguments import number, positive
-from silva.operators.audio.declare import audio_operator
-from silva.operators.audio.rows import Shape, read_rows, write_rows
+from silva.operators.audio.rows import Shape, audio_operator, read_rows, write_rows
 from silva.operators.rows import Draw, Params
 from silva.plan.expr import Expr
 

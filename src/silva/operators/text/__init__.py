@@ -1,8 +1,8 @@
 """Text operators: method, declaration and kernel of each stand in one file.
 
 Text is read as Arrow strings and written as such (`read`); tokens are lists, of int32 ids or of
-strings. `tokenizer` and `vocabulary` hold what people pass in, as data that plans can compare and
-fingerprint. `one_thread` keeps a library from starting its own threads.
+strings. Tokenizers (`tokenizer`) and vocabularies (`tokens`) that people pass in become data that
+plans can compare and fingerprint.
 """
 
 from __future__ import annotations
