@@ -22,7 +22,7 @@ import numpy as np
 from silva.errors import PlanError, SourceError
 from silva.io.file_source import FileSource
 from silva.io.paths import Files
-from silva.io.travel import Travels
+from silva.io.source import Travels
 
 SMALLEST, LARGEST, MANY = 4 << 10, 4 << 20, 4096
 PIECE = 1 << 20

@@ -17,8 +17,7 @@ import numpy as np
 from silva.columns import Column, Values
 from silva.errors import PlanError, SourceError, printable
 from silva.io.paths import SCHEMES, Files, LocalFiles, Paths, scheme_of
-from silva.io.source import kind_of, register_source
-from silva.io.travel import Travels
+from silva.io.source import Travels, kind_of, register_source
 
 
 class FileSource(Travels):

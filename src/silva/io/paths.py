@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, ClassVar, Protocol, cast
 import numpy as np
 
 from silva.errors import SourceError
-from silva.io.travel import Travels
+from silva.io.source import Travels
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 """What every reader accepts: a path, a glob, a folder, an address, or several of these."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -167,7 +167,7 @@ class SourceKind:
 
 BUILT_IN = {
     "arrow": "silva.io.arrays.arrow",
-    "arrow table": "silva.io.arrays.arrow_table",
+    "arrow table": "silva.io.arrays.arrow",
     "csv": "silva.io.text.csv",
     "files": "silva.io.file_source",
     "huggingface dataset": "silva.io.datasets.huggingface",
@@ -335,3 +335,23 @@ def may_hold(source: Chunked, unit: int, conditions: tuple[Condition, ...]) -> b
     statistics (a method `may_hold`)."""
     by_statistics: Callable[..., bool] | None = getattr(source, "may_hold", None)
     return by_statistics is None or not conditions or bool(by_statistics(unit, conditions))
+
+
+class Travels:
+    """How a source is pickled for a worker: its fields, and a few facts that it has found so far.
+
+    What a `cached_property` holds (open files, footers, memory maps) is not pickled, unless its
+    name is in `carried`: small facts that took a read from disk, and on which parent and worker
+    must agree.
+    """
+
+    carried: ClassVar[tuple[str, ...]] = ()
+    """The names of cached properties that are pickled once they have been computed."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        names = [field.name for field in fields(self)]  # type: ignore[arg-type]
+        names += [name for name in self.carried if name in self.__dict__]
+        return {name: getattr(self, name) for name in names}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)

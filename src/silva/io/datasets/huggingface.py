@@ -19,8 +19,7 @@ from silva.errors import PlanError, SourceError
 from silva.io.arrays.memory import as_run
 from silva.io.arrow_batches import leaf_types, runs, short_types, top_fields
 from silva.io.datasets.torch import IterableDataset
-from silva.io.source import register_source
-from silva.io.travel import Travels
+from silva.io.source import Travels, register_source
 
 STREAM_ROWS = 256
 
@@ -199,16 +198,13 @@ def _read_lists(column: Column, folder: str) -> Column:
     """Lists of structs are dicts."""
     if not isinstance(column, Lists) or not isinstance(column.values, Values):
         return column
-    values = Values(list(_with_bytes(column.values.items, folder)))
-    return Lists(values, column.offsets, column.valid)
-
-
-def _with_bytes(items: list[Any], folder: str) -> Iterator[Any]:
-    for item in items:
-        if isinstance(item, dict) and item.get("bytes") is None and item.get("path"):
-            yield {**item, "bytes": _file(item["path"], folder)}
-        else:
-            yield item
+    items = [
+        {**item, "bytes": _file(item["path"], folder)}
+        if isinstance(item, dict) and item.get("bytes") is None and item.get("path")
+        else item
+        for item in column.values.items
+    ]
+    return Lists(Values(items), column.offsets, column.valid)
 
 
 def _file(path: str, folder: str) -> bytes:

@@ -20,20 +20,31 @@ from silva.errors import PlanError, SourceError
 from silva.io.arrow_batches import RUN_BYTES, empty_run
 from silva.io.datasets.replay import check_loader, first_sample, mark_of, replayed
 from silva.io.names import chosen
-from silva.io.source import kind_of, register_source
-from silva.io.travel import Travels
+from silva.io.source import Travels, kind_of, register_source
 
 RUN_SAMPLES = 256
 _UNSIZED = 1 << 10
 
 
-@register_source("torch dataset", tag="torch")
 @dataclass(frozen=True, eq=False)
-class MapDataset(Travels):
+class _Dataset(Travels):
     identifies_rows: ClassVar[bool] = False
-    carried: ClassVar[tuple[str, ...]] = ("_names",)
     dataset: Any
     given: tuple[str, ...] | None
+    """The columns that the user named."""
+
+    def fingerprint(self) -> str:
+        kind = type(self.dataset)
+        return f"{kind.__module__}.{kind.__qualname__}:{self.length()}"
+
+    def length(self) -> int | None:
+        return len(self.dataset)
+
+
+@register_source("torch dataset", tag="torch")
+@dataclass(frozen=True, eq=False)
+class MapDataset(_Dataset):
+    carried: ClassVar[tuple[str, ...]] = ("_names",)
 
     @functools.cached_property
     def _names(self) -> tuple[str, ...]:
@@ -46,12 +57,6 @@ class MapDataset(Travels):
 
     def describe(self) -> str:
         return f"torch dataset {type(self.dataset).__name__} of {self.length():,} rows"
-
-    def fingerprint(self) -> str:
-        return f"{_qualified(self.dataset)}:{self.length()}"
-
-    def length(self) -> int:
-        return len(self.dataset)
 
     def read(self, rows: np.ndarray, columns: tuple[str, ...]) -> dict[str, Column]:
         if not columns:
@@ -71,12 +76,9 @@ class MapDataset(Travels):
 
 @register_source("torch stream", tag="torch")
 @dataclass(frozen=True, eq=False)
-class IterableDataset(Travels):
-    identifies_rows: ClassVar[bool] = False
+class IterableDataset(_Dataset):
     replays: ClassVar[bool] = True
     carried: ClassVar[tuple[str, ...]] = ("_first",)
-    dataset: Any
-    given: tuple[str, ...] | None
 
     @functools.cached_property
     def _first(self) -> tuple[tuple[str, ...], str | None]:
@@ -94,9 +96,6 @@ class IterableDataset(Travels):
 
     def describe(self) -> str:
         return f"{kind_of(self).name} {type(self.dataset).__name__}"
-
-    def fingerprint(self) -> str:
-        return f"{_qualified(self.dataset)}:{self.length()}"
 
     def length(self) -> int | None:
         try:
@@ -152,10 +151,6 @@ def _size(sample: Any) -> int:
         return len(sample)
     nbytes = getattr(sample, "nbytes", _UNSIZED)
     return nbytes if isinstance(nbytes, int) else _UNSIZED
-
-
-def _qualified(value: Any) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def from_torch(

@@ -23,8 +23,7 @@ from silva.io.conditions import Condition
 from silva.io.lake.lance_index import Indices
 from silva.io.names import check_columns, chosen
 from silva.io.objects.table_addresses import client_options, naming_table, table_location
-from silva.io.source import register_source
-from silva.io.travel import Travels
+from silva.io.source import Travels, register_source
 from silva.plan.fingerprint import digest
 
 _WIDE = 256

@@ -23,8 +23,7 @@ from silva.io.file_source import files_at
 from silva.io.lake.field_numbers import Convert, conversion, leaf_fields, names_by_number
 from silva.io.lake.parquet import FOOTER_THREADS, Parquet
 from silva.io.names import check_columns
-from silva.io.source import register_source
-from silva.io.travel import Travels
+from silva.io.source import Travels, register_source
 
 
 @dataclass(frozen=True, eq=False)

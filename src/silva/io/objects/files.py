@@ -31,7 +31,7 @@ from silva.io.objects.stream import (
     cuts,
 )
 from silva.io.paths import Listing
-from silva.io.travel import Travels
+from silva.io.source import Travels
 
 
 class _ListedObject(NamedTuple):

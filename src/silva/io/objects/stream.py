@@ -132,25 +132,21 @@ class Pieces:
         if self._follows:
             reached = max([stop, *(piece.stop for piece in self._cached)])
             until = min(stop + self._window, self._size)
-            step = min(
-                max(self._window // 4, FIRST), PIECE
-            )  # few requests at once, but not too few
+            # few requests at once, but not too few
+            step = min(max(self._window // 4, FIRST), PIECE)
             while reached + step <= until or reached < until == self._size:
                 self._start(reached, min(reached + step, self._size))
                 reached += step
 
     def _start(self, start: int, stop: int) -> None:
-        bisect.insort(self._cached, _Piece(start, stop, self._fetch(start, stop)), key=_begin)
+        piece = _Piece(start, stop, self._fetch(start, stop))
+        bisect.insort(self._cached, piece, key=lambda each: each.start)
 
     def _drop(self, which: Callable[[_Piece], bool]) -> None:
         for piece in self._cached:
             if which(piece):
                 piece.data.cancel()
         self._cached = [piece for piece in self._cached if not which(piece)]
-
-
-def _begin(piece: _Piece) -> int:
-    return piece.start
 
 
 def cuts(start: int, stop: int) -> list[Range]:

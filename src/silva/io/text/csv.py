@@ -134,11 +134,5 @@ def read_csv(
     for _, kind in declared:
         type_of(kind)
     files = files_at(paths, (".csv", ".tsv", ".csv.gz", ".tsv.gz"))
-    return CsvFiles(
-        files,
-        unit_bytes,
-        Dialect(delimiter, header),
-        chosen(columns),
-        declared,
-        quoted_newlines,
-    )
+    dialect = Dialect(delimiter, header)
+    return CsvFiles(files, unit_bytes, dialect, chosen(columns), declared, quoted_newlines)

@@ -62,6 +62,10 @@ def write_rows(
     return Values(outs) if whole is None else Array(whole)
 
 
+def same_shape(i: int, row: np.ndarray) -> Shape:
+    return row.shape
+
+
 def flat(array: np.ndarray, axes: int) -> np.ndarray:
     """All leading axes as one, so that the result has `axes` + 1; a view."""
     tail = array.shape[array.ndim - axes :]

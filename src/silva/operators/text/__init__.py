@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import silva.operators.text.laws  # noqa: F401  registers the laws
 from silva.operators.arguments import column_name
-from silva.operators.text.chunk import ChunkMethods
 from silva.operators.text.letters import LetterMethods
-from silva.operators.text.tokenize import TokenizeMethods
+from silva.operators.text.tokenize import ChunkMethods, TokenizeMethods
 from silva.operators.text.tokens import TokensExpr
 from silva.plan.expr import Col
 
