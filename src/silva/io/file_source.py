@@ -86,19 +86,22 @@ def local_files_of(source: object) -> LocalFiles | None:
 
 
 @contextmanager
-def naming_file(path: str, kind: str, errors: tuple[type[BaseException], ...]) -> Iterator[None]:
-    """Turns what a decoder raises for a damaged file into a `SourceError` that names the file.
+def naming_file(path: str, kind: str, *errors: type[BaseException]) -> Iterator[None]:
+    """Turns what Arrow raises for a damaged file, or any of `errors`, into a `SourceError` that
+    names the file.
 
-    >>> with naming_file("a.parquet", "a Parquet file", (ValueError,)):
+    >>> with naming_file("a.parquet", "a Parquet file", ValueError):
     ...     raise ValueError("no footer")
     Traceback (most recent call last):
     silva.errors.SourceError: a.parquet is truncated, damaged or not a Parquet file: no footer
     """
+    import pyarrow as pa
+
     try:
         yield
     except SourceError:
         raise
-    except errors as error:
+    except (pa.ArrowException, OSError, *errors) as error:
         raise SourceError(f"{path} is truncated, damaged or not {kind}: {error}") from error
 
 

@@ -26,6 +26,7 @@ from silva.io.source_checks import check_answers
 
 Access = Literal["indexed", "chunked"]
 _C = TypeVar("_C", bound=type)
+_T = TypeVar("_T")
 _KIND = "__silva_source__"
 
 
@@ -355,3 +356,16 @@ class Travels:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+
+
+def remembered(calls: int) -> Callable[[Callable[[Any, Any], _T]], Any]:
+    """A method of one argument whose last results each source remembers for itself. They are not
+    pickled with it."""
+
+    def declare(method: Callable[[Any, Any], _T]) -> Any:
+        def of_source(source: Any) -> Callable[[Any], _T]:
+            return functools.lru_cache(calls)(functools.partial(method, source))
+
+        return functools.cached_property(of_source)
+
+    return declare

@@ -151,10 +151,7 @@ def _checked(batches: Iterator[Any], start: int, path: str) -> Iterator[Any]:
 
 
 def _naming(path: str) -> AbstractContextManager[None]:
-    import pyarrow as pa
-
-    errors = (pa.ArrowException, OSError, ValueError, MemoryError)
-    return naming_file(path, "an Arrow IPC file", errors)
+    return naming_file(path, "an Arrow IPC file", ValueError, MemoryError)
 
 
 def read_arrow(paths: Paths) -> ArrowFiles:

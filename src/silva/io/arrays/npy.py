@@ -25,7 +25,7 @@ from silva.io.byte_ranges import BROKEN
 from silva.io.file_source import FileSource, files_at
 from silva.io.names import check_name
 from silva.io.paths import Files, Paths
-from silva.io.source import register_source
+from silva.io.source import register_source, remembered
 
 MAPS_KEPT = 128
 
@@ -46,11 +46,8 @@ class NpyFiles(FileSource):
     column: str
     """The column name for the array of a .npy file; arrays of a .npz file have names."""
 
-    @functools.cached_property
-    def _open(self) -> Any:
-        return functools.lru_cache(maxsize=MAPS_KEPT)(self._open_file)
-
-    def _open_file(self, file: int) -> dict[str, Any]:
+    @remembered(MAPS_KEPT)
+    def _open(self, file: int) -> dict[str, Any]:
         return open_arrays(self.files, file, self.column)
 
     @functools.cached_property

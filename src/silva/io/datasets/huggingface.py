@@ -19,7 +19,7 @@ from silva.errors import PlanError, SourceError
 from silva.io.arrays.memory import as_run
 from silva.io.arrow_batches import leaf_types, runs, short_types, top_fields
 from silva.io.datasets.torch import IterableDataset
-from silva.io.source import Travels, register_source
+from silva.io.source import Travels, register_source, remembered
 
 STREAM_ROWS = 256
 
@@ -56,15 +56,11 @@ class _WithSchema(Travels):
 @register_source("huggingface dataset", tag="huggingface")
 @dataclass(frozen=True, eq=False)
 class HuggingFaceDataset(_WithSchema):
-    @functools.cached_property
-    def _formatted(self) -> Any:
-        """The dataset with Arrow tables as its format, by the columns that are read."""
-
-        def with_columns(columns: tuple[str, ...]) -> Any:
-            names = [self._schema.names[i] for i in top_fields(self._schema, columns)]
-            return self.dataset.with_format("arrow", columns=names)
-
-        return functools.lru_cache(maxsize=16)(with_columns)
+    @remembered(16)
+    def _formatted(self, columns: tuple[str, ...]) -> Any:
+        """The dataset with Arrow tables as its format, and just these columns."""
+        names = [self._schema.names[i] for i in top_fields(self._schema, columns)]
+        return self.dataset.with_format("arrow", columns=names)
 
     def fingerprint(self) -> str:
         return str(self.dataset._fingerprint)

@@ -97,20 +97,15 @@ class LanceDataset(Travels):
         if not columns:
             return {}
         names = [self._schema.names[i] for i in top_fields(self._schema, columns)]
-        with naming_table(self.path, "a Lance dataset"):
-            return self._read(rows, names, columns)
-
-    def _read(
-        self, rows: np.ndarray, names: list[str], columns: tuple[str, ...]
-    ) -> dict[str, Column]:
         run = as_run(rows)
-        if run is not None:
-            table = self._dataset.to_table(columns=names, offset=run[0], limit=run[1] - run[0])
-            found = table_columns(table)
-            return {name: found[name] for name in columns}
-        different, places = np.unique(rows, return_inverse=True)
-        found = table_columns(self._take(different, names))
-        return {name: found[name].take(places) for name in columns}
+        with naming_table(self.path, "a Lance dataset"):
+            if run is not None:
+                table = self._dataset.to_table(columns=names, offset=run[0], limit=len(rows))
+                found = table_columns(table)
+                return {name: found[name] for name in columns}
+            different, places = np.unique(rows, return_inverse=True)
+            found = table_columns(self._take(different, names))
+            return {name: found[name].take(places) for name in columns}
 
     def _take(self, rows: np.ndarray, names: list[str]) -> Any:
         """Rows in ascending order. With deleted rows, a dataset searches for each row (0.1 ms and

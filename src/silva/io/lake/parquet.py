@@ -24,7 +24,7 @@ from silva.io.conditions import Condition
 from silva.io.file_source import FileSource, files_at, naming_file
 from silva.io.names import check_columns, chosen
 from silva.io.paths import Files, Paths
-from silva.io.source import register_source
+from silva.io.source import register_source, remembered
 
 FOOTER_THREADS = 8
 FOOTERS_KEPT = 64
@@ -59,11 +59,8 @@ class Parquet(FileSource):
         made.__dict__["_footer"] = self._footer
         return made
 
-    @functools.cached_property
-    def _footer(self) -> Any:
-        return functools.lru_cache(maxsize=FOOTERS_KEPT)(self._read_footer)
-
-    def _read_footer(self, file: int) -> Any:
+    @remembered(FOOTERS_KEPT)
+    def _footer(self, file: int) -> Any:
         import pyarrow.parquet as pq
 
         with self._naming(file), self.files.open_arrow(file) as stream:
@@ -169,10 +166,7 @@ class Parquet(FileSource):
         return table.combine_chunks().to_batches()[0]
 
     def _naming(self, file: int) -> AbstractContextManager[None]:
-        import pyarrow as pa
-
-        errors = (pa.ArrowException, OSError)
-        return naming_file(self.files.listing.paths[file], "a Parquet file", errors)
+        return naming_file(self.files.listing.paths[file], "a Parquet file")
 
 
 def _choose(types: dict[str, Any], given: tuple[str, ...], path: str) -> dict[str, Any]:

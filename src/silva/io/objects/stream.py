@@ -158,15 +158,15 @@ def cuts(start: int, stop: int) -> list[Range]:
     return [(at, min(at + PIECE, stop)) for at in range(start, stop, PIECE)]
 
 
-def joined(ranges: Sequence[Range], gap: int = HOLE) -> list[Range]:
-    """Sorts ranges, and joins those with small gaps between them.
+def joined(ranges: Sequence[Range]) -> list[Range]:
+    """Sorts ranges, and joins those with at most `HOLE` bytes between them.
 
-    >>> joined([(500, 600), (0, 100), (100, 200)], gap=50)
-    [(0, 200), (500, 600)]
+    >>> joined([(50_000, 60_000), (0, 100), (200, 300)])
+    [(0, 300), (50000, 60000)]
     """
     found: list[Range] = []
     for start, stop in sorted(ranges):
-        if found and start - found[-1][1] <= gap:
+        if found and start - found[-1][1] <= HOLE:
             found[-1] = (found[-1][0], max(found[-1][1], stop))
         else:
             found.append((start, stop))

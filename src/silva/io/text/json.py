@@ -23,7 +23,7 @@ import msgspec
 from silva.columns import Column, Values
 from silva.errors import SourceError
 from silva.io.arrow_batches import empty_run
-from silva.io.byte_ranges import COMPRESSED, LineSource, check_unit_bytes
+from silva.io.byte_ranges import COMPRESSED, LineSource
 from silva.io.file_source import files_at
 from silva.io.names import chosen
 from silva.io.paths import Files, Paths
@@ -55,8 +55,8 @@ class JsonLines(LineSource):
             return {name: (name,) for name in self.given}
         first = (
             row
-            for unit in range(self.ranges.count())
-            for offset, data in self.ranges.pieces(unit)
+            for unit in range(self.units())
+            for offset, data in self.pieces(unit)
             for row in self._decode(data, unit, offset, _ANY_OBJECT)
         )
         try:
@@ -76,14 +76,14 @@ class JsonLines(LineSource):
         return tuple(self._paths)
 
     def fingerprint(self) -> str:
-        return f"{self.given}:{self.ranges.fingerprint()}"
+        return f"{self.given}:{super().fingerprint()}"
 
     def open(self, unit: int, start: int, columns: tuple[str, ...]) -> Iterator[dict[str, Column]]:
         tops = tuple(dict.fromkeys(path[0] for path in self._paths.values()))
         asked = frozenset(self._paths[name][0] for name in columns)
         decoder = row_decoder(tops, asked, self.given is None)
         fields = {name: f"f{tops.index(self._paths[name][0])}" for name in columns}
-        for offset, data in self.ranges.pieces(unit):
+        for offset, data in self.pieces(unit):
             rows = self._decode(data, unit, offset, decoder)
             if len(rows) <= start:
                 start -= len(rows)
@@ -162,7 +162,6 @@ def read_json(
 
     With `columns=`, other keys are ignored; an object chosen there is a column of dicts.
     """
-    check_unit_bytes(unit_bytes)
     files = files_at(paths, (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".json.gz"))
     replays = any(pattern.endswith(COMPRESSED) for pattern in files.patterns)
     return JsonLines(files, unit_bytes, chosen(columns), replays)
