@@ -134,7 +134,12 @@ class Fetcher:
 
 class Connection:
     """Requests of one source or folder in this process. Its clients are configured by the
-    environment at first use."""
+    environment at first use.
+
+    obstore's threads may hold an exception that it raised, also the one that ends a listing, and so
+    the frames that it passed. What awaits obstore is therefore a function that holds a client and
+    not the connection, which would keep the fetcher and its thread.
+    """
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
@@ -173,23 +178,9 @@ class Connection:
 
     async def list_below(self, address: Address, folder: str, deed: str = "read") -> list[Any]:
         """The metadata of the objects below a folder; the deadline is for each page."""
-        import obstore
 
-        deadline, now = self._patience.deadline, asyncio.get_running_loop().time
-
-        async def pages() -> list[Any]:
-            found: list[Any] = []
-            try:
-                async with asyncio.timeout(deadline) as limit:
-                    client = self.client(address.root)
-                    async for metas in obstore.list(client, folder or None, chunk_size=1000):
-                        found += metas
-                        limit.reschedule(now() + deadline)
-            except obstore.exceptions.GenericError as error:
-                if "response body" in str(error):
-                    raise BrokenOff(error) from None
-                raise
-            return found
+        def pages() -> Awaitable[list[Any]]:
+            return _list_pages(self.client(address.root), folder, self._patience.deadline)
 
         return await self.ask(pages, address.shown, deed, bounded=False)
 
@@ -258,6 +249,23 @@ async def _get(store: Any, request: Request) -> bytes:
     if len(data) != request.length:
         raise BrokenOff(EOFError())
     return data
+
+
+async def _list_pages(client: Any, folder: str, deadline: float) -> list[Any]:
+    import obstore
+
+    found: list[Any] = []
+    now = asyncio.get_running_loop().time
+    try:
+        async with asyncio.timeout(deadline) as limit:
+            async for metas in obstore.list(client, folder or None, chunk_size=1000):
+                found += metas
+                limit.reschedule(now() + deadline)
+    except obstore.exceptions.GenericError as error:
+        if "response body" in str(error):
+            raise BrokenOff(error) from None
+        raise
+    return found
 
 
 async def all_of(works: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:

@@ -159,28 +159,13 @@ class ObjectFiles(Travels):
             found = await self._below(address, address.folder)
             return [each for each in found if matches(key, each.key)]
         if root.is_web or (key and not key.endswith("/")):
-            alone = await self._connection.ask(lambda: self._head(root, key), address.shown)
+            alone = await self._connection.ask(
+                lambda: _head(self._connection.client(root), root, key), address.shown
+            )
             if alone is not None or root.is_web:
                 return [] if alone is None else [alone]
         found = await self._below(address, key.rstrip("/"))
         return [each for each in found if _is_meant(each.key, key, self.suffixes)]
-
-    async def _head(self, root: Root, key: str) -> _ListedObject | None:
-        import obstore
-        from obstore.exceptions import NotSupportedError, PermissionDeniedError
-
-        client = self._connection.client(root)
-        try:
-            meta = await obstore.head_async(client, key)
-        except FileNotFoundError:
-            return None
-        except (PermissionDeniedError, NotSupportedError):
-            if not root.query.text:
-                raise
-            # a signature may be valid for GET only: one byte is enough
-            answer = await obstore.get_async(client, key, options={"range": (0, 1)})
-            meta = answer.meta
-        return _ListedObject(root, key, meta["size"], version_of(meta))
 
     async def _below(self, address: Address, folder: str) -> list[_ListedObject]:
         """The objects below a folder, without the empty ones that stand for folders."""
@@ -198,6 +183,23 @@ class ObjectFiles(Travels):
             kind = " or ".join(self.suffixes)
             what += f", nor are there {kind + ' ' if kind else ''}objects below it"
         return SourceError(what)
+
+
+async def _head(client: Any, root: Root, key: str) -> _ListedObject | None:
+    import obstore
+    from obstore.exceptions import NotSupportedError, PermissionDeniedError
+
+    try:
+        meta = await obstore.head_async(client, key)
+    except FileNotFoundError:
+        return None
+    except (PermissionDeniedError, NotSupportedError):
+        if not root.query.text:
+            raise
+        # a signature may be valid for GET only: one byte is enough
+        answer = await obstore.get_async(client, key, options={"range": (0, 1)})
+        meta = answer.meta
+    return _ListedObject(root, key, meta["size"], version_of(meta))
 
 
 def _above(key: str) -> list[str]:
