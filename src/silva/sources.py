@@ -31,7 +31,7 @@ def read_files(paths: Paths) -> Pipeline:
 
     `sv.read_files("photos/**/*.jpg")`
     """
-    from silva.io.files import read_files as source
+    from silva.io.file_source import read_files as source
 
     return from_source(source(paths))
 
@@ -203,7 +203,7 @@ def from_arrow(data: Any) -> Pipeline:
     >>> from_arrow(pa.table({"x": [1, 2]})).head(1)
     [{'x': 1}]
     """
-    from silva.io.arrays.arrow_table import from_arrow as source
+    from silva.io.arrays.arrow import from_arrow as source
 
     return from_source(source(data))
 

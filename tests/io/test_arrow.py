@@ -9,8 +9,7 @@ from source_laws import check_chunked, check_indexed, everything, unit
 
 from silva.columns import Array
 from silva.errors import PlanError, SourceError
-from silva.io.arrays.arrow import read_arrow
-from silva.io.arrays.arrow_table import from_arrow
+from silva.io.arrays.arrow import from_arrow, read_arrow
 
 ROWS = [
     {"n": i, "s": None if i % 3 else f"é{i}", "l": list(range(i % 4)), "p": {"x": i / 2, "b": b"z"}}

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from object_tools import BUCKET, put
 
-from silva.io.files import read_files
+from silva.io.file_source import read_files
 from silva.io.incoming import LEDGER, NO_RESPONSES, ByteLedger, Responses, fetched_here
 
 SIZE = 4 << 20

@@ -117,6 +117,6 @@ def test_a_changed_file_is_an_error(tmp_path):
 
 
 def test_arguments_are_checked_at_once():
-    for wrong in ({"errors": "ignore"}, {"column": ""}, {"unit_bytes": 0}):
+    for wrong in ({"errors": "ignore"}, {"column": ""}):
         with pytest.raises(PlanError):
             read_lines("x", **wrong)

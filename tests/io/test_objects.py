@@ -25,7 +25,7 @@ import silva as sv
 from silva.errors import PlanError, SourceError
 from silva.io.arrays.arrow import read_arrow
 from silva.io.arrays.npy import read_npy
-from silva.io.files import read_files
+from silva.io.file_source import read_files
 from silva.io.lake.parquet import read_parquet
 from silva.io.objects.fetching import Patience
 from silva.io.tar import read_tar

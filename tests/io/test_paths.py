@@ -5,8 +5,7 @@ import pytest
 from source_laws import check_indexed
 
 from silva.errors import PlanError, SourceError
-from silva.io.files import read_files
-from silva.io.paths import local_files
+from silva.io.file_source import files_at, read_files
 
 
 @pytest.fixture
@@ -20,7 +19,7 @@ def photos(tmp_path, monkeypatch):
 
 
 def test_a_glob_is_listed_bytewise(photos):
-    assert local_files("photos/**/*.jpg").listing.paths == (
+    assert files_at("photos/**/*.jpg").listing.paths == (
         "photos/a/[1].jpg",
         "photos/a/é.jpg",
         "photos/b/10.jpg",
@@ -29,16 +28,16 @@ def test_a_glob_is_listed_bytewise(photos):
 
 
 def test_a_folder_means_the_files_below_it(photos):
-    assert len(local_files("photos").listing) == 5
-    assert len(local_files(photos, (".jpg",)).listing) == 4
+    assert len(files_at("photos").listing) == 5
+    assert len(files_at(photos, (".jpg",)).listing) == 4
 
 
 def test_a_path_with_a_bracket_means_itself(photos):
-    assert local_files("photos/a/[1].jpg").listing.paths == ("photos/a/[1].jpg",)
+    assert files_at("photos/a/[1].jpg").listing.paths == ("photos/a/[1].jpg",)
 
 
 def test_files_named_twice_are_listed_once(photos):
-    files = local_files(["photos/b/2.jpg", "./photos/b/2.jpg", photos / "b/2.jpg", "photos/b/*"])
+    files = files_at(["photos/b/2.jpg", "./photos/b/2.jpg", photos / "b/2.jpg", "photos/b/*"])
     assert len(files.listing) == 2
 
 
@@ -46,25 +45,25 @@ def test_a_glob_without_a_match_says_where_it_looked(photos):
     with pytest.raises(
         SourceError, match=r"no file matches 'nothing/\*' .*working directory: "
     ) as e:
-        local_files("nothing/*").listing  # noqa: B018
+        files_at("nothing/*").listing  # noqa: B018
     assert str(photos.parent) in str(e.value)
     with pytest.raises(SourceError, match=r"holds no .tar files"):
-        local_files("photos", (".tar",)).listing  # noqa: B018
+        files_at("photos", (".tar",)).listing  # noqa: B018
     with pytest.raises(SourceError, match=r"there is no file 'gone.txt'"):
-        local_files("gone.txt").listing  # noqa: B018
+        files_at("gone.txt").listing  # noqa: B018
 
 
 def test_a_broken_link_is_an_error_not_a_lost_row(photos):
     (photos / "link.jpg").symlink_to("nowhere")
     with pytest.raises(SourceError, match=r"link.jpg"):
-        local_files("photos/*.jpg").listing  # noqa: B018
+        files_at("photos/*.jpg").listing  # noqa: B018
 
 
 def test_paths_are_checked_before_anything_is_listed():
-    local_files("does/not/exist/*")
+    files_at("does/not/exist/*")
     for wrong in ([], "", 3, [b"x"]):
         with pytest.raises((PlanError, TypeError)):
-            local_files(wrong)
+            files_at(wrong)
 
 
 def test_an_address_is_refused_without_repeating_its_secret():

@@ -20,7 +20,7 @@ import silva as sv
 from silva.columns import Array, Column, Lists, Values
 from silva.errors import PlanError
 from silva.operators.audio import AudioExpr, audio
-from silva.operators.audio.masks import random_runs
+from silva.operators.audio.levels import random_runs
 from silva.operators.audio.mel import filter_bank
 from silva.plan.expr import Call, Expr, walk
 from silva.plan.operator import operator

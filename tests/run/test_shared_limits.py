@@ -12,8 +12,8 @@ from silva.cost import disk
 from silva.cost import memory_bandwidth as bandwidth
 from silva.cost.disk import Disk
 from silva.cost.machine import Machine
+from silva.io.file_source import files_at
 from silva.io.incoming import fetched_here
-from silva.io.paths import local_files
 
 COUNT, SIZE = 64, 100_000
 
@@ -64,7 +64,7 @@ def test_a_disk_is_measured_once_by_whoever_asks_first(tmp_path, monkeypatch):
     (tmp_path / "a").write_bytes(os.urandom(1 << 20))
     measured = []
     monkeypatch.setattr(Disk, "measured", lambda self: measured.append(self) or 1e-9)
-    disks = [Disk(local_files(str(tmp_path / "a"))) for _ in range(8)]
+    disks = [Disk(files_at(str(tmp_path / "a"))) for _ in range(8)]
     threads = [threading.Thread(target=lambda one=one: one.seconds) for one in disks]
     for thread in threads:
         thread.start()
@@ -97,7 +97,7 @@ def test_where_no_threads_can_be_had_nothing_is_measured_and_nobody_waits(
     monkeypatch.setattr(disk, "_asked", {})
     monkeypatch.setattr(Machine, "here", staticmethod(lambda: Machine(2, 1 << 30)))
     (tmp_path / "a").write_bytes(bytes(1 << 20))
-    files = local_files(str(tmp_path / "a"))
+    files = files_at(str(tmp_path / "a"))
     few_threads[0] = more
     assert bandwidth._seconds.__wrapped__(20) == 0.0
     few_threads[0] = more
@@ -110,9 +110,7 @@ def test_where_no_threads_can_be_had_nothing_is_measured_and_nobody_waits(
 def test_any_files_can_be_asked_about(tmp_path, sizes):
     for number, size in enumerate(sizes):
         (tmp_path / str(number)).write_bytes(bytes(size))
-    files = local_files(
-        [str(tmp_path / str(n)) for n in range(len(sizes))] or [str(tmp_path / "x")]
-    )
+    files = files_at([str(tmp_path / str(n)) for n in range(len(sizes))] or [str(tmp_path / "x")])
     if not sizes:
         (tmp_path / "x").touch()
     found = Disk(files)

@@ -20,9 +20,9 @@ import numpy as np
 from silva.cache.entries import Entries, FoundEntries
 from silva.cache.eviction import shrink
 from silva.cache.file_writer import FileWriter
-from silva.cache.row_files import ENTRY_BITS, DamagedError, Page, decode_page, read_headers
+from silva.cache.row_files import ENTRY_BITS, DamagedError, Page, read_headers
 from silva.cache.row_store import NOWHERE, CacheBudget, RowIndex, lend, select_new
-from silva.cache.shelf import SUFFIX, Data, Item, Shelf, UnreachableError
+from silva.cache.shelf import SUFFIX, Item, Shelf, UnreachableError
 from silva.cache.shelf_index import About, remove_stale, with_suffix
 from silva.errors import PlanError
 
@@ -104,21 +104,23 @@ class FileStore:
             if isinstance(contents, UnreachableError):
                 self._leave(contents)
                 return
-            numbers = self._files.setdefault(item.name, [])
+            self._files[item.name] = []
             if isinstance(contents, tuple):
-                pages, keys = contents
-                numbers += range(len(self._pages), len(self._pages) + len(pages))
-                self._index.add(keys, self._number(pages))
+                self._files[item.name] = self._number(*contents)
             else:
                 self._warn(f"{contents}; its rows are computed again")
 
-    def _number(self, pages: list[Page]) -> np.ndarray:
-        """Gives pages their numbers; returns the locations of their entries."""
-        first = len(self._pages)
+    def _number(self, pages: list[Page], keys: np.ndarray) -> list[int]:
+        """Gives pages their numbers, and adds the rows of their entries to the index."""
+        numbers = list(range(len(self._pages), len(self._pages) + len(pages)))
         self._pages += pages
         self.nbytes += sum(page.size for page in pages)
-        found = [(first + i << ENTRY_BITS) + np.arange(p.entries) for i, p in enumerate(pages)]
-        return np.concatenate(found) if found else np.zeros(0, np.int64)
+        found = [
+            (number << ENTRY_BITS) + np.arange(page.entries)
+            for number, page in zip(numbers, pages, strict=True)
+        ]
+        self._index.add(keys, np.concatenate(found) if found else np.zeros(0, np.int64))
+        return numbers
 
     def _drop(self, numbers: list[int]) -> None:
         """Drops pages that can no longer be read."""
@@ -186,7 +188,7 @@ class FileStore:
                 self._recent.move_to_end(number)
                 yield number, self._recent[number][0]
             elif page.data is not None:
-                yield number, decode_page(page, "memory", page.data)
+                yield number, page.decode(page.data)
             else:
                 stored.append(number)
         found = self._shelf.read([self._pages[number].span for number in stored])
@@ -195,26 +197,21 @@ class FileStore:
             try:
                 if isinstance(data, OSError):
                     raise data
-                entries = self._decode(page, data)
+                entries = page.decode(data)
+                if entries.columns.keys() != self._names or len(entries.subs) != self._explodes:
+                    raise DamagedError(f"{page.span[0].name}: a page holds other columns")
             except UnreachableError as error:
                 self._leave(error)
                 return
             except (DamagedError, OSError) as error:
                 self._warn(f"{error}; its rows are computed again")
-                gone = isinstance(error, FileNotFoundError)
-                self._drop(self._pages_beside(number) if gone else [number])
+                dropped = [number]
+                if isinstance(error, FileNotFoundError):  # with all other pages of its file
+                    dropped = next(pages for pages in self._files.values() if number in pages)
+                self._drop(dropped)
                 continue
             self._remember(number, entries)
             yield number, entries
-
-    def _decode(self, page: Page, data: Data) -> Entries:
-        """The entries of a page; DamagedError where they do not belong to this cache."""
-        shown = page.span[0].name
-        page.check(shown, data)
-        entries = decode_page(page, shown, data)
-        if entries.columns.keys() != self._names or len(entries.subs) != self._explodes:
-            raise DamagedError(f"{shown}: a page holds other columns than this cache")
-        return entries
 
     def _remember(self, number: int, entries: Entries) -> None:
         """Keeps a page in memory; those used least recently make room for it."""
@@ -224,38 +221,27 @@ class FileStore:
         if self._budget.take(size):
             self._recent[number] = (entries, size)
 
-    def _pages_beside(self, number: int) -> list[int]:
-        """All pages of the file that holds this one."""
-        return next(pages for pages in self._files.values() if number in pages)
-
     # Writing.
 
     def add(self, keys: np.ndarray, entries: Entries, seconds: float) -> None:
         with self._lock:
             self._settle()
-            self._add(keys, entries, seconds)
-
-    def _add(self, keys: np.ndarray, entries: Entries, seconds: float) -> None:
-        if time.monotonic() < self._writes_from or self._is_behind():
-            return
-        fresh = select_new(self, keys)
-        if not len(fresh):
-            return
-        seconds *= len(fresh) / len(keys)
-        keys, first = keys[fresh], len(self._pages)
-        pages = self._writer.encode(entries.take(fresh))
-        self._index.add(keys, self._number(pages))
-        self._writer.add(range(first, first + len(pages)), pages, keys, seconds)
-        self._settle()
-
-    def _is_behind(self) -> bool:
-        if not self._writer.is_behind:
-            return False
-        self._warn(
-            f"rows come faster than {self._shelf.shown} takes them; those that come meanwhile are "
-            "not kept, and computed again in the next epoch"
-        )
-        return True
+            if time.monotonic() < self._writes_from:
+                return
+            if self._writer.is_behind:
+                self._warn(
+                    f"rows come faster than {self._shelf.shown} takes them; those that come "
+                    "meanwhile are not kept, and computed again in the next epoch"
+                )
+                return
+            fresh = select_new(self, keys)
+            if not len(fresh):
+                return
+            seconds *= len(fresh) / len(keys)
+            pages = self._writer.encode(entries.take(fresh))
+            numbers = self._number(pages, keys[fresh])
+            self._writer.add(numbers, pages, keys[fresh], seconds)
+            self._settle()
 
     def flush(self) -> None:
         with self._lock:

@@ -20,7 +20,7 @@ from silva.cache.shelf_index import (
     with_suffix,
 )
 from silva.errors import PlanError
-from silva.io.objects.addresses import scheme_of
+from silva.io.paths import scheme_of
 
 _AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
 _AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}

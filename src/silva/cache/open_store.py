@@ -19,7 +19,8 @@ from silva.cache.shelf import Shelf
 from silva.cache.shelf_index import About
 from silva.errors import PlanError, printable
 from silva.io.file_source import local_files_of
-from silva.io.objects.addresses import SCHEMES, parse_address, scheme_of
+from silva.io.objects.addresses import parse_address
+from silva.io.paths import SCHEMES, scheme_of
 from silva.io.source import RowSource
 from silva.operators.join.tables import Held, held_in
 from silva.physical import plan as physical

@@ -16,7 +16,7 @@ import uuid
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 import numpy as np
@@ -39,6 +39,7 @@ ENTRY_BITS = 24
 """The bits of an entry's number within its page: a page has at most 2 ** ENTRY_BITS entries."""
 _FIRST_READ = 64 << 10
 """Bytes of a file that are read for its header, whose length is not known yet."""
+_T = TypeVar("_T")
 _Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 
@@ -81,11 +82,26 @@ class Page:
         assert self.item is not None
         return self.item, self.start, self.size
 
-    def check(self, shown: str, data: Data) -> None:
-        """Raises DamagedError where the bytes are not those that were written."""
+    def decode(self, data: Data) -> Entries:
+        """The entries in these bytes; DamagedError where silva could not have written them."""
+        shown = "memory" if self.item is None else self.item.name
         if len(data) != self.size or (not self.checked and zlib.crc32(data) != self.checksum):
             raise DamagedError(f"{shown}: the checksum of a page is wrong")
         self.checked = True
+        try:
+            found = decode_columns(data)
+        except CannotDecode as error:
+            raise DamagedError(f"{shown}: a page cannot be decoded: {error}") from error
+        counts, places = _own(found, "counts", np.int64), _own(found, "places", np.uint64)
+        subs: list[np.ndarray] = []
+        while (part := _own(found, f"sub {len(subs)}", np.int64)) is not None:
+            subs.append(part)
+        if counts is None or len(counts) != self.entries:
+            raise DamagedError(f"{shown}: a page lacks the row counts of its entries")
+        entries = Entries(counts, found, places, tuple(subs))
+        if not entries.is_sound():
+            raise DamagedError(f"{shown}: a page has columns of different lengths")
+        return entries
 
 
 def new_page(entries: Entries, allocate: Callable[[int], memoryview]) -> Page:
@@ -95,24 +111,6 @@ def new_page(entries: Entries, allocate: Callable[[int], memoryview]) -> Page:
     arrays: dict[str, Column] = {_OWN + n: Array(a) for n, a in own.items() if a is not None}
     data = encode_columns({**arrays, **entries.columns}, allocate)
     return Page(PageSpan(0, len(data), zlib.crc32(data), len(entries)), None, 0, data)
-
-
-def decode_page(page: Page, shown: str, data: Data) -> Entries:
-    """The entries of a page; DamagedError for bytes that `new_page` could not have written."""
-    try:
-        found = decode_columns(data)
-    except CannotDecode as error:
-        raise DamagedError(f"{shown}: a page cannot be decoded: {error}") from error
-    counts, places = _own(found, "counts", np.int64), _own(found, "places", np.uint64)
-    subs: list[np.ndarray] = []
-    while (part := _own(found, f"sub {len(subs)}", np.int64)) is not None:
-        subs.append(part)
-    if counts is None or len(counts) != page.entries:
-        raise DamagedError(f"{shown}: a page lacks the row counts of its entries")
-    entries = Entries(counts, found, places, tuple(subs))
-    if not entries.is_sound():
-        raise DamagedError(f"{shown}: a page has columns of different lengths")
-    return entries
 
 
 def _own(found: dict[str, Column], name: str, kind: type[np.generic]) -> np.ndarray | None:
@@ -176,22 +174,34 @@ def read_starts(shelf: Shelf, items: Sequence[Item]) -> Iterator[Start | Damaged
     checked."""
     found = shelf.read([(item, 0, _START.size) for item in items])
     for item, data in zip(items, found, strict=True):
-        yield data if isinstance(data, OSError) else _start(item, data)
+        yield _found(_start, item, data)
 
 
-def _start(item: Item, data: Data) -> Start | DamagedError:
+def _found(
+    decode: Callable[[Item, Data], _T], item: Item, data: Data | OSError
+) -> _T | DamagedError | OSError:
+    """What these bytes of a file hold, or why that cannot be known."""
+    if isinstance(data, OSError):
+        return data
+    try:
+        return decode(item, data)
+    except (DamagedError, OSError) as error:
+        return error
+
+
+def _start(item: Item, data: Data) -> Start:
     if len(data) < _START.size or bytes(data[: len(_MAGIC)]) != _MAGIC:
-        return DamagedError(f"{item.name}: not a file of rows")
+        raise DamagedError(f"{item.name}: not a file of rows")
     mark, *said = _START.unpack(data[: _START.size])
     if mark != _MAGIC + _VERSION:
         version = mark[len(_MAGIC) :].decode("ascii", "replace")
-        return DamagedError(
+        raise DamagedError(
             f"{item.name}: a file of rows in format {version!r}; this version of silva reads "
             f"format {_VERSION.decode()!r}"
         )
     start = Start(*said)
     if not 0 <= start.seconds < math.inf or start.entries > item.size:
-        return DamagedError(f"{item.name}: not a file of rows")
+        raise DamagedError(f"{item.name}: not a file of rows")
     return start
 
 
@@ -207,26 +217,20 @@ def read_headers(
     shelf: Shelf, items: Sequence[Item]
 ) -> Iterator[tuple[Item, Contents | DamagedError | OSError]]:
     """The contents of each file, in order."""
-    begun = shelf.read([(item, 0, min(item.size, _FIRST_READ)) for item in items])
-    for item, data in zip(items, begun, strict=True):
-        if isinstance(data, OSError):
-            yield item, data
-            continue
+
+    def contents(item: Item, data: Data) -> Contents:
         start = _start(item, data)
-        if isinstance(start, DamagedError):
-            yield item, start
-            continue
         end = _START.size + start.length
         if len(data) < end <= item.size:
             (rest,) = shelf.read([(item, len(data), end - len(data))])
             if isinstance(rest, OSError):
-                yield item, rest
-                continue
+                raise rest
             data = bytes(data) + bytes(rest)
-        try:
-            yield item, _contents(item, start, data[_START.size : end])
-        except DamagedError as error:
-            yield item, error
+        return _contents(item, start, data[_START.size : end])
+
+    begun = shelf.read([(item, 0, min(item.size, _FIRST_READ)) for item in items])
+    for item, data in zip(items, begun, strict=True):
+        yield item, _found(contents, item, data)
 
 
 def _contents(item: Item, start: Start, data: Data) -> Contents:
@@ -262,8 +266,7 @@ def is_sound(shelf: Shelf, item: Item) -> bool:
         if isinstance(data, OSError):
             return True
         try:
-            page.check(item.name, data)
-            decode_page(page, item.name, data)
+            page.decode(data)
         except DamagedError:
             return False
     return True

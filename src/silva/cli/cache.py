@@ -14,7 +14,7 @@ from silva.cache.shelf_index import KeptRows, RemovedRows
 from silva.cost.machine import parse_bytes
 from silva.errors import PlanError
 from silva.facts.formatting import plural, seconds, size, tidy
-from silva.io.objects.addresses import scheme_of
+from silva.io.paths import scheme_of
 
 app = App(name="cache", help="Manage the rows that pipelines keep in a cache folder.")
 

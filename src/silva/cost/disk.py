@@ -37,11 +37,11 @@ class Disk:
     """The disk that holds the files of a source.
 
     >>> import tempfile
-    >>> from silva.io.paths import local_files
+    >>> from silva.io.file_source import files_at
     >>> with tempfile.NamedTemporaryFile() as file:
     ...     _ = file.write(bytes(1 << 20))
     ...     file.flush()
-    ...     0 <= Disk(local_files(file.name)).measured() < 1
+    ...     0 <= Disk(files_at(file.name)).measured() < 1
     True
     """
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from silva.facts.formatting import plural, size, tidy
-from silva.io.objects.addresses import scheme_of
+from silva.io.paths import scheme_of
 from silva.io.source import RowSource, may_hold
 from silva.order.positions import DrawRows, Map, Permute, PermuteGroups, PermuteWindows, Range
 from silva.physical import plan as physical

@@ -131,7 +131,12 @@ def _on_cuda(
     try:
         for batch in batches:
             sources: list[Any] = []
-            moved = tensors(batch, _copying(device, pin_memory, sources))
+
+            def place(tensor: Any, sources: list[Any] = sources) -> Any:
+                sources.append(tensor.pin_memory() if pin_memory else tensor)
+                return sources[-1].to(device, non_blocking=True)
+
+            moved = tensors(batch, place)
             done = torch.cuda.Event()
             done.record(torch.cuda.current_stream(device))
             copies.append((done, sources))
@@ -141,15 +146,6 @@ def _on_cuda(
     finally:
         for done, _ in copies:
             done.synchronize()
-
-
-def _copying(device: Any, pin_memory: bool, sources: list[Any]) -> Place:
-    def place(tensor: Any) -> Any:
-        source = tensor.pin_memory() if pin_memory else tensor
-        sources.append(source)
-        return source.to(device, non_blocking=True)
-
-    return place
 
 
 def tensors(batch: dict[str, Any], place: Place) -> dict[str, Any]:

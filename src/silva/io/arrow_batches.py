@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,10 @@ def short_type(kind: Any) -> str:
     return _SHORT.get(str(kind), str(kind))
 
 
+def short_types(types: Mapping[str, Any]) -> dict[str, str]:
+    return {name: short_type(kind) for name, kind in types.items()}
+
+
 def leaf_types(schema: Any) -> dict[str, Any]:
     """The Arrow type of every column; each field of a struct is a column with a dotted name."""
     import pyarrow as pa
@@ -70,18 +74,24 @@ def leaf_types(schema: Any) -> dict[str, Any]:
 def top_fields(schema: Any, columns: tuple[str, ...]) -> list[int]:
     """The indices of the top-level fields that hold these columns."""
     wanted = set(columns)
-    return [
-        i for i, field in enumerate(schema) if not wanted.isdisjoint(leaf_types([field]))
-    ]  # fmt: skip
+    return [i for i, f in enumerate(schema) if not wanted.isdisjoint(leaf_types([f]))]
 
 
-def runs(batch: Any, columns: tuple[str, ...], start: int = 0) -> Iterator[dict[str, Column]]:
-    """A record batch from row `start` on, in runs of bounded size, with just these columns."""
-    count = batch.num_rows
-    step = run_rows(count, batch.nbytes)
-    for at in range(start, count, step):
-        found = table_columns(batch.slice(at, step))
-        yield {name: found[name] for name in columns}
+def runs(
+    batches: Iterable[Any], start: int, columns: tuple[str, ...]
+) -> Iterator[dict[str, Column]]:
+    """The rows of record batches from row `start` on, in runs of bounded size, with just these
+    columns."""
+    for batch in batches:
+        count = batch.num_rows
+        if count > start and not columns:
+            yield from empty_runs(count - start)
+        elif count > start:
+            step = run_rows(count, batch.nbytes)
+            for at in range(start, count, step):
+                found = table_columns(batch.slice(at, step))
+                yield {name: found[name] for name in columns}
+        start = max(start - count, 0)
 
 
 def run_rows(count: int, nbytes: int) -> int:
@@ -98,4 +108,8 @@ def run_rows(count: int, nbytes: int) -> int:
 def empty_runs(count: int) -> Iterator[dict[str, Column]]:
     """Runs without columns, which only have a length."""
     for at in range(0, count, RUN_ROWS):
-        yield {"": Array(np.zeros(min(RUN_ROWS, count - at), dtype=bool))}
+        yield empty_run(min(RUN_ROWS, count - at))
+
+
+def empty_run(count: int) -> dict[str, Column]:
+    return {"": Array(np.zeros(count, dtype=bool))}

@@ -14,15 +14,12 @@ import gzip
 import lzma
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
 
 import numpy as np
 
-from silva.errors import PlanError, SourceError
+from silva.errors import SourceError
 from silva.io.file_source import FileSource
-from silva.io.paths import Files
-from silva.io.travel import Travels
 
 SMALLEST, LARGEST, MANY = 4 << 10, 4 << 20, 4096
 PIECE = 1 << 20
@@ -37,10 +34,10 @@ BROKEN = (EOFError, zlib.error, lzma.LZMAError, OSError)
 """What decompressors raise for damaged or truncated files."""
 
 
-@dataclass(frozen=True)
-class LineUnits(Travels):
-    files: Files
-    unit_bytes: int | None = None
+class LineSource(FileSource):
+    """A source of lines: a unit is a byte range of a file, or a whole file if it is compressed."""
+
+    unit_bytes: int | None
     """The size of a unit; by default 1/4096 of all bytes, between 4 KiB and 4 MiB."""
 
     @functools.cached_property
@@ -58,9 +55,9 @@ class LineUnits(Travels):
 
     def fingerprint(self) -> str:
         """The files and the size of units: a state names a row by its unit and its place in it."""
-        return f"{self.unit_bytes or 'auto'}:{self.files.fingerprint()}"
+        return f"{self.unit_bytes or 'auto'}:{self.files.fingerprint}"
 
-    def count(self) -> int:
+    def units(self) -> int:
         return int(self._ends[-1])
 
     def place(self, unit: int) -> tuple[int, int]:
@@ -68,6 +65,10 @@ class LineUnits(Travels):
         file = int(np.searchsorted(self._ends, unit, side="right"))
         before = int(self._ends[file - 1]) if file else 0
         return file, (unit - before) * self._size
+
+    def path_of(self, unit: int) -> str:
+        """The file that holds a unit."""
+        return self.files.listing.paths[self.place(unit)[0]]
 
     def pieces(self, unit: int) -> Iterator[tuple[int, bytes]]:
         """The whole lines of a unit, in pieces of about 1 MiB, each with its byte offset."""
@@ -113,23 +114,6 @@ class LineUnits(Travels):
             start += PIECE
 
 
-class LineSource(FileSource):
-    """A source of lines: a unit is a byte range of a file, or a whole file if it is compressed."""
-
-    unit_bytes: int | None
-
-    @functools.cached_property
-    def ranges(self) -> LineUnits:
-        return LineUnits(self.files, self.unit_bytes)
-
-    def units(self) -> int:
-        return self.ranges.count()
-
-    def path_of(self, unit: int) -> str:
-        """The file that holds a unit."""
-        return self.files.listing.paths[self.ranges.place(unit)[0]]
-
-
 def plain_stream(stream: BinaryIO, path: str) -> BinaryIO:
     """The content of a file, decompressed if its name says that it is compressed."""
     suffix = next((s for s in COMPRESSED if path.endswith(s)), None)
@@ -164,8 +148,3 @@ def whole_lines(chunks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
     last = b"".join(pending)
     if last:
         yield offset, last
-
-
-def check_unit_bytes(unit_bytes: int | None) -> None:
-    if unit_bytes is not None and (not isinstance(unit_bytes, int) or unit_bytes < 1):
-        raise PlanError(f"unit_bytes must be a positive number of bytes, not {unit_bytes!r}")

@@ -7,6 +7,7 @@ chunk passes the filter it was taken from. What a filter asks beyond that stays 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import numpy as np
 
@@ -38,8 +39,6 @@ class Condition:
         """
         if not (_is_plain(least) and _is_plain(most) and _is_plain(self.value)):
             return True
-        assert isinstance(least, int | float)
-        assert isinstance(most, int | float)
         # for a column of float32, numpy rounds the number first
         with np.errstate(over="ignore"):
             rounded = float(np.float32(self.value))
@@ -81,13 +80,10 @@ def conditions(term: expr.Term) -> tuple[Condition, ...]:
 
 
 def _one(column: str, op: str, value: object) -> tuple[Condition, ...]:
-    if not _is_plain(value):
-        return ()
-    assert isinstance(value, int | float)
-    return (Condition(column, op, value),)
+    return (Condition(column, op, value),) if _is_plain(value) else ()
 
 
-def _is_plain(value: object) -> bool:
+def _is_plain(value: object) -> TypeGuard[int | float]:
     """A number that Python and numpy compare in the same way, whatever the column's type."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False

@@ -15,18 +15,30 @@ import glob
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, BinaryIO, ClassVar, Protocol
+from typing import Any, BinaryIO, ClassVar, Protocol, cast
 
 import numpy as np
 
-from silva.errors import PlanError, SourceError, printable
-from silva.io.travel import Travels
+from silva.errors import SourceError
+from silva.io.source import Travels
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 """What every reader accepts: a path, a glob, a folder, an address, or several of these."""
+SCHEMES = ("s3", "gs", "az", "http", "https")
+"""The schemes of the addresses that silva reads."""
+
+
+def scheme_of(path: object) -> str:
+    """The scheme of an address; empty for a local path.
+
+    >>> scheme_of("s3://bucket/key"), scheme_of("photos/1.jpg")
+    ('s3', '')
+    """
+    scheme, separator, _ = path.partition("://") if isinstance(path, str) else ("", "", "")
+    return scheme.lower() if separator else ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,9 +67,7 @@ class Files(Protocol):
     @property
     def listing(self) -> Listing: ...
 
-    def describe(self) -> str:
-        """The patterns, in short."""
-
+    @property
     def fingerprint(self) -> str:
         """Equal for equal relative paths, sizes and (if known) versions, wherever the files are."""
 
@@ -100,10 +110,6 @@ class LocalFiles(Travels):
         _ = self.listing  # a worker must not list again: it could find other files
         return super().__getstate__()
 
-    def describe(self) -> str:
-        first = printable(self.patterns[0])
-        return first if len(self.patterns) == 1 else f"{first} and {len(self.patterns) - 1:,} more"
-
     @functools.cached_property
     def listing(self) -> Listing:
         found = dict(pair for pattern in self.patterns for pair in self._expand(pattern))
@@ -113,7 +119,7 @@ class LocalFiles(Travels):
         return Listing(tuple(paths), np.array([found[path] for path in paths], dtype=np.int64))
 
     @functools.cached_property
-    def _fingerprint(self) -> str:
+    def fingerprint(self) -> str:
         full = [self._full(path) for path in self.listing.paths]
         parent = os.path.commonpath({os.path.dirname(path) for path in full})
         digest = hashlib.blake2b(digest_size=16)
@@ -121,9 +127,6 @@ class LocalFiles(Travels):
             relative = path[len(parent) :].lstrip(os.sep)
             digest.update(os.fsencode(relative) + b"\0%d\n" % size)
         return digest.hexdigest()
-
-    def fingerprint(self) -> str:
-        return self._fingerprint
 
     def read(self, files: Sequence[int]) -> list[bytes]:
         return [self._read(file) for file in files]
@@ -159,27 +162,23 @@ class LocalFiles(Travels):
             raise unreadable(path, error) from error
 
     def open(self, file: int) -> BinaryIO:
-        path, size = self.listing.paths[file], int(self.listing.sizes[file])
-        try:
-            stream = open(os.path.join(self.folder, path), "rb")  # noqa: SIM115 (the caller closes it)
-        except OSError as error:
-            raise unreadable(path, error) from error
-        actual = os.fstat(stream.fileno()).st_size
-        if actual != size:
-            stream.close()
-            raise changed(path, size, actual)
-        return stream
+        return cast(BinaryIO, self._open_with(lambda full: open(full, "rb"), file))
 
     def open_arrow(
         self, file: int, mapped: bool = False, ranges: Sequence[tuple[int, int]] = ()
     ) -> Any:
         import pyarrow as pa
 
+        opener = pa.memory_map if mapped and self.listing.sizes[file] else pa.OSFile
+        return self._open_with(lambda full: opener(os.fsencode(full)), file)
+
+    def _open_with(self, opener: Callable[[str], Any], file: int) -> Any:
+        """A stream over a file, which must still have the size that was listed."""
         path, size = self.listing.paths[file], int(self.listing.sizes[file])
         try:
-            full = os.fsencode(os.path.join(self.folder, path))
-            stream = pa.memory_map(full) if mapped and size else pa.OSFile(full)
-            actual = stream.size()
+            stream = opener(os.path.join(self.folder, path))
+            actual = stream.seek(0, os.SEEK_END)
+            stream.seek(0)
         except OSError as error:
             raise unreadable(path, error) from error
         if actual != size:
@@ -239,28 +238,6 @@ class LocalFiles(Travels):
         if glob.has_magic(pattern):
             return f"no file matches {pattern!r} {where}"
         return f"there is no file {pattern!r} {where}"
-
-
-def local_files(paths: Paths, suffixes: tuple[str, ...] = ()) -> LocalFiles:
-    """Local files, checked as far as that is possible without reading the disk."""
-    patterns = tuple(_pattern(path) for path in given_paths(paths))
-    return LocalFiles(patterns, suffixes, os.getcwd())
-
-
-def given_paths(paths: Paths) -> list[str | os.PathLike[str]]:
-    if not isinstance(paths, str | bytes | os.PathLike | Iterable):
-        raise PlanError(f"a path is a non-empty str or os.PathLike, not {type(paths).__name__}")
-    given = [paths] if isinstance(paths, str | bytes | os.PathLike) else list(paths)
-    if not given:
-        raise PlanError("no paths were given: pass a path, a glob, a folder or a list of them")
-    return given
-
-
-def _pattern(path: Any) -> str:
-    text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
-    if not isinstance(text, str) or not text:
-        raise PlanError(f"a path is a non-empty str or os.PathLike, not {type(path).__name__}")
-    return os.path.expanduser(text)
 
 
 def _read_all(descriptor: int, length: int) -> bytes:

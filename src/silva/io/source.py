@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -26,6 +26,7 @@ from silva.io.source_checks import check_answers
 
 Access = Literal["indexed", "chunked"]
 _C = TypeVar("_C", bound=type)
+_T = TypeVar("_T")
 _KIND = "__silva_source__"
 
 
@@ -170,9 +171,9 @@ class SourceKind:
 
 BUILT_IN = {
     "arrow": "silva.io.arrays.arrow",
-    "arrow table": "silva.io.arrays.arrow_table",
+    "arrow table": "silva.io.arrays.arrow",
     "csv": "silva.io.text.csv",
-    "files": "silva.io.files",
+    "files": "silva.io.file_source",
     "huggingface dataset": "silva.io.datasets.huggingface",
     "huggingface samples": "silva.io.datasets.huggingface",
     "huggingface stream": "silva.io.datasets.huggingface",
@@ -338,3 +339,36 @@ def may_hold(source: Chunked, unit: int, conditions: tuple[Condition, ...]) -> b
     statistics (a method `may_hold`)."""
     by_statistics: Callable[..., bool] | None = getattr(source, "may_hold", None)
     return by_statistics is None or not conditions or bool(by_statistics(unit, conditions))
+
+
+class Travels:
+    """How a source is pickled for a worker: its fields, and a few facts that it has found so far.
+
+    What a `cached_property` holds (open files, footers, memory maps) is not pickled, unless its
+    name is in `carried`: small facts that took a read from disk, and on which parent and worker
+    must agree.
+    """
+
+    carried: ClassVar[tuple[str, ...]] = ()
+    """The names of cached properties that are pickled once they have been computed."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        names = [field.name for field in fields(self)]  # type: ignore[arg-type]
+        names += [name for name in self.carried if name in self.__dict__]
+        return {name: getattr(self, name) for name in names}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+
+def remembered(calls: int) -> Callable[[Callable[[Any, Any], _T]], Any]:
+    """A method of one argument whose last results each source remembers for itself. They are not
+    pickled with it."""
+
+    def declare(method: Callable[[Any, Any], _T]) -> Any:
+        def of_source(source: Any) -> Callable[[Any], _T]:
+            return functools.lru_cache(calls)(functools.partial(method, source))
+
+        return functools.cached_property(of_source)
+
+    return declare

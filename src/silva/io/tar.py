@@ -16,11 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO, ClassVar, cast
 
-import numpy as np
-
-from silva.columns import Array, Column, Values
+from silva.columns import Column, Values
 from silva.errors import SourceError
-from silva.io.arrow_batches import RUN_BYTES
+from silva.io.arrow_batches import RUN_BYTES, empty_run
 from silva.io.file_source import FileSource, files_at
 from silva.io.names import chosen
 from silva.io.paths import Files, Paths
@@ -135,7 +133,7 @@ def _samples(
 
 def _columns(run: list[Sample], columns: tuple[str, ...]) -> dict[str, Column]:
     if not columns:
-        return {"": Array(np.zeros(len(run), dtype=bool))}
+        return empty_run(len(run))
     return {
         name: Values([key if name == "key" else parts.get(name) for key, parts in run])
         for name in columns

@@ -113,7 +113,7 @@ def _in_memory(verb: str, other: Any) -> Node:
 
         return Source(cast(PlannedSource, from_columns(other)))
     if hasattr(other, "__arrow_c_stream__") or hasattr(other, "__arrow_c_array__"):
-        from silva.io.arrays.arrow_table import from_arrow
+        from silva.io.arrays.arrow import from_arrow
 
         return Source(cast(PlannedSource, from_arrow(other)))
     raise PlanError(

@@ -10,7 +10,7 @@ from typing import Any
 
 from silva.columns import Block, Column, Dictionary, Strings, Union, Values, to_arrow
 from silva.errors import ColumnError
-from silva.feed.arrow_types import arrow_array
+from silva.feed.arrow import arrow_array
 
 
 class ArrowTables:

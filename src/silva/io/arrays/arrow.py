@@ -1,12 +1,14 @@
-"""Arrow IPC files and streams, memory-mapped.
+"""Arrow IPC files and streams, memory-mapped, and Arrow tables in memory.
 
 In a file, every record batch is a unit. A stream has no footer: it is one unit, in which batches
-are skipped by their headers.
+are skipped by their headers. A table in memory comes from any library with the Arrow C data
+interface; it is indexed.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -14,12 +16,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from silva.columns import Column
-from silva.errors import SourceError
-from silva.io.arrow_batches import empty_runs, leaf_types, runs, short_type, top_fields
+from silva.columns import Column, table_columns
+from silva.errors import PlanError, SourceError
+from silva.io.arrays.memory import as_run
+from silva.io.arrow_batches import leaf_types, runs, short_types, top_fields
 from silva.io.file_source import FileSource, files_at, naming_file
 from silva.io.paths import Files, Paths
-from silva.io.source import register_source
+from silva.io.source import Travels, register_source
 
 _MAGIC = b"ARROW1"
 
@@ -65,8 +68,7 @@ class ArrowFiles(FileSource):
         return tuple(leaf_types(self._layout.schema or ()))
 
     def types(self) -> dict[str, str]:
-        leaves = leaf_types(self._layout.schema or ())
-        return {name: short_type(kind) for name, kind in leaves.items()}
+        return short_types(leaf_types(self._layout.schema or ()))
 
     def length(self) -> int | None:
         rows = self.unit_rows()
@@ -84,16 +86,7 @@ class ArrowFiles(FileSource):
         path = self.files.listing.paths[file]
         with self.files.open_arrow(file, mapped=True) as stream:
             reader, _ = _reader(stream, path, fields)
-            for batch in _batches(reader, place, path):
-                if batch.num_rows <= start:
-                    start -= batch.num_rows
-                    continue
-                _check(batch, path)
-                if columns:
-                    yield from runs(batch, columns, start)
-                else:
-                    yield from empty_runs(batch.num_rows - start)
-                start = 0
+            yield from runs(_checked(_batches(reader, place, path), start, path), start, columns)
 
 
 def _reader(stream: Any, path: str, fields: list[int] | None = None) -> tuple[Any, bool]:
@@ -141,24 +134,116 @@ def _check_names(schema: Any, path: str) -> None:
         ) from error
 
 
-def _check(batch: Any, path: str) -> None:
-    """Validates offsets, indices and text, which Arrow takes from the file unchecked. It takes a
-    few microseconds per megabyte of numbers or lists, and 70 per megabyte of text."""
+def _checked(batches: Iterator[Any], start: int, path: str) -> Iterator[Any]:
+    """Validates offsets, indices and text of the batches that hold rows from `start` on, which
+    Arrow takes from the file unchecked. It takes a few microseconds per megabyte of numbers or
+    lists, and 70 per megabyte of text."""
     import pyarrow as pa
 
-    try:
-        batch.validate(full=True)
-    except pa.ArrowException as error:
-        raise SourceError(f"{path} is damaged: {error}") from error
+    for batch in batches:
+        start -= batch.num_rows
+        try:
+            if start < 0:
+                batch.validate(full=True)
+        except pa.ArrowException as error:
+            raise SourceError(f"{path} is damaged: {error}") from error
+        yield batch
 
 
 def _naming(path: str) -> AbstractContextManager[None]:
-    import pyarrow as pa
-
-    errors = (pa.ArrowException, OSError, ValueError, MemoryError)
-    return naming_file(path, "an Arrow IPC file", errors)
+    return naming_file(path, "an Arrow IPC file", ValueError, MemoryError)
 
 
 def read_arrow(paths: Paths) -> ArrowFiles:
     """Rows of Arrow IPC files or streams (also known as Feather v2)."""
     return ArrowFiles(files_at(paths, (".arrow", ".feather", ".ipc", ".arrows")))
+
+
+@register_source("arrow table", tag="")
+@dataclass(frozen=True, eq=False)
+class ArrowTable(Travels):
+    runs_user_code: ClassVar[bool] = False
+    table: Any
+    """A `pyarrow.Table` whose columns have one chunk each, for fast access to any row."""
+
+    @functools.cached_property
+    def _columns(self) -> dict[str, Column]:
+        return table_columns(self.table)
+
+    @functools.cached_property
+    def _fingerprint(self) -> str:
+        import pyarrow as pa
+
+        sink = _Digest()
+        with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), self.table.schema) as writer:
+            writer.write_table(self.table)
+        return sink.digest.hexdigest()
+
+    def columns(self) -> tuple[str, ...]:
+        return tuple(leaf_types(self.table.schema))
+
+    def types(self) -> dict[str, str]:
+        return short_types(leaf_types(self.table.schema))
+
+    def fingerprint(self) -> str:
+        return self._fingerprint
+
+    def length(self) -> int:
+        return int(self.table.num_rows)
+
+    def read(self, rows: np.ndarray, columns: tuple[str, ...]) -> dict[str, Column]:
+        run = as_run(rows)
+        if run is not None:
+            return {name: self._columns[name].slice(*run) for name in columns}
+        return {name: self._columns[name].take(rows) for name in columns}
+
+
+class _Digest:
+    """A file that hashes what is written and stores nothing."""
+
+    def __init__(self) -> None:
+        self.digest = hashlib.blake2b(digest_size=16)
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        self.digest.update(data)
+        return len(data)
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def from_arrow(data: Any) -> ArrowTable:
+    """Rows of a pyarrow, polars, pandas or DuckDB table, or of any object with Arrow's interface.
+
+    A stream can be consumed only once, so it is read here.
+    """
+    import pyarrow as pa
+
+    if not (hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")):
+        raise PlanError(
+            f"from_arrow takes a table with Arrow's interface (__arrow_c_stream__), not "
+            f"{type(data).__name__}"
+        )
+    try:
+        table = data if isinstance(data, pa.Table) else pa.table(data)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise PlanError(f"from_arrow takes a table with named columns: {error}") from error
+    leaf_types(table.schema)
+    table = table.combine_chunks()
+    for i, column in enumerate(table.columns):
+        if column.num_chunks > 1:  # too long for 32-bit offsets
+            wide = column.cast(_wide(column.type)).combine_chunks()
+            table = table.set_column(i, table.schema.names[i], wide)
+    return ArrowTable(table)
+
+
+def _wide(kind: Any) -> Any:
+    import pyarrow as pa
+
+    if pa.types.is_list(kind):
+        return pa.large_list(kind.value_type)
+    return pa.large_string() if pa.types.is_string(kind) else pa.large_binary()

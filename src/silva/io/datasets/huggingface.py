@@ -1,27 +1,25 @@
 """Hugging Face datasets, read through their Arrow tables without decoding anything.
 
 An image or audio column is read as it is stored, as a struct: `image.bytes` and `image.path`. If
-only the path is stored, the bytes are read from the file.
+only the path is stored, the bytes are read from the file, as `datasets` does when it decodes.
 """
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from silva.columns import Column, table_columns
-from silva.errors import PlanError
+from silva.columns import Column, Lists, Strings, Values, table_columns
+from silva.errors import PlanError, SourceError
 from silva.io.arrays.memory import as_run
-from silva.io.arrow_batches import empty_runs, leaf_types, runs, short_type, top_fields
-from silva.io.datasets.huggingface_files import needed, stored_by_path, with_files
+from silva.io.arrow_batches import leaf_types, runs, short_types, top_fields
 from silva.io.datasets.torch import IterableDataset
-from silva.io.source import register_source
-from silva.io.travel import Travels
+from silva.io.source import Travels, register_source, remembered
 
 STREAM_ROWS = 256
 
@@ -46,21 +44,23 @@ class _WithSchema(Travels):
         return tuple(leaf_types(self._schema))
 
     def types(self) -> dict[str, str]:
-        return {name: short_type(kind) for name, kind in leaf_types(self._schema).items()}
+        return short_types(leaf_types(self._schema))
+
+    def _with_files(self, found: dict[str, Column], columns: tuple[str, ...]) -> dict[str, Column]:
+        """These columns, with bytes that are stored by path."""
+        wanted = {name: found[name] for name in needed(columns, self._by_path[0])}
+        with_bytes = with_files(wanted, *self._by_path, self.folder)
+        return {name: with_bytes[name] for name in columns}
 
 
 @register_source("huggingface dataset", tag="huggingface")
 @dataclass(frozen=True, eq=False)
 class HuggingFaceDataset(_WithSchema):
-    @functools.cached_property
-    def _formatted(self) -> Any:
-        """The dataset with Arrow tables as its format, by the columns that are read."""
-
-        def with_columns(columns: tuple[str, ...]) -> Any:
-            names = [self._schema.names[i] for i in top_fields(self._schema, columns)]
-            return self.dataset.with_format("arrow", columns=names)
-
-        return functools.lru_cache(maxsize=16)(with_columns)
+    @remembered(16)
+    def _formatted(self, columns: tuple[str, ...]) -> Any:
+        """The dataset with Arrow tables as its format, and just these columns."""
+        names = [self._schema.names[i] for i in top_fields(self._schema, columns)]
+        return self.dataset.with_format("arrow", columns=names)
 
     def fingerprint(self) -> str:
         return str(self.dataset._fingerprint)
@@ -74,9 +74,7 @@ class HuggingFaceDataset(_WithSchema):
         run = as_run(rows)
         which = rows.tolist() if run is None else slice(*run)
         wanted = needed(columns, self._by_path[0])
-        found = table_columns(self._formatted(wanted)[which])
-        found = with_files({name: found[name] for name in wanted}, *self._by_path, self.folder)
-        return {name: found[name] for name in columns}
+        return self._with_files(table_columns(self._formatted(wanted)[which]), columns)
 
 
 @register_source("huggingface stream", tag="huggingface")
@@ -93,22 +91,16 @@ class HuggingFaceStream(_WithSchema):
         return 1
 
     def open(self, unit: int, start: int, columns: tuple[str, ...]) -> Iterator[dict[str, Column]]:
+        wanted = needed(columns, self._by_path[0])
+        for run in runs(self._batches(bool(columns)), start, wanted):
+            yield self._with_files(run, columns) if columns else run
+
+    def _batches(self, cast: bool) -> Iterator[Any]:
         fixed = self._schema
         for table in self.dataset.with_format("arrow").iter(batch_size=STREAM_ROWS):
-            if table.num_rows <= start:
-                start -= table.num_rows
-                continue
-            if not columns:
-                yield from empty_runs(table.num_rows - start)
-            else:
-                if table.schema.types != fixed.types:
-                    table = table.select(fixed.names).cast(fixed)
-                wanted = needed(columns, self._by_path[0])
-                for batch in table.combine_chunks().to_batches():
-                    for run in runs(batch, wanted, start):
-                        found = with_files(run, *self._by_path, self.folder)
-                        yield {name: found[name] for name in columns}
-            start = 0
+            if cast and table.schema.types != fixed.types:
+                table = table.select(fixed.names).cast(fixed)
+            yield from table.combine_chunks().to_batches()
 
 
 @register_source("huggingface samples", tag="huggingface")
@@ -139,3 +131,91 @@ def from_huggingface(dataset: Any) -> HuggingFaceDataset | HuggingFaceStream | H
             "reset_format(), and write it as a derive() step"
         )
     return HuggingFaceDataset(dataset, os.getcwd())
+
+
+_BYTES, _PATH = ".bytes", ".path"
+
+
+def stored_by_path(features: Any, prefix: str = "") -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The columns that may be paths: features by their names without `.bytes`, and lists of them.
+
+    A feature of files has `embed_storage`, which a struct of the user has not."""
+    single: list[str] = []
+    lists: list[str] = []
+    for name, feature in features.items():
+        if isinstance(feature, Mapping):
+            inner = stored_by_path(feature, f"{prefix}{name}.")
+            single += inner[0]
+            lists += inner[1]
+        elif hasattr(feature, "embed_storage"):
+            single.append(prefix + name)
+        elif hasattr(_item(feature), "embed_storage"):
+            lists.append(prefix + name)
+    return tuple(single), tuple(lists)
+
+
+def _item(feature: Any) -> Any:
+    if isinstance(feature, list):
+        return feature[0] if feature else None
+    return getattr(feature, "feature", None)
+
+
+def needed(columns: tuple[str, ...], single: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns to read: bytes that are null need the path."""
+    paths = (name + _PATH for name in single if name + _BYTES in columns)
+    return (*columns, *(path for path in paths if path not in columns))
+
+
+def with_files(
+    found: dict[str, Column], single: tuple[str, ...], lists: tuple[str, ...], folder: str
+) -> dict[str, Column]:
+    """The columns, with bytes read from files; relative paths are relative to `folder`."""
+    out = dict(found)
+    for name in single:
+        if name + _BYTES in found:
+            out[name + _BYTES] = _read(found[name + _BYTES], found[name + _PATH], folder)
+    for name in lists:
+        if name in found:
+            out[name] = _read_lists(found[name], folder)
+    return out
+
+
+def _read(data: Column, paths: Column, folder: str) -> Column:
+    if isinstance(data, Strings) and not data.data.null_count:
+        return data
+    import pyarrow as pa
+
+    pairs = zip(data.rows(), paths.rows(), strict=True)
+    items = [_file(path, folder) if one is None and path else one for one, path in pairs]
+    return Strings(pa.array(items, pa.large_binary()))
+
+
+def _read_lists(column: Column, folder: str) -> Column:
+    """Lists of structs are dicts."""
+    if not isinstance(column, Lists) or not isinstance(column.values, Values):
+        return column
+    items = [
+        {**item, "bytes": _file(item["path"], folder)}
+        if isinstance(item, dict) and item.get("bytes") is None and item.get("path")
+        else item
+        for item in column.values.items
+    ]
+    return Lists(Values(items), column.offsets, column.valid)
+
+
+def _file(path: str, folder: str) -> bytes:
+    try:
+        if "://" in path:  # within an archive or remote: datasets opens it
+            from datasets.utils.file_utils import xopen
+
+            with xopen(path, "rb") as file:
+                data: bytes = file.read()
+                return data
+        with open(os.path.join(folder, path), "rb") as file:
+            return file.read()
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise SourceError(
+            f"the dataset names the file {path!r}, which cannot be read: {why}. Relative paths "
+            f"are looked up in {folder!r}"
+        ) from error

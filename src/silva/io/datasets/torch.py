@@ -14,26 +14,37 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from silva.columns import Array, Column
+from silva.columns import Column, Values
+from silva.columns.owned import without_shared_containers
 from silva.errors import PlanError, SourceError
-from silva.io.arrow_batches import RUN_BYTES
+from silva.io.arrow_batches import RUN_BYTES, empty_run
 from silva.io.datasets.replay import check_loader, first_sample, mark_of, replayed
-from silva.io.datasets.samples import sample_columns, sample_names
 from silva.io.names import chosen
-from silva.io.source import kind_of, register_source
-from silva.io.travel import Travels
+from silva.io.source import Travels, kind_of, register_source
 
 RUN_SAMPLES = 256
 _UNSIZED = 1 << 10
 
 
-@register_source("torch dataset", tag="torch")
 @dataclass(frozen=True, eq=False)
-class MapDataset(Travels):
+class _Dataset(Travels):
     identifies_rows: ClassVar[bool] = False
-    carried: ClassVar[tuple[str, ...]] = ("_names",)
     dataset: Any
     given: tuple[str, ...] | None
+    """The columns that the user named."""
+
+    def fingerprint(self) -> str:
+        kind = type(self.dataset)
+        return f"{kind.__module__}.{kind.__qualname__}:{self.length()}"
+
+    def length(self) -> int | None:
+        return len(self.dataset)
+
+
+@register_source("torch dataset", tag="torch")
+@dataclass(frozen=True, eq=False)
+class MapDataset(_Dataset):
+    carried: ClassVar[tuple[str, ...]] = ("_names",)
 
     @functools.cached_property
     def _names(self) -> tuple[str, ...]:
@@ -46,12 +57,6 @@ class MapDataset(Travels):
 
     def describe(self) -> str:
         return f"torch dataset {type(self.dataset).__name__} of {self.length():,} rows"
-
-    def fingerprint(self) -> str:
-        return f"{_qualified(self.dataset)}:{self.length()}"
-
-    def length(self) -> int:
-        return len(self.dataset)
 
     def read(self, rows: np.ndarray, columns: tuple[str, ...]) -> dict[str, Column]:
         if not columns:
@@ -71,12 +76,9 @@ class MapDataset(Travels):
 
 @register_source("torch stream", tag="torch")
 @dataclass(frozen=True, eq=False)
-class IterableDataset(Travels):
-    identifies_rows: ClassVar[bool] = False
+class IterableDataset(_Dataset):
     replays: ClassVar[bool] = True
     carried: ClassVar[tuple[str, ...]] = ("_first",)
-    dataset: Any
-    given: tuple[str, ...] | None
 
     @functools.cached_property
     def _first(self) -> tuple[tuple[str, ...], str | None]:
@@ -94,9 +96,6 @@ class IterableDataset(Travels):
 
     def describe(self) -> str:
         return f"{kind_of(self).name} {type(self.dataset).__name__}"
-
-    def fingerprint(self) -> str:
-        return f"{_qualified(self.dataset)}:{self.length()}"
 
     def length(self) -> int | None:
         try:
@@ -138,7 +137,7 @@ class IterableDataset(Travels):
 
     def _run(self, samples: list[Any], columns: tuple[str, ...]) -> dict[str, Column]:
         if not columns:
-            return {"": Array(np.zeros(len(samples), dtype=bool))}
+            return empty_run(len(samples))
         return sample_columns(samples, self._names, columns)
 
 
@@ -152,10 +151,6 @@ def _size(sample: Any) -> int:
         return len(sample)
     nbytes = getattr(sample, "nbytes", _UNSIZED)
     return nbytes if isinstance(nbytes, int) else _UNSIZED
-
-
-def _qualified(value: Any) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def from_torch(
@@ -182,3 +177,68 @@ def from_torch(
     raise PlanError(
         f"from_torch takes a dataset with __getitem__ and __len__, or one with __iter__; {what}"
     )
+
+
+_NUMBERS = frozenset({bool, int, float})
+
+
+def sample_names(sample: Any, given: tuple[str, ...] | None) -> tuple[str, ...]:
+    """The columns of a sample: its keys, its field names, `item_0, item_1, …`, or `item`."""
+    if isinstance(sample, dict):
+        names = tuple(sample)
+        for name in names:
+            if not isinstance(name, str) or not name:
+                raise SourceError(
+                    f"a sample has the key {name!r}, but column names must be strings"
+                )
+        if given is not None and not set(given) <= set(names):
+            missing = sorted(set(given) - set(names))
+            raise SourceError(f"a sample has no {missing}; its keys are {list(names)}")
+        return names if given is None else given
+    if isinstance(sample, tuple | list):
+        names = getattr(sample, "_fields", tuple(f"item_{i}" for i in range(len(sample))))
+    else:
+        names = ("item",)
+    if given is not None and len(given) != len(names):
+        raise SourceError(f"columns= has {len(given)} names, but a sample has {len(names)} values")
+    return names if given is None else given
+
+
+def sample_columns(
+    samples: list[Any], names: tuple[str, ...], columns: tuple[str, ...]
+) -> dict[str, Column]:
+    """The columns of samples, which must all have the form of the first one."""
+    out: dict[str, Column] = {}
+    for name in columns:
+        place = names.index(name)
+        values = Values([plain(_pick(sample, name, place, names)) for sample in samples])
+        # arrays are stacked only once, when the batch is made
+        is_number = values.kinds <= _NUMBERS or all(issubclass(k, np.generic) for k in values.kinds)
+        out[name] = values.settled() if is_number else without_shared_containers(values)
+    return out
+
+
+def _pick(sample: Any, name: str, place: int, names: tuple[str, ...]) -> Any:
+    if isinstance(sample, dict):
+        if name not in sample:
+            raise SourceError(f"a sample has no {name!r}; it has {list(sample)}")
+        return sample[name]
+    if isinstance(sample, tuple | list):
+        if len(sample) != len(names):
+            raise SourceError(f"a sample has {len(sample)} values; the first had {len(names)}")
+        return sample[place]
+    return sample
+
+
+def plain(value: Any) -> Any:
+    """Converts tensors to numpy arrays that share their memory, also within lists and dicts."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        value = value.detach().cpu().numpy()
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        return value[()]
+    if type(value) in (list, tuple):
+        return type(value)(plain(item) for item in value)
+    if type(value) is dict:
+        return {key: plain(item) for key, item in value.items()}
+    return value

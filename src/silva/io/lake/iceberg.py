@@ -17,8 +17,8 @@ from silva.io.file_source import files_at
 from silva.io.lake.field_numbers import leaf_fields
 from silva.io.lake.table import Lake, LakeFile, in_order, local_path
 from silva.io.names import chosen
-from silva.io.objects.addresses import scheme_of
 from silva.io.objects.table_addresses import naming_table, table_location
+from silva.io.paths import scheme_of
 
 
 def read_iceberg(

@@ -18,13 +18,12 @@ import numpy as np
 from silva.columns import Column, table_columns
 from silva.errors import PlanError, SourceError
 from silva.io.arrays.memory import as_run
-from silva.io.arrow_batches import leaf_types, short_type, top_fields
+from silva.io.arrow_batches import leaf_types, short_types, top_fields
 from silva.io.conditions import Condition
 from silva.io.lake.lance_index import Indices
 from silva.io.names import check_columns, chosen
 from silva.io.objects.table_addresses import client_options, naming_table, table_location
-from silva.io.source import register_source
-from silva.io.travel import Travels
+from silva.io.source import Travels, register_source
 from silva.plan.fingerprint import digest
 
 _WIDE = 256
@@ -72,7 +71,7 @@ class LanceDataset(Travels):
         return tuple(self._types)
 
     def types(self) -> dict[str, str]:
-        return {name: short_type(kind) for name, kind in self._types.items()}
+        return short_types(self._types)
 
     def describe(self) -> str:
         return f"lance {self.path}, version {self.version}"
@@ -98,20 +97,15 @@ class LanceDataset(Travels):
         if not columns:
             return {}
         names = [self._schema.names[i] for i in top_fields(self._schema, columns)]
-        with naming_table(self.path, "a Lance dataset"):
-            return self._read(rows, names, columns)
-
-    def _read(
-        self, rows: np.ndarray, names: list[str], columns: tuple[str, ...]
-    ) -> dict[str, Column]:
         run = as_run(rows)
-        if run is not None:
-            table = self._dataset.to_table(columns=names, offset=run[0], limit=run[1] - run[0])
-            found = table_columns(table)
-            return {name: found[name] for name in columns}
-        different, places = np.unique(rows, return_inverse=True)
-        found = table_columns(self._take(different, names))
-        return {name: found[name].take(places) for name in columns}
+        with naming_table(self.path, "a Lance dataset"):
+            if run is not None:
+                table = self._dataset.to_table(columns=names, offset=run[0], limit=len(rows))
+                found = table_columns(table)
+                return {name: found[name] for name in columns}
+            different, places = np.unique(rows, return_inverse=True)
+            found = table_columns(self._take(different, names))
+            return {name: found[name].take(places) for name in columns}
 
     def _take(self, rows: np.ndarray, names: list[str]) -> Any:
         """Rows in ascending order. With deleted rows, a dataset searches for each row (0.1 ms and

@@ -9,13 +9,13 @@ with a column of float32 is rounded by one and not by the other.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from silva.errors import SourceError
 from silva.io.conditions import Condition
+from silva.io.source import remembered
 
 _RANGES = frozenset({"BTree", "Bitmap", "ZoneMap"})
 """Indices with an order; the others are for text, vectors and single values."""
@@ -30,8 +30,6 @@ class Indices:
         self._dataset, self._starts = dataset, starts
         self._fragments = dataset.get_fragments()
         self._places = {fragment.fragment_id: i for i, fragment in enumerate(self._fragments)}
-        self.possible = functools.lru_cache(maxsize=8)(self._find_possible)
-        """Whether each row can meet all conditions, in one bit; None if no index applies."""
 
     @functools.cached_property
     def _covered(self) -> dict[str, frozenset[int]]:
@@ -44,7 +42,9 @@ class Indices:
                 covered[name] = covered.get(name, frozenset()) | (here & self._places.keys())
         return covered
 
-    def _find_possible(self, conditions: tuple[Condition, ...]) -> np.ndarray | None:
+    @remembered(8)
+    def possible(self, conditions: tuple[Condition, ...]) -> np.ndarray | None:
+        """Whether each row can meet all conditions, in one bit; None if no index applies."""
         found: np.ndarray | None = None
         for name in dict.fromkeys(c.column for c in conditions):
             fragments = self._covered.get(name, frozenset())
@@ -87,11 +87,8 @@ class Indices:
             found[here] = self._starts[place] + local
         return found
 
-    @functools.cached_property
-    def _live(self) -> Callable[[int], np.ndarray]:
-        return functools.lru_cache(maxsize=1)(self._find_live)
-
-    def _find_live(self, place: int) -> np.ndarray:
+    @remembered(1)
+    def _live(self, place: int) -> np.ndarray:
         """The positions in a fragment of the rows that are not deleted."""
         rows = self._fragments[place].scanner(columns=[], with_row_address=True).to_table()
         return _addresses(rows) & 0xFFFFFFFF

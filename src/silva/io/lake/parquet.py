@@ -19,12 +19,12 @@ import numpy as np
 
 from silva.columns import Column
 from silva.errors import SourceError
-from silva.io.arrow_batches import empty_runs, leaf_types, run_rows, runs, short_type
+from silva.io.arrow_batches import empty_runs, leaf_types, run_rows, runs, short_types
 from silva.io.conditions import Condition
 from silva.io.file_source import FileSource, files_at, naming_file
 from silva.io.names import check_columns, chosen
 from silva.io.paths import Files, Paths
-from silva.io.source import register_source
+from silva.io.source import register_source, remembered
 
 FOOTER_THREADS = 8
 FOOTERS_KEPT = 64
@@ -59,11 +59,8 @@ class Parquet(FileSource):
         made.__dict__["_footer"] = self._footer
         return made
 
-    @functools.cached_property
-    def _footer(self) -> Any:
-        return functools.lru_cache(maxsize=FOOTERS_KEPT)(self._read_footer)
-
-    def _read_footer(self, file: int) -> Any:
+    @remembered(FOOTERS_KEPT)
+    def _footer(self, file: int) -> Any:
         import pyarrow.parquet as pq
 
         with self._naming(file), self.files.open_arrow(file) as stream:
@@ -97,7 +94,7 @@ class Parquet(FileSource):
         return tuple(self._layout.types)
 
     def types(self) -> dict[str, str]:
-        return {name: short_type(kind) for name, kind in self._layout.types.items()}
+        return short_types(self._layout.types)
 
     def length(self) -> int:
         return int(self._layout.rows.sum())
@@ -132,12 +129,7 @@ class Parquet(FileSource):
         if not columns:
             yield from empty_runs(count - start)
         elif start < count:
-            for batch in self._batches(file, group, columns):
-                if batch.num_rows <= start:
-                    start -= batch.num_rows
-                    continue
-                yield from runs(batch, columns, start)
-                start = 0
+            yield from runs(self._batches(file, group, columns), start, columns)
 
     def _batches(self, file: int, group: int, columns: tuple[str, ...]) -> Iterator[Any]:
         import pyarrow.parquet as pq
@@ -174,10 +166,7 @@ class Parquet(FileSource):
         return table.combine_chunks().to_batches()[0]
 
     def _naming(self, file: int) -> AbstractContextManager[None]:
-        import pyarrow as pa
-
-        errors = (pa.ArrowException, OSError)
-        return naming_file(self.files.listing.paths[file], "a Parquet file", errors)
+        return naming_file(self.files.listing.paths[file], "a Parquet file")
 
 
 def _choose(types: dict[str, Any], given: tuple[str, ...], path: str) -> dict[str, Any]:

@@ -17,14 +17,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from silva.columns import Column, Values, from_arrow
-from silva.io.arrow_batches import empty_runs, leaf_types, short_type
+from silva.io.arrow_batches import empty_runs, leaf_types, short_types
 from silva.io.conditions import Condition
 from silva.io.file_source import files_at
 from silva.io.lake.field_numbers import Convert, conversion, leaf_fields, names_by_number
 from silva.io.lake.parquet import FOOTER_THREADS, Parquet
 from silva.io.names import check_columns
-from silva.io.source import register_source
-from silva.io.travel import Travels
+from silva.io.source import Travels, register_source
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +109,7 @@ class Lake(Travels):
         return tuple(self._types)
 
     def types(self) -> dict[str, str]:
-        return {name: short_type(kind) for name, kind in self._types.items()}
+        return short_types(self._types)
 
     def describe(self) -> str:
         return self.title

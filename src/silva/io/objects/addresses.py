@@ -15,9 +15,9 @@ from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
 from silva.errors import PlanError
+from silva.io.paths import scheme_of
 from silva.plan.arguments import path_of
 
-SCHEMES = ("s3", "gs", "az", "http", "https")
 _MAGIC = re.compile(r"[*?[]")
 
 
@@ -79,15 +79,6 @@ class Address:
         names = self.key.split("/")
         plain = next(i for i, name in enumerate(names) if _MAGIC.search(name))
         return "/".join(names[:plain])
-
-
-def scheme_of(path: object) -> str:
-    """
-    >>> scheme_of("s3://bucket/key"), scheme_of("photos/1.jpg")
-    ('s3', '')
-    """
-    scheme, separator, _ = path.partition("://") if isinstance(path, str) else ("", "", "")
-    return scheme.lower() if separator else ""
 
 
 def local_folder(path: str | os.PathLike[str], what: str) -> Path:

@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 
 from silva.errors import PlanError, SilvaError, SourceError
 from silva.io.incoming import LEDGER
-from silva.io.objects.addresses import Root
+from silva.io.objects.addresses import Address, Root
 from silva.io.objects.errors import check_unchanged, failed_object
 from silva.lifetime import Thread, join_all
 
@@ -121,44 +121,84 @@ class Allowance:
                 return
 
 
-class Clients:
-    """The clients of one source in this process, configured by the environment at first use."""
-
-    def __init__(self, patience: Patience) -> None:
-        self.patience = patience
-        self.of = functools.lru_cache(maxsize=256)(self._make)
-
-    def _make(self, root: Root) -> Any:
-        return _store(root, self.patience)
-
-
 class Fetcher:
     """The event loop of this process, and its thread."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
+        self.loop = asyncio.new_event_loop()
         self.allowance = Allowance(UNDER_WAY)
-        thread = Thread(_serve, "objects", (self._loop,))
+        thread = Thread(_serve, "objects", (self.loop,))
         thread.start()
-        weakref.finalize(self, _stop, self._loop, thread)
+        weakref.finalize(self, _stop, self.loop, thread)
 
-    def submit(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    def fetch(self, requests: Sequence[Request], clients: Clients) -> Future[list[bytes]]:
+class Connection:
+    """Requests of one source or folder in this process. Its clients are configured by the
+    environment at first use.
+
+    obstore's threads may hold an exception that it raised, also the one that ends a listing, and so
+    the frames that it passed. What awaits obstore is therefore a function that holds a client and
+    not the connection, which would keep the fetcher and its thread.
+    """
+
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self._fetcher = fetcher()
+        self.client = functools.lru_cache(maxsize=256)(lambda root: _store(root, patience))
+
+    def fetch(self, requests: Sequence[Request]) -> Future[list[bytes]]:
         """The bytes of all requests, in their order."""
-        return self.submit(all_of([self._fetch(request, clients) for request in requests]))
+        return self._submit(lambda: all_of([self._fetch(request) for request in requests]))
 
-    async def _fetch(self, request: Request, clients: Clients) -> bytes:
-        async with self.allowance.take(request.length):
-            patience = clients.patience
+    async def _fetch(self, request: Request) -> bytes:
+        async def get() -> bytes:
+            with LEDGER.asking(request.length):
+                return await _get(self.client(request.root), request)
 
-            async def get() -> bytes:
-                async with asyncio.timeout(patience.deadline):
-                    with LEDGER.asking(request.length):
-                        return await _get(clients.of(request.root), request)
+        return await self.ask(get, request.shown, nbytes=request.length)
 
-            return await persist(get, request.shown, patience)
+    async def ask(
+        self,
+        work: Callable[[], Awaitable[_T]],
+        shown: str,
+        deed: str = "read",
+        *,
+        nbytes: int = 0,
+        bounded: bool = True,
+    ) -> _T:
+        """The result of one request, once its `nbytes` may be in flight. Work that is not
+        `bounded` sees to its deadline itself."""
+
+        async def once() -> _T:
+            async with asyncio.timeout(self._patience.deadline if bounded else None):
+                return await work()
+
+        async with self._fetcher.allowance.take(nbytes):
+            return await persist(once, shown, self._patience, deed)
+
+    async def list_below(self, address: Address, folder: str, deed: str = "read") -> list[Any]:
+        """The metadata of the objects below a folder; the deadline is for each page."""
+
+        def pages() -> Awaitable[list[Any]]:
+            return _list_pages(self.client(address.root), folder, self._patience.deadline)
+
+        return await self.ask(pages, address.shown, deed, bounded=False)
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """Waits for the result of the work."""
+        return result_of(self._submit(work))
+
+    def _submit(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> Future[_T]:
+        fetcher()  # raises if this process was forked
+        return asyncio.run_coroutine_threadsafe(work(), self._fetcher.loop)
+
+
+def result_of(future: Future[_T]) -> _T:
+    """Waits for a result; who is interrupted meanwhile does not need it any more."""
+    try:
+        return future.result()
+    finally:
+        future.cancel()
 
 
 class BrokenOff(Exception):
@@ -209,6 +249,23 @@ async def _get(store: Any, request: Request) -> bytes:
     if len(data) != request.length:
         raise BrokenOff(EOFError())
     return data
+
+
+async def _list_pages(client: Any, folder: str, deadline: float) -> list[Any]:
+    import obstore
+
+    found: list[Any] = []
+    now = asyncio.get_running_loop().time
+    try:
+        async with asyncio.timeout(deadline) as limit:
+            async for metas in obstore.list(client, folder or None, chunk_size=1000):
+                found += metas
+                limit.reschedule(now() + deadline)
+    except obstore.exceptions.GenericError as error:
+        if "response body" in str(error):
+            raise BrokenOff(error) from None
+        raise
+    return found
 
 
 async def all_of(works: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:

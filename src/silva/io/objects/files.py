@@ -6,7 +6,6 @@ an object that was overwritten is an error, never other rows.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import hashlib
 import io
@@ -20,22 +19,19 @@ import numpy as np
 
 from silva.errors import SourceError
 from silva.io.objects.addresses import Address, Root, matches
-from silva.io.objects.array import ObjectArray
 from silva.io.objects.errors import version_of
-from silva.io.objects.fetching import (
-    PATIENCE,
-    Clients,
-    Fetcher,
-    Patience,
-    Request,
-    all_of,
-    fetcher,
-    persist,
+from silva.io.objects.fetching import PATIENCE, Connection, Patience, Request, all_of, result_of
+from silva.io.objects.stream import (
+    BUFFER,
+    BlockCache,
+    ObjectArray,
+    ObjectStream,
+    Pieces,
+    Range,
+    cuts,
 )
-from silva.io.objects.listing import list_below
-from silva.io.objects.stream import BUFFER, BlockCache, ObjectStream, Pieces, Range, cuts
 from silva.io.paths import Listing
-from silva.io.travel import Travels
+from silva.io.source import Travels
 
 
 class _ListedObject(NamedTuple):
@@ -68,18 +64,9 @@ class ObjectFiles(Travels):
     def patterns(self) -> tuple[str, ...]:
         return tuple(address.shown for address in self.addresses)
 
-    def describe(self) -> str:
-        first = self.patterns[0]
-        rest = len(self.addresses) - 1
-        return f"{first} and {rest:,} more" if rest else first
-
     @functools.cached_property
-    def _fetcher(self) -> Fetcher:
-        return fetcher()
-
-    @functools.cached_property
-    def _clients(self) -> Clients:
-        return Clients(self.patience)
+    def _connection(self) -> Connection:
+        return Connection(self.patience)
 
     @functools.cached_property
     def _blocks(self) -> BlockCache:
@@ -87,10 +74,9 @@ class ObjectFiles(Travels):
 
     @functools.cached_property
     def _objects(self) -> tuple[_ListedObject, ...]:
-        store = fetcher()
-        work = all_of([self._find(store, address) for address in self.addresses])
+        meant = self._connection.run(lambda: all_of([self._find(each) for each in self.addresses]))
         found: dict[Any, _ListedObject] = {}
-        for address, several in zip(self.addresses, _result(store.submit(work)), strict=True):
+        for address, several in zip(self.addresses, meant, strict=True):
             if not several:
                 raise self._nothing(address)
             found.update({each.order(): each for each in several})
@@ -102,7 +88,7 @@ class ObjectFiles(Travels):
         return Listing(paths, np.array([each.size for each in self._objects], dtype=np.int64))
 
     @functools.cached_property
-    def _fingerprint(self) -> str:
+    def fingerprint(self) -> str:
         paths = [path.partition("://")[2] for path in self.listing.paths]
         parent = posixpath.commonpath({posixpath.dirname(path) for path in paths})
         digest = hashlib.blake2b(digest_size=16)
@@ -110,9 +96,6 @@ class ObjectFiles(Travels):
             relative = path[len(parent) :].lstrip("/")
             digest.update(f"{relative}\0{each.size} {each.version}\n".encode())
         return digest.hexdigest()
-
-    def fingerprint(self) -> str:
-        return self._fingerprint
 
     def read(self, files: Sequence[int]) -> list[bytes]:
         return [
@@ -149,7 +132,7 @@ class ObjectFiles(Travels):
         each = self._objects[file]
 
         def fetch(start: int, stop: int) -> Future[list[bytes]]:
-            return self._running.fetch([Request(*each, start, stop)], self._clients)
+            return self._connection.fetch([Request(*each, start, stop)])
 
         def small(start: int, stop: int) -> bytes:
             return self._blocks.read(file, each.size, fetch, start, stop)
@@ -165,35 +148,32 @@ class ObjectFiles(Travels):
             for (file, _, _), several in zip(wanted, pieces, strict=True)
             for piece in several
         ]
-        data = iter(_result(self._running.fetch(requests, self._clients)))
+        fetched = result_of(self._connection.fetch(requests))
+        data = iter(fetched)
         return [[next(data) for _ in several] for several in pieces]
 
-    @property
-    def _running(self) -> Fetcher:
-        fetcher()  # raises if this process was forked
-        return self._fetcher
-
-    async def _find(self, store: Fetcher, address: Address) -> list[_ListedObject]:
+    async def _find(self, address: Address) -> list[_ListedObject]:
         """The objects that an address means: itself, those below it, or those that match a glob."""
-        root, key, deadline = address.root, address.key, self.patience.deadline
+        root, key = address.root, address.key
+        if address.is_glob:
+            found = await self._below(address, address.folder)
+            return [each for each in found if matches(key, each.key)]
+        if root.is_web or (key and not key.endswith("/")):
+            alone = await self._connection.ask(
+                lambda: _head(self._connection.client(root), root, key), address.shown
+            )
+            if alone is not None or root.is_web:
+                return [] if alone is None else [alone]
+        found = await self._below(address, key.rstrip("/"))
+        return [each for each in found if _is_meant(each.key, key, self.suffixes)]
 
-        async def find(folder: str) -> list[_ListedObject]:
-            return await _below(self._clients.of(root), root, folder, deadline)
-
-        async def named() -> _ListedObject | None:
-            async with asyncio.timeout(deadline):
-                return await _head(self._clients.of(root), root, key)
-
-        async with store.allowance.take(0):
-            if address.is_glob:
-                found = await persist(lambda: find(address.folder), address.shown, self.patience)
-                return [each for each in found if matches(key, each.key)]
-            if root.is_web or (key and not key.endswith("/")):
-                alone = await persist(named, address.shown, self.patience)
-                if alone is not None or root.is_web:
-                    return [] if alone is None else [alone]
-            found = await persist(lambda: find(key.rstrip("/")), address.shown, self.patience)
-            return [each for each in found if _is_meant(each.key, key, self.suffixes)]
+    async def _below(self, address: Address, folder: str) -> list[_ListedObject]:
+        """The objects below a folder, without the empty ones that stand for folders."""
+        metas = await self._connection.list_below(address, folder)
+        found = [_ListedObject(address.root, m["path"], m["size"], version_of(m)) for m in metas]
+        empty = {each.key for each in found if not each.size}
+        folders = {above for each in found if empty for above in _above(each.key)} & empty
+        return [each for each in found if each.key not in folders]
 
     def _nothing(self, address: Address) -> SourceError:
         if address.is_glob:
@@ -222,15 +202,6 @@ async def _head(client: Any, root: Root, key: str) -> _ListedObject | None:
     return _ListedObject(root, key, meta["size"], version_of(meta))
 
 
-async def _below(client: Any, root: Root, folder: str, deadline: float) -> list[_ListedObject]:
-    """The objects below a folder, without the empty ones that stand for folders."""
-    metas = await list_below(client, folder, deadline)
-    found = [_ListedObject(root, m["path"], m["size"], version_of(m)) for m in metas]
-    empty = {each.key for each in found if not each.size}
-    folders = {above for each in found if empty for above in _above(each.key)} & empty
-    return [each for each in found if each.key not in folders]
-
-
 def _above(key: str) -> list[str]:
     return [key[:i] for i, character in enumerate(key) if character == "/"]
 
@@ -238,10 +209,3 @@ def _above(key: str) -> list[str]:
 def _is_meant(key: str, folder: str, suffixes: tuple[str, ...]) -> bool:
     below = key[len(folder.rstrip("/")) :].split("/")
     return key.endswith(suffixes or "") and not any(name.startswith(".") for name in below)
-
-
-def _result(future: Future[Any]) -> Any:
-    try:
-        return future.result()
-    finally:
-        future.cancel()

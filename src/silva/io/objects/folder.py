@@ -6,7 +6,6 @@ deadline, and errors never contain the library's text. An object appears whole o
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -15,17 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from silva.errors import SourceError
 from silva.io.objects.addresses import Address
 from silva.io.objects.errors import has_no_answer, version_of
-from silva.io.objects.fetching import (
-    PATIENCE,
-    BrokenOff,
-    Clients,
-    Fetcher,
-    Patience,
-    Request,
-    fetcher,
-    persist,
-)
-from silva.io.objects.listing import list_below
+from silva.io.objects.fetching import PATIENCE, BrokenOff, Connection, Patience, Request
 from silva.io.objects.stream import AHEAD, cuts
 
 _T = TypeVar("_T")
@@ -49,8 +38,7 @@ Part = tuple[Listed, int, int]
 class ObjectFolder:
     def __init__(self, address: Address, patience: Patience = PATIENCE) -> None:
         self._root, self._key = address.root, address.key.strip("/")
-        self._clients = Clients(patience)
-        self._fetcher = fetcher()
+        self._connection = Connection(patience)
         self._expected: dict[Part, Future[list[bytes]]] = {}
         self._expected_before: dict[Part, Future[list[bytes]]] = {}
 
@@ -74,10 +62,10 @@ class ObjectFolder:
     def below(self, name: str) -> list[Listed]:
         """All objects below one of its folders."""
 
-        async def ask() -> Any:
-            return await list_below(self._client(), self._full(name), self._patience.deadline)
-
-        found = self._do(ask, self._shown(name), "list", bounded=False)
+        address = Address(self._root, self._full(name))
+        found = self._connection.run(
+            lambda: self._connection.list_below(address, address.key, "list")
+        )
         return [
             Listed(
                 self._below(meta["path"]),
@@ -143,7 +131,7 @@ class ObjectFolder:
             Request(self._root, key, listed.size, listed.version, *cut)
             for cut in cuts(start, start + length)
         ]
-        return self._running.fetch(requests, self._clients)
+        return self._connection.fetch(requests)
 
     def write(self, key: str, data: bytes) -> str:
         """Writes an object and returns its version."""
@@ -182,33 +170,11 @@ class ObjectFolder:
 
         self._do(delete, self.shown, "remove objects in")
 
-    @property
-    def _running(self) -> Fetcher:
-        fetcher()  # raises if this process was forked
-        return self._fetcher
-
-    @property
-    def _patience(self) -> Patience:
-        return self._clients.patience
-
     def _client(self) -> Any:
-        return self._clients.of(self._root)
+        return self._connection.client(self._root)
 
-    def _do(
-        self, work: Callable[[], Awaitable[_T]], shown: str, deed: str, *, bounded: bool = True
-    ) -> _T:
-        """Work that is one request, unless it is not `bounded` and sees to its deadline itself."""
-
-        async def once() -> _T:
-            async with asyncio.timeout(self._patience.deadline if bounded else None):
-                return await work()
-
-        async def asked() -> _T:
-            async with running.allowance.take(0):
-                return await persist(once, shown, self._patience, deed)
-
-        running = self._running
-        return running.submit(asked()).result()
+    def _do(self, work: Callable[[], Awaitable[_T]], shown: str, deed: str) -> _T:
+        return self._connection.run(lambda: self._connection.ask(work, shown, deed))
 
     def _full(self, name: str) -> str:
         return f"{self._key}/{name}" if self._key else name

@@ -1,4 +1,4 @@
-"""An object as a file that prefetches what is read next.
+"""An object as a file that prefetches what is read next, or as an array.
 
 Where reads follow each other, the window that is fetched ahead doubles with each of them, up to
 `AHEAD` bytes, in pieces that come in parallel. A jump of less than `GAP` bytes is still following:
@@ -16,7 +16,9 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 PIECE = 2 << 20
 AHEAD = 16 << 20
@@ -130,25 +132,21 @@ class Pieces:
         if self._follows:
             reached = max([stop, *(piece.stop for piece in self._cached)])
             until = min(stop + self._window, self._size)
-            step = min(
-                max(self._window // 4, FIRST), PIECE
-            )  # few requests at once, but not too few
+            # few requests at once, but not too few
+            step = min(max(self._window // 4, FIRST), PIECE)
             while reached + step <= until or reached < until == self._size:
                 self._start(reached, min(reached + step, self._size))
                 reached += step
 
     def _start(self, start: int, stop: int) -> None:
-        bisect.insort(self._cached, _Piece(start, stop, self._fetch(start, stop)), key=_begin)
+        piece = _Piece(start, stop, self._fetch(start, stop))
+        bisect.insort(self._cached, piece, key=lambda each: each.start)
 
     def _drop(self, which: Callable[[_Piece], bool]) -> None:
         for piece in self._cached:
             if which(piece):
                 piece.data.cancel()
         self._cached = [piece for piece in self._cached if not which(piece)]
-
-
-def _begin(piece: _Piece) -> int:
-    return piece.start
 
 
 def cuts(start: int, stop: int) -> list[Range]:
@@ -160,15 +158,15 @@ def cuts(start: int, stop: int) -> list[Range]:
     return [(at, min(at + PIECE, stop)) for at in range(start, stop, PIECE)]
 
 
-def joined(ranges: Sequence[Range], gap: int = HOLE) -> list[Range]:
-    """Sorts ranges, and joins those with small gaps between them.
+def joined(ranges: Sequence[Range]) -> list[Range]:
+    """Sorts ranges, and joins those with at most `HOLE` bytes between them.
 
-    >>> joined([(500, 600), (0, 100), (100, 200)], gap=50)
-    [(0, 200), (500, 600)]
+    >>> joined([(50_000, 60_000), (0, 100), (200, 300)])
+    [(0, 300), (50000, 60000)]
     """
     found: list[Range] = []
     for start, stop in sorted(ranges):
-        if found and start - found[-1][1] <= gap:
+        if found and start - found[-1][1] <= HOLE:
             found[-1] = (found[-1][0], max(found[-1][1], stop))
         else:
             found.append((start, stop))
@@ -219,3 +217,57 @@ class ObjectStream(io.RawIOBase):
         if not self.closed:
             self._pieces.close()
         super().close()
+
+
+class ObjectArray:
+    """An array in an object: rows are fetched when they are picked, neighbours together.
+
+    >>> data = np.arange(12, dtype=np.int32).reshape(6, 2)
+    >>> def read(file, ranges):
+    ...     return [data.tobytes()[first:last] for first, last in ranges]
+    >>> array = ObjectArray(read, data.nbytes, 0, data.dtype, data.shape, 0)
+    >>> array[np.array([4, 1, 4])].tolist()
+    [[8, 9], [2, 3], [8, 9]]
+    """
+
+    def __init__(
+        self,
+        read: Callable[[int, Sequence[Range]], list[bytes]],
+        size: int,
+        file: int,
+        dtype: np.dtype,
+        shape: tuple[int, ...],
+        offset: int,
+    ) -> None:
+        if offset + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize > size:
+            raise ValueError("EOF: the array is longer than the file")
+        self._read, self._file, self._offset = read, file, offset
+        self.dtype, self.shape, self.ndim = dtype, shape, len(shape)
+        self._row = int(np.prod(shape[1:], dtype=np.int64)) * dtype.itemsize
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def whole(self, order: Literal["C", "F"] = "C") -> np.ndarray:
+        stop = self._offset + int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        (data,) = self._read(self._file, [(self._offset, stop)])
+        return np.frombuffer(data, self.dtype).reshape(self.shape, order=order)
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        if isinstance(rows, slice):
+            rows = np.arange(*rows.indices(len(self)))
+        places, inverse = np.unique(rows, return_inverse=True)
+        if not len(places) or not self._row:
+            return np.empty((len(rows), *self.shape[1:]), self.dtype)
+        breaks = np.flatnonzero(np.diff(places) > 1 + HOLE // self._row) + 1
+        runs = np.split(places, breaks)
+        ranges = [
+            (self._offset + int(run[0]) * self._row, self._offset + (int(run[-1]) + 1) * self._row)
+            for run in runs
+        ]
+        parts = [
+            np.frombuffer(data, self.dtype).reshape(-1, *self.shape[1:])[run - run[0]]
+            for data, run in zip(self._read(self._file, ranges), runs, strict=True)
+        ]
+        picked: np.ndarray = np.concatenate(parts)[inverse]
+        return picked

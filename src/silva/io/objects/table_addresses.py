@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from silva.errors import PlanError, SilvaError, SourceError
-from silva.io.objects.addresses import SCHEMES, parse_address, scheme_of
+from silva.io.objects.addresses import parse_address
 from silva.io.objects.errors import reason
+from silva.io.paths import SCHEMES, scheme_of
 
 _LISTED = tuple(scheme for scheme in SCHEMES if not scheme.startswith("http"))
 _OF_STORES = ("status code", "Generic", "error sending request", "AWS Error")

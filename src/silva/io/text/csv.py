@@ -10,7 +10,7 @@ in a line is an error.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,12 +18,12 @@ import numpy as np
 
 from silva.columns import Column
 from silva.errors import PlanError, SourceError
-from silva.io.arrow_batches import empty_runs, runs, short_type
-from silva.io.byte_ranges import LineSource, check_unit_bytes, plain_stream
+from silva.io.arrow_batches import runs, short_type
+from silva.io.byte_ranges import LineSource, plain_stream
 from silva.io.file_source import files_at
 from silva.io.names import check_columns, chosen
 from silva.io.paths import Files, Paths
-from silva.io.source import register_source
+from silva.io.source import register_source, remembered
 from silva.io.text.csv_parse import (
     Dialect,
     check_quotes,
@@ -70,22 +70,14 @@ class CsvFiles(LineSource):
     def fingerprint(self) -> str:
         used = self.dialect  # as 0.1 wrote it, whatever the class is called now
         dialect = f"Dialect(delimiter={used.delimiter!r}, header={used.header!r})"
-        return f"{dialect}:{self.declared}:{self.replays}:{self.ranges.fingerprint()}"
+        return f"{dialect}:{self.declared}:{self.replays}:{super().fingerprint()}"
 
     def units(self) -> int:
         return len(self.files.listing) if self.replays else super().units()
 
     def open(self, unit: int, start: int, columns: tuple[str, ...]) -> Iterator[dict[str, Column]]:
         batches = self._stream(unit, columns) if self.replays else self._range(unit, columns)
-        for batch in batches:
-            if batch.num_rows <= start:
-                start -= batch.num_rows
-                continue
-            if columns:
-                yield from runs(batch, columns, start)
-            else:
-                yield from empty_runs(batch.num_rows - start)
-            start = 0
+        return runs(batches, start, columns)
 
     def _stream(self, file: int, columns: tuple[str, ...]) -> Iterator[Any]:
         if not self.files.listing.sizes[file]:
@@ -96,10 +88,10 @@ class CsvFiles(LineSource):
             yield from stream_batches(stream, path, self.dialect, self._all, columns)
 
     def _range(self, unit: int, columns: tuple[str, ...]) -> Iterator[Any]:
-        file, _ = self.ranges.place(unit)
+        file, _ = self.place(unit)
         path = self.files.listing.paths[file]
         names = self._names(file)
-        for offset, data in self.ranges.pieces(unit):
+        for offset, data in self.pieces(unit):
             check_quotes(data, path, offset)
             if offset == 0 and self.dialect.header:
                 data = data.lstrip(b"\r\n")
@@ -107,11 +99,8 @@ class CsvFiles(LineSource):
             if data and (len(names) == 1 or not data.isspace()):
                 yield parse(data, path, self.dialect, names, self._all, columns)
 
-    @functools.cached_property
-    def _names(self) -> Callable[[int], tuple[str, ...]]:
-        return functools.lru_cache(maxsize=1024)(self._own_names)
-
-    def _own_names(self, file: int) -> tuple[str, ...]:
+    @remembered(1024)
+    def _names(self, file: int) -> tuple[str, ...]:
         """The column names in the order of this file; they must be those of the first file."""
         path = self.files.listing.paths[file]
         with self.files.open(file) as stream, plain_stream(stream, path) as plain:
@@ -137,16 +126,9 @@ def read_csv(
     """Rows of CSV files; without a header the columns are `f0, f1, …`."""
     if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '\n\r"':
         raise PlanError(f"delimiter must be a single character, not {delimiter!r}")
-    check_unit_bytes(unit_bytes)
     declared = tuple((types or {}).items())
     for _, kind in declared:
         type_of(kind)
     files = files_at(paths, (".csv", ".tsv", ".csv.gz", ".tsv.gz"))
-    return CsvFiles(
-        files,
-        unit_bytes,
-        Dialect(delimiter, header),
-        chosen(columns),
-        declared,
-        quoted_newlines,
-    )
+    dialect = Dialect(delimiter, header)
+    return CsvFiles(files, unit_bytes, dialect, chosen(columns), declared, quoted_newlines)

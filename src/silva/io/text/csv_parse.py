@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -41,18 +42,9 @@ def header_of(stream: Any, path: str, dialect: Dialect, types: Mapping[str, Any]
     import pyarrow as pa
     import pyarrow.csv as pacsv
 
-    try:
-        reader = pacsv.open_csv(
-            _plain(stream, path),
-            pacsv.ReadOptions(
-                block_size=_LOOK, autogenerate_column_names=not dialect.header, use_threads=False
-            ),
-            _parse_options(dialect),
-            pacsv.ConvertOptions(column_types=dict(types)),
-        )
-    except (pa.ArrowException, OSError) as error:
-        raise _broken(path, error) from error
-    schema = reader.schema
+    with _naming(path):
+        convert = pacsv.ConvertOptions(column_types=dict(types))
+        schema = _reader(stream, path, dialect, _LOOK, convert).schema
     if len(set(schema.names)) < len(schema.names):
         twice = next(name for name in schema.names if schema.names.count(name) > 1)
         raise SourceError(f"{path} has two columns called {twice!r}: rename one of them")
@@ -63,12 +55,10 @@ def header_of(stream: Any, path: str, dialect: Dialect, types: Mapping[str, Any]
 
 def first_record(stream: BinaryIO, path: str, dialect: Dialect) -> tuple[str, ...]:
     """The names of a file's columns, without inferring any type."""
-    try:
+    with _naming(path):
         text = io.TextIOWrapper(stream, "utf-8-sig", "replace", newline="")
         rows = csv.reader(text, delimiter=dialect.delimiter)
         first = next((row for row in rows if row), [])
-    except (csv.Error, *BROKEN) as error:
-        raise _broken(path, error) from error
     return tuple(first) if dialect.header else tuple(f"f{i}" for i in range(len(first)))
 
 
@@ -76,26 +66,9 @@ def stream_batches(
     stream: Any, path: str, dialect: Dialect, types: Mapping[str, Any], columns: tuple[str, ...]
 ) -> Iterator[Any]:
     """Record batches of a whole file; a quoted field may hold newlines."""
-    import pyarrow as pa
-    import pyarrow.csv as pacsv
-
-    try:
-        reader = pacsv.open_csv(
-            _plain(stream, path),
-            pacsv.ReadOptions(
-                block_size=BLOCK, autogenerate_column_names=not dialect.header, use_threads=False
-            ),
-            _parse_options(dialect, len(types)),
-            _convert_options(types, columns),
-        )
-        while True:
-            try:
-                batch = reader.read_next_batch()
-            except StopIteration:
-                return
-            yield batch
-    except (pa.ArrowException, OSError) as error:
-        raise _broken(path, error) from error
+    convert = _convert_options(types, columns)
+    with _naming(path):
+        yield from _reader(stream, path, dialect, BLOCK, convert, len(types))
 
 
 def parse(
@@ -110,15 +83,13 @@ def parse(
     import pyarrow as pa
     import pyarrow.csv as pacsv
 
-    try:
+    with _naming(path):
         table = pacsv.read_csv(
             pa.BufferReader(data),
             pacsv.ReadOptions(column_names=names, block_size=len(data) + 1, use_threads=False),
             _parse_options(dialect, len(names)),
             _convert_options(types, columns),
         )
-    except (pa.ArrowException, OSError) as error:
-        raise _broken(path, error) from error
     return table.combine_chunks().to_batches()[0]
 
 
@@ -138,7 +109,23 @@ def check_quotes(data: bytes, path: str, offset: int) -> None:
         )
 
 
-def _parse_options(dialect: Dialect, columns: int = 2) -> Any:
+def _reader(
+    stream: Any, path: str, dialect: Dialect, block: int, convert: Any, columns: int = 2
+) -> Any:
+    """A reader of record batches from a whole file, which may be compressed."""
+    import pyarrow as pa
+    import pyarrow.csv as pacsv
+
+    codec = next((codec for suffix, codec in _CODECS.items() if path.endswith(suffix)), None)
+    if codec is not None:
+        stream = pa.CompressedInputStream(stream, codec)
+    read = pacsv.ReadOptions(
+        block_size=block, autogenerate_column_names=not dialect.header, use_threads=False
+    )
+    return pacsv.open_csv(stream, read, _parse_options(dialect, columns), convert)
+
+
+def _parse_options(dialect: Dialect, columns: int) -> Any:
     import pyarrow.csv as pacsv
 
     return pacsv.ParseOptions(
@@ -155,27 +142,28 @@ def _convert_options(types: Mapping[str, Any], columns: tuple[str, ...]) -> Any:
     return pacsv.ConvertOptions(column_types=dict(types), include_columns=list(counted))
 
 
-def _plain(stream: Any, path: str) -> Any:
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Turns what parsers raise into a `SourceError` that names the file, and a cure where known."""
     import pyarrow as pa
 
-    for suffix, codec in _CODECS.items():
-        if path.endswith(suffix):
-            return pa.CompressedInputStream(stream, codec)
-    return stream
+    try:
+        yield
+    except (pa.ArrowException, csv.Error, *BROKEN) as error:
+        raise SourceError(f"{path} cannot be read as CSV: {error}.{_hint(str(error))}") from error
 
 
-def _broken(path: str, error: Exception) -> SourceError:
-    hint = ""
-    if "conversion error" in str(error):
-        hint = (
+def _hint(error: str) -> str:
+    if "conversion error" in error:
+        return (
             ' Types were inferred from the first block of the first file; say types={"…": "…"} '
             "for this column."
         )
-    elif "Expected" in str(error) and "columns" in str(error):
-        hint = (
+    if "Expected" in error and "columns" in error:
+        return (
             " To treat such lines as rows that fail: sv.read_lines(…).derive(a function that "
             "splits a line and raises) with loader(on_error=sv.Skip())."
         )
-    elif "straddling" in str(error):
-        hint = f" A single record is longer than {BLOCK:,} bytes: is a quote left open?"
-    return SourceError(f"{path} cannot be read as CSV: {error}.{hint}")
+    if "straddling" in error:
+        return f" A single record is longer than {BLOCK:,} bytes: is a quote left open?"
+    return ""

@@ -4,27 +4,30 @@ The columns are inferred once, from the first 1,000 lines. A key that first appe
 error, not a column that only some batches have. Columns that are not requested are skipped without
 creating Python objects. Each line is decoded on its own: decoding many at once would be a third
 faster, but would accept objects that span lines, which byte ranges would cut in two.
+
+Nested objects become columns with dotted names. A column is found in a row by its *path*, the keys
+that lead to it. The dotted name is only for display, so that a key that itself holds a dot is still
+found.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import msgspec
-import numpy as np
 
-from silva.columns import Array, Column, Values
+from silva.columns import Column, Values
 from silva.errors import SourceError
-from silva.io.byte_ranges import COMPRESSED, LineSource, check_unit_bytes
+from silva.io.arrow_batches import empty_run
+from silva.io.byte_ranges import COMPRESSED, LineSource
 from silva.io.file_source import files_at
 from silva.io.names import chosen
 from silva.io.paths import Files, Paths
 from silva.io.source import register_source
-from silva.io.text.json_keys import KeyMismatch, Path, find_paths, row_decoder, values_at
 
 LOOK = 1000
 """The number of lines from which the columns are inferred."""
@@ -52,8 +55,8 @@ class JsonLines(LineSource):
             return {name: (name,) for name in self.given}
         first = (
             row
-            for unit in range(self.ranges.count())
-            for offset, data in self.ranges.pieces(unit)
+            for unit in range(self.units())
+            for offset, data in self.pieces(unit)
             for row in self._decode(data, unit, offset, _ANY_OBJECT)
         )
         try:
@@ -73,14 +76,14 @@ class JsonLines(LineSource):
         return tuple(self._paths)
 
     def fingerprint(self) -> str:
-        return f"{self.given}:{self.ranges.fingerprint()}"
+        return f"{self.given}:{super().fingerprint()}"
 
     def open(self, unit: int, start: int, columns: tuple[str, ...]) -> Iterator[dict[str, Column]]:
         tops = tuple(dict.fromkeys(path[0] for path in self._paths.values()))
         asked = frozenset(self._paths[name][0] for name in columns)
         decoder = row_decoder(tops, asked, self.given is None)
         fields = {name: f"f{tops.index(self._paths[name][0])}" for name in columns}
-        for offset, data in self.ranges.pieces(unit):
+        for offset, data in self.pieces(unit):
             rows = self._decode(data, unit, offset, decoder)
             if len(rows) <= start:
                 start -= len(rows)
@@ -90,7 +93,7 @@ class JsonLines(LineSource):
             if columns:
                 yield {n: self._column(n, rows, field, unit) for n, field in fields.items()}
             else:
-                yield {"": Array(np.zeros(len(rows), dtype=bool))}
+                yield empty_run(len(rows))
 
     def _column(self, name: str, rows: list[Any], field: str, unit: int) -> Column:
         items = [getattr(row, field) for row in rows]
@@ -159,7 +162,87 @@ def read_json(
 
     With `columns=`, other keys are ignored; an object chosen there is a column of dicts.
     """
-    check_unit_bytes(unit_bytes)
     files = files_at(paths, (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".json.gz"))
     replays = any(pattern.endswith(COMPRESSED) for pattern in files.patterns)
     return JsonLines(files, unit_bytes, chosen(columns), replays)
+
+
+Path = tuple[str, ...]
+
+
+class KeyMismatch(Exception):
+    """A value does not fit the columns; the message is a clause of an error for the user."""
+
+
+def find_paths(rows: Iterable[dict[str, Any]]) -> dict[str, Path]:
+    """The columns of these rows, in order of appearance.
+
+    A key that was only ever null or `{}` is a column of its own, unless it was an object elsewhere.
+    """
+    seen: dict[Path, bool] = {}
+    for row in rows:
+        _look(seen, row, ())
+    inner = {path[:depth] for path in seen for depth in range(1, len(path))}
+    paths: dict[str, Path] = {}
+    for path, has_value in seen.items():
+        if has_value or path not in inner:
+            name = ".".join(path)
+            if paths.setdefault(name, path) != path:
+                raise KeyMismatch(f"two different keys would both be called {name!r}")
+    return paths
+
+
+def _look(seen: dict[Path, bool], row: dict[str, Any], prefix: Path) -> None:
+    for key, value in row.items():
+        path = (*prefix, key)
+        if type(value) is dict and value:
+            _look(seen, value, path)
+        else:
+            has_value = value is not None and type(value) is not dict
+            seen[path] = seen.get(path, False) or has_value
+
+
+@functools.lru_cache(maxsize=256)
+def row_decoder(
+    tops: tuple[str, ...], asked: frozenset[str], strict: bool
+) -> msgspec.json.Decoder[Any]:
+    """Decodes one line into an object with attributes `f0, f1, …`, one for each of `tops`.
+
+    Keys that are not requested are skipped; with `strict`, any other key is an error.
+    """
+    fields: list[Any] = [
+        (f"f{i}", Any, None) if top in asked else (f"f{i}", msgspec.Raw, msgspec.Raw(b"null"))
+        for i, top in enumerate(tops)
+    ]
+    names = {f"f{i}": top for i, top in enumerate(tops)}
+    row = msgspec.defstruct("Row", fields, rename=names, forbid_unknown_fields=strict)
+    return msgspec.json.Decoder(row)
+
+
+def values_at(items: list[Any], path: Path, paths: Mapping[str, Path] | None) -> list[Any]:
+    """The value at `path` of each item, where the items are values of the key `path[0]`.
+
+    With `paths` (all columns there are) a value that would be in none of them is an error.
+    """
+    for depth in range(1, len(path)):
+        if paths is not None:
+            _check(items, path[:depth], paths)
+        key = path[depth]
+        items = [item.get(key) if type(item) is dict else None for item in items]
+    if paths is not None and dict in set(map(type, items)):
+        _check(items, path, paths)
+        items = [None if type(item) is dict else item for item in items]
+    return items
+
+
+def _check(items: list[Any], prefix: Path, paths: Mapping[str, Path]) -> None:
+    depth, name = len(prefix), ".".join(prefix)
+    is_column = name in paths
+    known = {p[depth] for p in paths.values() if len(p) > depth and p[:depth] == prefix}
+    for item in items:
+        if type(item) is dict:
+            if not item.keys() <= known:
+                late = min(item.keys() - known)
+                raise KeyMismatch(f"unknown key {name + '.' + late!r}")
+        elif item is not None and not is_column:
+            raise KeyMismatch(f"{name!r} is {item!r:.40}, not an object as in the first lines")

@@ -12,9 +12,10 @@ from typing import Literal
 
 import numpy as np
 
-from silva.columns import Array, Column, Strings
+from silva.columns import Column, Strings
 from silva.errors import PlanError, SourceError
-from silva.io.byte_ranges import COMPRESSED, LineSource, check_unit_bytes
+from silva.io.arrow_batches import empty_run
+from silva.io.byte_ranges import COMPRESSED, LineSource
 from silva.io.file_source import files_at
 from silva.io.names import check_name
 from silva.io.paths import Files, Paths
@@ -38,10 +39,10 @@ class Lines(LineSource):
         return {self.column: "str"}
 
     def fingerprint(self) -> str:
-        return f"{self.errors}:{self.ranges.fingerprint()}"
+        return f"{self.errors}:{super().fingerprint()}"
 
     def open(self, unit: int, start: int, columns: tuple[str, ...]) -> Iterator[dict[str, Column]]:
-        for offset, data in self.ranges.pieces(unit):
+        for offset, data in self.pieces(unit):
             count = data.count(b"\n") + (not data.endswith(b"\n"))
             if count <= start:
                 start -= count
@@ -50,7 +51,7 @@ class Lines(LineSource):
                 lines = Strings(_cut(self._valid(data, unit, offset)))
                 yield {self.column: lines.slice(start, count)}
             else:
-                yield {"": Array(np.zeros(count - start, dtype=bool))}
+                yield empty_run(count - start)
             start = 0
 
     def _valid(self, data: bytes, unit: int, offset: int) -> bytes:
@@ -93,7 +94,6 @@ def read_lines(
     if errors not in ("strict", "replace"):
         raise PlanError(f'errors must be "strict" or "replace", not {errors!r}')
     check_name(column)
-    check_unit_bytes(unit_bytes)
     files = files_at(paths)
     replays = any(pattern.endswith(COMPRESSED) for pattern in files.patterns)
     return Lines(files, unit_bytes, column, errors, replays)

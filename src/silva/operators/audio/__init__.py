@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from silva.operators.arguments import column_name
 from silva.operators.audio.decode import DecodeMethods
-from silva.operators.audio.levels import LevelMethods
-from silva.operators.audio.masks import MaskMethods
+from silva.operators.audio.levels import LevelMethods, MaskMethods
 from silva.operators.audio.mel import MelMethods
 from silva.operators.audio.spectrum import SpectrumMethods
 from silva.operators.audio.stretch import StretchMethods

@@ -9,13 +9,15 @@ are, so frames of one clip are never transformed together with those of another.
 
 from __future__ import annotations
 
+import math
+import threading
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from silva.columns import empty
 from silva.operators.arguments import integer, positive
-from silva.operators.audio.scratch import scratch
 from silva.operators.native import cv2
 
 _COSINES = {
@@ -102,3 +104,34 @@ def frame_and_hop(n_fft: Any, hop: Any) -> tuple[int, int]:
     """The checked length of a frame, and of a step to the next one: a quarter frame by default."""
     n_fft = integer("n_fft", n_fft, 2)
     return n_fft, max(n_fft // 4, 1) if hop is None else positive("hop", hop)
+
+
+_MOST_BYTES = 1 << 20
+"""What is larger is not kept here: `empty` recycles it."""
+
+
+class Scratch(threading.local):
+    """Memory that is needed only within a kernel, kept from call to call: one buffer per name and
+    thread, whose content is lost when the name is asked for again.
+
+    Arrays of some hundred kilobytes that are made and dropped for every clip make malloc give pages
+    back to the kernel and take them again. In the phase vocoder that took twice as long as all the
+    arithmetic.
+    """
+
+    def __init__(self) -> None:
+        self._buffers: dict[str, np.ndarray] = {}
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray:
+        """As `np.empty`; results must not be views of it."""
+        nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+        if nbytes > _MOST_BYTES:
+            return empty(shape, dtype)
+        buffer = self._buffers.get(name)
+        if buffer is None or len(buffer) < nbytes:
+            buffer = self._buffers[name] = np.empty(nbytes, np.uint8)
+        array: np.ndarray = buffer[:nbytes].view(dtype).reshape(shape)
+        return array
+
+
+scratch = Scratch()

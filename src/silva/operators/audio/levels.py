@@ -1,8 +1,12 @@
-"""Powers to logarithms.
+"""Powers to logarithms, and SpecAugment: random runs of frames or bins hidden.
 
-Laws: none that the planner could use. A mask of value v before `log` is one of value
-log(max(v, floor)) after it; `decibels` with a range or `"max"` looks at the whole clip, and what a
-mask hides may be its loudest value.
+Laws, exact, for masks of one value and with the same draws:
+    mask_time(mask_frequency(x)) = mask_frequency(mask_time(x))
+    mask_time(mel(x)) = mel(mask_time(x))  for value 0
+Not laws: mask_frequency and mel (triangles overlap); either mask and time_stretch (it moves frames,
+and smears the edges of a mask). `log` and `decibels` have none that the planner could use: a mask
+of value v before `log` is one of value log(max(v, floor)) after it; `decibels` with a range or
+`"max"` looks at the whole clip, and what a mask hides may be its loudest value.
 """
 
 from __future__ import annotations
@@ -14,10 +18,9 @@ import numpy as np
 
 from silva.columns import Column
 from silva.errors import PlanError
-from silva.operators.arguments import number
-from silva.operators.audio.declare import audio_operator
-from silva.operators.audio.rows import Shape, read_rows, write_rows
-from silva.operators.rows import Params
+from silva.operators.arguments import number, positive
+from silva.operators.audio.rows import audio_operator, read_rows, same_shape, write_rows
+from silva.operators.rows import Draw, Params
 from silva.plan.expr import Expr
 
 
@@ -69,7 +72,7 @@ def log(columns: list[Column], params: Params, draw: object) -> Column:
         np.maximum(row, floor, out=out)
         np.log(out, out=out)
 
-    return write_rows(read_rows(columns[0]), _same, write)
+    return write_rows(read_rows(columns[0]), same_shape, write)
 
 
 @audio_operator("decibels")
@@ -87,11 +90,7 @@ def decibels(columns: list[Column], params: Params, draw: object) -> Column:
         if span is not None:
             np.maximum(out, out.max() - np.float32(span), out=out)
 
-    return write_rows(read_rows(columns[0]), _same, write)
-
-
-def _same(i: int, row: np.ndarray) -> Shape:
-    return row.shape
+    return write_rows(read_rows(columns[0]), same_shape, write)
 
 
 def _floor(value: Any) -> float:
@@ -99,3 +98,71 @@ def _floor(value: Any) -> float:
     if floor < 1e-37:  # the least normal float32 is 1.2e-38
         raise PlanError(f"floor is a positive number, at least 1e-37, not {value!r}")
     return floor
+
+
+class MaskMethods(Expr):
+    """Methods that hide frames or bins at random."""
+
+    __slots__ = ()
+
+    def mask_time(self, max_width: int, max_share: float = 1.0, value: float = 0.0) -> Self:
+        """Sets a random run of frames to `value`: SpecAugment.
+
+        The width is one of 0, …, max_width - 1, each as likely, and so is each place. At most
+        `max_share` of the frames are hidden; by default a wide mask may hide a short clip whole.
+
+        >>> import silva as sv
+        >>> sv.audio("mel").mask_time(80, max_share=0.5)
+        mel.mask_time(max_width=80, max_share=0.5, value=0.0)
+        """
+        max_share = number("max_share", max_share)
+        if not 0 <= max_share <= 1:
+            raise PlanError(f"max_share is between 0 and 1, not {max_share}")
+        return self._call(
+            "audio.mask_time",
+            max_width=positive("max_width", max_width),
+            max_share=max_share,
+            value=number("value", value),
+        )
+
+    def mask_frequency(self, max_width: int, value: float = 0.0) -> Self:
+        """Sets a random run of bins to `value` in all frames: SpecAugment.
+
+        >>> import silva as sv
+        >>> sv.audio("mel").mask_frequency(27).mask_frequency(27)
+        mel.mask_frequency(max_width=27, value=0.0).mask_frequency(max_width=27, value=0.0)
+        """
+        width, value = positive("max_width", max_width), number("value", value)
+        return self._call("audio.mask_frequency", max_width=width, value=value)
+
+
+@audio_operator("mask_time", random=True)
+def mask_time(columns: list[Column], params: Params, draw: Draw) -> Column:
+    return _masked(read_rows(columns[0]), -1, params["max_share"], params, draw)
+
+
+@audio_operator("mask_frequency", random=True)
+def mask_frequency(columns: list[Column], params: Params, draw: Draw) -> Column:
+    return _masked(read_rows(columns[0], axes=2), -2, 1.0, params, draw)
+
+
+def _masked(rows: list[Any], axis: int, max_share: float, params: Params, draw: Draw) -> Column:
+    """The rows with a random run along the axis set to a value."""
+    sizes = np.array([0 if row is None else row.shape[axis] for row in rows], np.int64)
+    most = np.floor(sizes * max_share)
+    runs = random_runs(sizes, most, params["max_width"], draw.uniform(2)).tolist()
+
+    def write(i: int, row: np.ndarray, out: np.ndarray) -> None:
+        np.copyto(out, row)
+        np.moveaxis(out, axis, 0)[slice(*runs[i])] = params["value"]
+
+    return write_rows(rows, same_shape, write)
+
+
+def random_runs(
+    sizes: np.ndarray, most: np.ndarray, max_width: int, drawn: np.ndarray
+) -> np.ndarray:
+    """(rows, 2): where each row's mask begins and ends."""
+    widths = np.minimum(np.floor(drawn[:, 0] * max_width), most)
+    starts = np.floor(drawn[:, 1] * (sizes - widths + 1))  # u < 1, so a run ends inside
+    return np.stack([starts, starts + widths], axis=1).astype(np.int64)

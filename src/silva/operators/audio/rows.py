@@ -1,4 +1,4 @@
-"""A kernel over the rows of a column, each written straight into the place where it will stay."""
+"""Kernels of audio operators: each row of a column is written straight to where it will stay."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from silva.columns import Array, Column, Values, empty
+from silva.operators.declare import K, column_operator
 
 Shape = tuple[int, ...]
 
@@ -61,7 +62,17 @@ def write_rows(
     return Values(outs) if whole is None else Array(whole)
 
 
+def same_shape(i: int, row: np.ndarray) -> Shape:
+    return row.shape
+
+
 def flat(array: np.ndarray, axes: int) -> np.ndarray:
     """All leading axes as one, so that the result has `axes` + 1; a view."""
     tail = array.shape[array.ndim - axes :]
     return array.reshape(-1, *tail) if array.size else np.empty((0, *tail), array.dtype)
+
+
+def audio_operator(name: str, *, random: bool = False) -> Callable[[K], K]:
+    """Registers the decorated kernel, `kernel(columns, params, draw)`, as `audio.<name>`. It makes
+    each row of that row alone."""
+    return column_operator(f"audio.{name}", by_row=True, needs=("soundfile", "soxr"), random=random)

@@ -9,10 +9,8 @@ import numpy as np
 from silva.columns import Column
 from silva.errors import PlanError
 from silva.operators.arguments import flag, number, one_of, positive
-from silva.operators.audio.declare import audio_operator
-from silva.operators.audio.fourier import energy, frame_and_hop, framed, window
-from silva.operators.audio.rows import Shape, flat, read_rows, write_rows
-from silva.operators.audio.scratch import scratch
+from silva.operators.audio.fourier import energy, frame_and_hop, framed, scratch, window
+from silva.operators.audio.rows import Shape, audio_operator, flat, read_rows, write_rows
 from silva.operators.rows import Params
 from silva.plan.expr import Expr
 

@@ -18,8 +18,7 @@ import numpy as np
 
 from silva.columns import Column
 from silva.operators.arguments import flag, number, positive
-from silva.operators.audio.declare import audio_operator
-from silva.operators.audio.rows import Shape, read_rows, write_rows
+from silva.operators.audio.rows import Shape, audio_operator, read_rows, write_rows
 from silva.operators.native import soxr
 from silva.operators.rows import Params
 from silva.plan.expr import Expr

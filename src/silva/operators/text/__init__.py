@@ -1,17 +1,16 @@
 """Text operators: method, declaration and kernel of each stand in one file.
 
 Text is read as Arrow strings and written as such (`read`); tokens are lists, of int32 ids or of
-strings. `tokenizer` and `vocabulary` hold what people pass in, as data that plans can compare and
-fingerprint. `one_thread` keeps a library from starting its own threads.
+strings. Tokenizers (`tokenizer`) and vocabularies (`tokens`) that people pass in become data that
+plans can compare and fingerprint.
 """
 
 from __future__ import annotations
 
 import silva.operators.text.laws  # noqa: F401  registers the laws
 from silva.operators.arguments import column_name
-from silva.operators.text.chunk import ChunkMethods
 from silva.operators.text.letters import LetterMethods
-from silva.operators.text.tokenize import TokenizeMethods
+from silva.operators.text.tokenize import ChunkMethods, TokenizeMethods
 from silva.operators.text.tokens import TokensExpr
 from silva.plan.expr import Col
 

@@ -13,7 +13,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,6 @@ from typing import Any
 import numpy as np
 
 from silva.errors import PlanError
-from silva.operators.text.one_thread import one_thread
 from silva.plan.function import describe
 from silva.plan.identity import tagged
 
@@ -207,3 +208,42 @@ def _version(package: str) -> str:
 
 def _hash(data: str) -> str:
     return hashlib.blake2b(data.encode(), digest_size=16).hexdigest()
+
+
+_VARIABLE = "TOKENIZERS_PARALLELISM"
+
+_lock = threading.Lock()
+_inside = 0
+# Of the process, as the environment is: one count for all of its threads.
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Keeps `tokenizers` on the calling thread while any thread is inside: silva's workers are the
+    threads.
+
+    The library decides by a variable of the environment, at each call, and by nothing else that
+    Python can reach. So the variable is set while a call of silva's runs, and then restored: your
+    own calls, before and after, are as you asked for. It is set beneath `os.environ`, which never
+    shows it and can be copied at any time.
+    """
+    global _inside
+    with _lock:
+        _inside += 1
+        if _inside == 1:
+            os.putenv(_VARIABLE, "false")
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside -= 1
+            if _inside == 0:
+                _restore()
+
+
+def _restore() -> None:
+    chosen = os.environ.get(_VARIABLE)
+    if chosen is None:
+        os.unsetenv(_VARIABLE)
+    else:
+        os.putenv(_VARIABLE, chosen)

@@ -11,7 +11,9 @@ Not a law:
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -20,11 +22,12 @@ from silva.columns import Array, Column, Lists, Strings, Values, concat
 from silva.errors import PlanError
 from silva.operators.arguments import plain_text
 from silva.operators.declare import column_operator
+from silva.operators.items.arguments import scalar
 from silva.operators.items.ragged import as_given, dense, offsets_of, read_lists
 from silva.operators.list import ListExpr
 from silva.operators.native import pa
 from silva.operators.text.read import read_text
-from silva.operators.text.vocabulary import read_id, read_vocabulary
+from silva.plan.identity import tagged
 
 Params = dict[str, Any]
 Tokens = tuple[int, ...] | tuple[str, ...]
@@ -162,3 +165,51 @@ def _tokens(name: str, value: Any) -> tuple[int, ...] | tuple[str, ...]:
     if found and all(isinstance(token, str) for token in found):
         return tuple(plain_text("a token", token) for token in found)
     return tuple(read_id("a token", token) for token in found)
+
+
+_MOST = (1 << 31) - 1
+
+
+@tagged("Vocabulary", "content")
+@dataclass(frozen=True, repr=False)
+class Vocabulary:
+    """A vocabulary as a parameter: compared and fingerprinted by its content."""
+
+    content: str
+    """A hash of the tokens and their ids. They are no field, which would be hashed each time."""
+
+    @property
+    def ids(self) -> dict[str, int]:
+        found: dict[str, int] = self.__dict__["ids_"]
+        return found
+
+    def __repr__(self) -> str:
+        return f"vocabulary of {len(self.ids)}"
+
+
+def read_vocabulary(value: Any) -> Vocabulary:
+    """A dict from tokens to ids, or a list of tokens whose places are the ids."""
+    if isinstance(value, Mapping):
+        ids = {token: read_id("an id", number) for token, number in value.items()}
+    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        ids = {token: place for place, token in enumerate(value)}
+        if len(ids) < len(value):
+            twice = next(t for place, t in enumerate(value) if ids[t] != place)
+            raise PlanError(f"the vocabulary has {twice!r} twice")
+    else:
+        raise PlanError(f"a vocabulary is a dict or a list of tokens, not {value!r:.60}")
+    wrong = next((token for token in ids if not isinstance(token, str)), None)
+    if wrong is not None:
+        raise PlanError(f"the tokens of a vocabulary are strings, not {wrong!r}")
+    content = repr(sorted(ids.items())).encode("utf-8", "backslashreplace")
+    made = Vocabulary(hashlib.blake2b(content, digest_size=16).hexdigest())
+    made.__dict__["ids_"] = ids
+    return made
+
+
+def read_id(name: str, value: Any) -> int:
+    """An id: a whole number that fits into int32."""
+    number = scalar(value)
+    if isinstance(number, bool) or not isinstance(number, int) or not -_MOST <= number <= _MOST:
+        raise PlanError(f"{name} is a whole number that fits into int32, not {value!r}")
+    return number

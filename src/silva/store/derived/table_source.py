@@ -20,8 +20,7 @@ from silva.columns import Column, Values, concat, from_arrow, to_arrow
 from silva.errors import PlanError
 from silva.io.arrow_batches import short_type
 from silva.io.conditions import Condition
-from silva.io.source import register_source
-from silva.io.travel import Travels
+from silva.io.source import Travels, register_source
 from silva.order.positions import Groups
 from silva.plan.fingerprint import digest
 from silva.plan.function import Function
