@@ -80,7 +80,7 @@ def test_a_report_is_one_sound_file_that_loads_nothing(tmp_path, capfd) -> None:
 
 def test_a_report_says_when_waiting_was_not_measured(tmp_path) -> None:
     loader = sv.from_columns({"x": range(8)}).batch(4).loader(workers=0)
-    assert "Nothing has been run yet." in report(loader, tmp_path)
+    assert "Nothing has run yet." in report(loader, tmp_path)
     list(loader)
     html = report(loader, tmp_path)
     assert "Waiting was not measured" in html

@@ -37,7 +37,7 @@ def test_an_epoch_from_the_cache_is_compared_with_the_steps() -> None:
     assert gain.predicted == pytest.approx(5.0)
     assert gain.measured == pytest.approx(4.0), "100 rows at 0.01 s, in 0.25 s"
     (decision,) = decisions((), [CACHE], (), cache_gain=gain)
-    assert "(an epoch from it: predicted 5.0×, measured 4.0×, 25 % too high)" in decision.line
+    assert "(epochs that read it: predicted 5.0×, measured 4.0×, 25 % too high)" in decision.line
 
 
 @pytest.mark.parametrize(
@@ -77,5 +77,5 @@ def test_explain_shows_what_a_cache_brought() -> None:
     (cache,) = [decision for decision in told.facts.decisions if decision.name == "cache"]
     assert cache.measured > 1, "a cache of what takes half a millisecond saves time"
     assert cache.predicted > 1
-    assert "an epoch from it: predicted" in " ".join(told.split())
-    assert "measured" in " ".join(why.split()).partition("an epoch from it")[2].partition(")")[0]
+    assert "epochs that read it: predicted" in " ".join(told.split())
+    assert "measured" in " ".join(why.split()).partition("epochs that read it")[2].partition(")")[0]

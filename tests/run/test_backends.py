@@ -85,8 +85,8 @@ def test_short_epochs_are_added_up():
 def test_the_choice_is_told():
     made = lane(20_000)
     decide(made, per_row=200e-6)
-    assert "200 µs a row" in made.reason
-    assert "the lock is held 100%" in made.reason
+    assert "200 µs per row" in made.reason
+    assert "the GIL is held 100%" in made.reason
 
 
 @pytest.mark.parametrize("workers", [0, 1, "auto"])

@@ -21,7 +21,7 @@ from silva.facts.model import (
     StageTotals,
     StepFacts,
 )
-from silva.facts.plans import segments, shown_labels, step_labels, steps_of
+from silva.facts.plans import late_label, segments, shown_labels, step_labels, steps_of
 from silva.physical.plan import PhysicalNode, Segment
 from silva.physical.stage.stage import Stage
 from silva.physical.stage.steps import Keep, RowStep, Spread
@@ -160,9 +160,9 @@ def stage_facts(lane: Lane) -> StageFacts:
 
 def _reason(lane: Lane) -> str:
     if lane.forced is None and lane.workers == 0:
-        return "no workers were asked for"
+        return "no workers were requested"
     if not lane.decided:
-        return "too few rows were measured to choose"
+        return "too few rows have been measured to choose"
     return lane.reason if lane.offload is None else f"{lane.reason}; {lane.offload.status}"
 
 
@@ -199,7 +199,7 @@ def _steps(lane: Lane) -> list[StepFacts]:
     ran = [None, *steps_of(lane.stage)]
     shown = [(label, c, s) for label, c, s in zip(labels, stats.steps, ran, strict=True) if label]
     if late.rows:
-        shown.append((f"read late {', '.join(late.columns)}", late, None))
+        shown.append((late_label(late.columns), late, None))
     total = sum(cost.seconds for _, cost, _ in shown) or 1.0
     return [
         _step(label, cost, total, step, READ if step is None and reads else "")

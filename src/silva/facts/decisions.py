@@ -14,13 +14,13 @@ from silva.planner.compare_blocks import Difference
 from silva.rewrite.rule import Outcome
 
 _CHOICES = {
-    "order": "rows that are dropped early cost nothing later, according to measurements",
-    "cache": "cached rows are not computed again, according to measurements",
+    "order": "cheap filters that drop many rows run first",
+    "cache": "rows are cached instead of computed in every epoch",
 }
 _WRONG = 0.1
 """Share of the measurement: a smaller error of a prediction is not shown."""
 _DIFFERENCES = (
-    "how much the plan as run differs from the plan as written, on rows that were compared"
+    "the difference between the plan as run and the plan as written, on rows that were compared"
 )
 
 
@@ -106,7 +106,7 @@ def _rule(outcome: Outcome, unchecked: Collection[str]) -> Decision:
     rule, why = outcome.rule, outcome.why
     pending = outcome.applied and rule.name in unchecked
     if pending:
-        why = "it is first checked on rows of the source"
+        why = "it is checked on real rows first"
     notes = tuple(map(tidy, outcome.notes))
     return Decision("rule", rule.name, rule.reason, notes, why is None, why, pending)
 
@@ -119,7 +119,7 @@ def _choice(choice: Choice, order_gain: float | None, cache_gain: CacheGain | No
         predicted = choice.epoch.without / choice.epoch.within
     if choice.epoch is not None and cache_gain is not None:
         predicted, measured = cache_gain.predicted, cache_gain.measured
-    of = "" if choice.epoch is None else "an epoch from it"
+    of = "" if choice.epoch is None else "epochs that read it"
     return Decision(
         "choice", choice.name, reason, notes, True, predicted=predicted, measured=measured, of=of
     )

@@ -86,4 +86,4 @@ def suggest(name: str, known: list[str]) -> str:
     close = difflib.get_close_matches(name, known, n=3)
     if close:
         return f"did you mean {' or '.join(map(repr, close))}?"
-    return f"there is {', '.join(map(repr, known)) or 'nothing that was measured'}"
+    return f"the names are {', '.join(map(repr, known)) or '(nothing was measured)'}"

@@ -93,7 +93,7 @@ def _subject(written: Node, segments: list[Segment], name: str | Callable[..., A
         known = {i for n in steps for i in (*n.writes, n.id, *_operators(n))}
         known |= {called for n in steps if (called := _function(n)) not in (None, "lambda")}
         known |= {c for s in sources for c in columns(s)} | set(stages)
-        raise PlanError(f"there is nothing called {name!r} here; {suggest(name, sorted(known))}")
+        raise PlanError(f"nothing here is called {name!r}; {suggest(name, sorted(known))}")
     return _Subject(name, tuple(nodes), tuple(having))
 
 
@@ -153,7 +153,7 @@ def _moved(found: _Subject, order: list[str], own: list[str]) -> Iterator[str]:
         below = {n.id for n in walk(node) if n is not node and isinstance(n, Written)}
         overtaken = [i for i in order[order.index(step_id) + 1 :] if i in below]
         if overtaken:
-            yield f"It runs before {', '.join(overtaken)}, but was written after."
+            yield f"It runs before {', '.join(overtaken)}, although it was written after."
 
 
 def _read(name: str, source: Source, stages: list[Segment]) -> Iterator[str]:

@@ -40,6 +40,9 @@ _ROUNDS = 3
 makes a step slower."""
 _READERS = 2
 """Threads that read a chunked source."""
+_SCALED = (
+    "Steps in processes were measured in one process, and multiplied by the number of processes."
+)
 _BATCH = 64
 """Rows of a batch that does not have a fixed number of them."""
 
@@ -81,9 +84,9 @@ class Headroom:
 
     def __str__(self) -> str:
         lines = [
-            f"{rate(self.now)} now. Each step by itself, if all others were free:",
+            f"{rate(self.now)} now. Each step alone, as if all others were free:",
             "",
-            f"  {'rows/s':>12}  {'share of all time':<17}  if free",
+            f"  {'rows/s':>12}  {'share of time':<17}  if free",
         ]
         for step in self.steps:
             first = (
@@ -96,7 +99,7 @@ class Headroom:
         sentence = f"The next gain is in `{named}`: if it were free, the pipeline would be {gain}."
         lines += ["", *wrapped(sentence)]
         if any(step.scaled for step in self.steps):
-            lines.append("Steps in processes were measured in one, times the number of processes.")
+            lines += wrapped(_SCALED)
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -120,7 +123,7 @@ class Headroom:
             )
             for step in self.steps
         ]
-        head = ("step by itself", "share of all time", "", "rows per second", "if it were free")
+        head = ("step alone", "share of time", "", "rows per second", "if it were free")
         table = html.measured_table(head, rows)
         return html.fragment(html.panel("Headroom", table, f"{rate(self.now)} now"))
 

@@ -113,7 +113,7 @@ def _code(text: str) -> str:
 
 def explain_page(facts: RunFacts, analyzed: bool) -> str:
     return page(
-        "silva explain", header("silva", "What is run, and why") + explain_body(facts, analyzed)
+        "silva explain", header("silva", "What runs, and why") + explain_body(facts, analyzed)
     )
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from silva.columns import Block, Column
-from silva.facts.plans import Segment
+from silva.facts.plans import Segment, late_label
 from silva.lifetime import Thread
 from silva.physical.stage.batch_steps import BatchStage
 from silva.physical.stage.batch_value import BatchValue
@@ -181,8 +181,7 @@ def _replay_fetching(stage: Stage, snapshots: list[_Snapshot], context: Context)
         stage.read.fetch(rows, stage.late)
         yield len(rows)
 
-    label = f"read late {', '.join(stage.late)}"
-    return StepReplay(label, work, sum(len(s.ids) for s in snapshots))
+    return StepReplay(late_label(stage.late), work, sum(len(s.ids) for s in snapshots))
 
 
 def _replay_step(step: RowStep, snapshots: list[_Snapshot], context: Context) -> StepReplay:

@@ -56,7 +56,7 @@ def _numbers(facts: RunFacts) -> list[tuple[str, str]]:
     if loop.seconds:
         found += [
             ("rows per second", f"{loop.rows / loop.seconds:,.0f}"),
-            ("of the time, the trainer waited", percent(loop.wait_share)),
+            ("of the time spent waiting", percent(loop.wait_share)),
             ("batches", f"{loop.batches:,}"),
             ("rows", f"{loop.rows:,}"),
         ]

@@ -159,7 +159,7 @@ class _Changes:
                 continue
             if isinstance(factor, bool) or not isinstance(factor, int | float) or factor < 0:
                 raise PlanError(
-                    f"{name}= must be a factor on its time, such as 0.5, not {factor!r}"
+                    f"{name}= must be a factor for its time, such as 0.5, not {factor!r}"
                 )
             factors += [(work, float(factor)) for work in find_work(facts.stages, name)]
         backend = asked.get("backend")
@@ -216,7 +216,7 @@ class _Changes:
             for work, factor in self.factors
         ]
         if not found.is_limited_by_stages:
-            notes.append("the limit now is the loop that reads the batches")
+            notes.append("the bottleneck now is the loop that reads the batches")
         return tuple(notes)
 
 
@@ -233,5 +233,5 @@ def _count(name: str, value: Any, least: int) -> int | None:
     if value is not None and (
         isinstance(value, bool) or not isinstance(value, int) or value < least
     ):
-        raise PlanError(f"{name}= must be a whole number from {least} up, not {value!r}")
+        raise PlanError(f"{name}= must be a whole number of at least {least}, not {value!r}")
     return value
