@@ -59,9 +59,9 @@ def recognised(function: Function) -> Step | None:
         return replace(function, marks=replace(function.marks, batched=True))
     if len(function.reads) != 1:
         return None
-    from silva.operators import from_torchvision
+    if type(fn).__module__.startswith("torchvision.transforms"):  # v1 or v2
+        from silva.operators import from_torchvision
 
-    if from_torchvision.is_transform(fn):
         try:
             return from_torchvision.as_expression(fn, function.reads[0]).term
         except from_torchvision.Unknown:
