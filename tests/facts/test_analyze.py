@@ -11,8 +11,8 @@ from busy import spin
 
 import silva as sv
 from silva.cost.model import Prediction
-from silva.facts.decisions import Decision, decisions
-from silva.facts.model import ForecastFacts, OperatorFacts, StepFacts
+from silva.facts.collect import decisions
+from silva.facts.model import Decision, ForecastFacts, OperatorFacts, StepFacts
 from silva.facts.text import decision_lines, forecast_line, operator_lines, step_note
 from silva.insight.explanation import Explanation
 from silva.planner.choose import Choice

@@ -26,7 +26,7 @@ from silva.facts.text import stage_stats
 from silva.facts.why import why
 from silva.insight.explanation import Explanation
 from silva.insight.headroom import Headroom, StepHeadroom
-from silva.insight.report import write_report
+from silva.insight.pages import write_report
 from silva.insight.what_if import what_if
 
 FOLDER = Path(__file__).parent / "snapshots"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import silva as sv
-from silva.facts.decisions import decisions
+from silva.facts.collect import decisions
 from silva.planner.cache_gains import Epochs
 from silva.planner.choose import Choice, EpochCost
 from silva.run.placement.lane_stats import LaneStats

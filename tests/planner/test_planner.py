@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import silva as sv
-from silva.facts.decisions import Decision
+from silva.facts.model import Decision
 from silva.testing import replanned, stream
 
 ROWS = 1200

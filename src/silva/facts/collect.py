@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dis
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from silva.cost.costs import Cost
 from silva.cost.machine import Machine
 from silva.cost.system import Loaded
-from silva.facts.decisions import Decision, decisions
 from silva.facts.formatting import plural, tidy
 from silva.facts.loop import LoopFacts
 from silva.facts.model import (
     READ,
     ConsumerFacts,
+    Decision,
     ForecastFacts,
     OperatorFacts,
     RunFacts,
@@ -27,10 +27,22 @@ from silva.physical.stage.stage import Stage
 from silva.physical.stage.steps import Keep, RowStep, Spread
 from silva.plan.function import Function
 from silva.plan.node import Derive, Filter, MapRows, Node
+from silva.planner.cache_gains import CacheGain
+from silva.planner.choose import Choice
+from silva.planner.compare_blocks import Difference
 from silva.planner.planner import Planner
+from silva.rewrite.rule import Outcome
 from silva.run.executor import Executor
 from silva.run.failures import Failures
 from silva.run.placement.lane import Lane
+
+_CHOICES = {
+    "order": "cheap filters that drop many rows run first",
+    "cache": "rows are cached instead of computed in every epoch",
+}
+_DIFFERENCES = (
+    "the difference between the plan as run and the plan as written, on rows that were compared"
+)
 
 
 def collect_facts(
@@ -82,6 +94,59 @@ def _decisions(planner: Planner, lanes: list[Lane]) -> tuple[Decision, ...]:
         planner.unchecked,
         planner.deviations,
         planner.cache_gain,
+    )
+
+
+# Why the plan as run differs from the plan as written.
+
+
+def decisions(
+    outcomes: Iterable[Outcome],
+    choices: Iterable[Choice],
+    rejected: Iterable[str],
+    gains: Sequence[float] = (),
+    unchecked: Collection[str] = (),
+    differences: Iterable[Difference] = (),
+    cache_gain: CacheGain | None = None,
+) -> tuple[Decision, ...]:
+    """All decisions about a plan.
+
+    `gains` are the measured speed-ups of stages whose steps changed while they ran. `unchecked`
+    are rules whose result is still to be compared with the plan as written, `differences` what that
+    comparison found for close rules. `cache_gain` is the speed-up by a cache.
+    """
+    found = [_rule(outcome, unchecked) for outcome in outcomes]
+    measured = gains[0] if len(gains) == 1 else None
+    found += [_choice(choice, measured, cache_gain) for choice in choices]
+    lines = tuple(map(str, differences))
+    if lines:
+        found.append(Decision("check", "close", _DIFFERENCES, lines, True))
+    for text in rejected:
+        name, _, why = text.partition(": ")
+        found.append(Decision("choice", name, _CHOICES.get(name, name), (), False, why))
+    return tuple(found)
+
+
+def _rule(outcome: Outcome, unchecked: Collection[str]) -> Decision:
+    rule, why = outcome.rule, outcome.why
+    pending = outcome.applied and rule.name in unchecked
+    if pending:
+        why = "it is checked on real rows first"
+    notes = tuple(map(tidy, outcome.notes))
+    return Decision("rule", rule.name, rule.reason, notes, why is None, why, pending)
+
+
+def _choice(choice: Choice, order_gain: float | None, cache_gain: CacheGain | None) -> Decision:
+    notes = tuple(map(tidy, choice.note.split("; ")))
+    reason = _CHOICES.get(choice.name, choice.name)
+    predicted, measured = choice.gain, order_gain if choice.name == "order" else None
+    if choice.epoch is not None:
+        predicted = choice.epoch.without / choice.epoch.within
+    if choice.epoch is not None and cache_gain is not None:
+        predicted, measured = cache_gain.predicted, cache_gain.measured
+    of = "" if choice.epoch is None else "epochs that read it"
+    return Decision(
+        "choice", choice.name, reason, notes, True, predicted=predicted, measured=measured, of=of
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from silva.facts.decisions import Decision
 from silva.facts.formatting import (
     WIDTH,
     error,
@@ -18,7 +17,7 @@ from silva.facts.formatting import (
     times,
     wrapped,
 )
-from silva.facts.model import ForecastFacts, RunFacts, StageFacts, StepFacts
+from silva.facts.model import Decision, ForecastFacts, RunFacts, StageFacts, StepFacts
 from silva.facts.plans import Segment, node_line, shown_labels
 from silva.physical.plan import PhysicalNode
 from silva.plan.node import Node
@@ -307,19 +306,17 @@ def stage_stats(stage: StageFacts) -> dict[str, Any]:
     for step in stage.steps:
         steps[step.label] = steps.get(step.label, 0.0) + step.busy
     return {
-        "backend": stage.backend,
-        "workers": stage.workers,
-        "width": stage.width,
-        "reason": stage.reason,
-        "blocks": totals.blocks,
-        "rows_in": totals.rows_in,
-        "rows_out": totals.rows_out,
-        "bytes_out": totals.bytes_out,
-        "busy": totals.busy,
-        "cpu": totals.cpu,
-        "starved": totals.starved,
-        "blocked": totals.blocked,
-        "queue_fill": totals.queue_fill,
+        **pick(stage, "backend workers width reason"),
+        **pick(totals, "blocks rows_in rows_out bytes_out busy cpu starved blocked queue_fill"),
         "rows_per_second_busy": totals.rows_in / totals.busy if totals.busy else 0.0,
         "steps": steps,
     }
+
+
+def pick(facts: object, names: str) -> dict[str, Any]:
+    """Some fields of facts, as plain data.
+
+    >>> pick(ForecastFacts(1200.0, "cores", None, False, None), "predicted limit")
+    {'predicted': 1200.0, 'limit': 'cores'}
+    """
+    return {name: getattr(facts, name) for name in names.split()}

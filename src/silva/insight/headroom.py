@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from html import escape
 from typing import Any, Literal
 
@@ -22,9 +23,9 @@ from silva.insight import html
 from silva.insight.replay import (
     KeptInputs,
     StageReplay,
-    StepReplay,
     Work,
     measure_rate,
+    repeat,
     replay_stage,
 )
 from silva.io.source import may_hold
@@ -124,7 +125,7 @@ class Headroom:
             for step in self.steps
         ]
         head = ("step alone", "share of time", "", "rows per second", "if it were free")
-        table = html.measured_table(head, rows)
+        table = html.table(head, rows, measured=True)
         return html.fragment(html.panel("Headroom", table, f"{rate(self.now)} now"))
 
 
@@ -238,25 +239,21 @@ class _StepTasks:
         onward = 1.0 if of_batches else self._rows / max(stage.totals.rows_out, 1)
         for step in replay.steps:
             if step.rows:
-                yield _step_task(step, stage, replay.rows / step.rows * onward)
+                yield _StepTask(
+                    tidy(step.label),
+                    stage.name,
+                    "consumer" if stage.backend == "inline" else "workers",
+                    step.work,
+                    stage.workers if stage.backend == "threads" else 1,
+                    replay.rows / step.rows * onward,
+                    stage.workers if stage.backend == "processes" else 0,
+                )
 
     def _batch(self, node: physical.Batch, below: physical.Segment) -> Iterator[_StepTask]:
         replay = self._replay(below)
         if replay is not None and replay.rows:
-            work = _batching(replay.blocks, node.spec)
+            work = repeat(replay.blocks, partial(_cut, node.spec))
             yield _StepTask(node_line(node), None, "consumer", work, 1, 1.0)
-
-
-def _step_task(step: StepReplay, stage: StageFacts, factor: float) -> _StepTask:
-    return _StepTask(
-        tidy(step.label),
-        stage.name,
-        "consumer" if stage.backend == "inline" else "workers",
-        step.work,
-        stage.workers if stage.backend == "threads" else 1,
-        factor,
-        stage.workers if stage.backend == "processes" else 0,
-    )
 
 
 def _reading(feed: physical.ChunkedFeed, factor: float) -> Iterator[_StepTask]:
@@ -272,15 +269,9 @@ def _reading(feed: physical.ChunkedFeed, factor: float) -> Iterator[_StepTask]:
         yield _StepTask(label, None, "readers", work, min(_READERS, len(units)), factor)
 
 
-def _batching(blocks: list[Block], spec: logical.Batch) -> Work:
-    """Cutting blocks into batches, on the consumer's thread."""
+def _cut(spec: logical.Batch, block: Block, worker: Worker) -> None:
+    """Cuts a block into batches, as the consumer's thread does."""
     size = spec.size or _BATCH
-
-    def work(turn: int, worker: Worker) -> Iterator[int]:
-        block = blocks[turn % len(blocks)]
-        if spec.grouped or fast_arrays(block) is None:
-            for at in range(0, len(block), size):
-                batch_value(block.slice(at, at + size), spec.pad, spec.grouped)
-        yield len(block)
-
-    return work
+    if spec.grouped or fast_arrays(block) is None:
+        for at in range(0, len(block), size):
+            batch_value(block.slice(at, at + size), spec.pad, spec.grouped)

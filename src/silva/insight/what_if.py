@@ -20,8 +20,8 @@ from silva.cost.system import Loaded, Throughput
 from silva.errors import PlanError
 from silva.facts.formatting import percent, rate, times
 from silva.facts.model import ConsumerFacts, RunFacts, StageFacts
-from silva.facts.names import NamedWork, find_work
-from silva.insight.html import fragment, measured_table, note
+from silva.facts.why import NamedWork, find_work
+from silva.insight.html import fragment, note, table
 
 _UNCHECKED = 0.25
 """The assumed error of the model while no prediction could be compared with a measurement."""
@@ -76,8 +76,8 @@ class WhatIf:
                 escape(self.limit),
             ),
         ]
-        table = measured_table(("", "", "rows per second", "error", "limit"), rows)
-        return fragment(table + "".join(map(note, self.notes)))
+        cells = table(("", "", "rows per second", "error", "limit"), rows, measured=True)
+        return fragment(cells + "".join(map(note, self.notes)))
 
 
 def _range(low: float, middle: float, high: float) -> str:
