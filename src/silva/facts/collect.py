@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import fields
 
 from silva.cost.costs import Cost
 from silva.cost.machine import Machine
@@ -20,6 +21,7 @@ from silva.facts.model import (
     StageFacts,
     StageTotals,
     StepFacts,
+    pick,
 )
 from silva.facts.plans import late_label, segments, shown_labels, step_labels, steps_of
 from silva.physical.plan import PhysicalNode, Segment
@@ -36,6 +38,7 @@ from silva.run.executor import Executor
 from silva.run.failures import Failures
 from silva.run.placement.lane import Lane
 
+_TOTALS = " ".join(field.name for field in fields(StageTotals))
 _CHOICES = {
     "order": "cheap filters that drop many rows run first",
     "cache": "rows are cached instead of computed in every epoch",
@@ -86,15 +89,8 @@ def _decisions(planner: Planner, lanes: list[Lane]) -> tuple[Decision, ...]:
         for lane in lanes
         if lane.earlier is not None and lane.average().seconds
     ]
-    return decisions(
-        planner.outcomes,
-        planner.choices,
-        planner.rejected,
-        gains,
-        planner.unchecked,
-        planner.deviations,
-        planner.cache_gain,
-    )
+    made, checked = planner.outcomes, (planner.unchecked, planner.deviations)
+    return decisions(made, planner.choices, planner.rejected, gains, *checked, planner.cache_gain)
 
 
 # Why the plan as run differs from the plan as written.
@@ -199,18 +195,7 @@ def stage_facts(lane: Lane) -> StageFacts:
         width=0 if inline else lane.width.now,
         asked_for=lane.forced is not None,
         reason=_reason(lane),
-        totals=StageTotals(
-            blocks=stats.blocks,
-            rows_in=stats.rows_in,
-            rows_out=stats.rows_out,
-            bytes_out=stats.bytes_out,
-            busy=stats.busy,
-            cpu=stats.cpu,
-            elapsed=stats.elapsed,
-            starved=stats.starved,
-            blocked=stats.blocked,
-            queue_fill=stats.queue_fill,
-        ),
+        totals=StageTotals(**pick(stats, _TOTALS)),
         load=lane.average(),
         alone=lane.alone,
         earlier=None if lane.earlier is None else lane.earlier.seconds,

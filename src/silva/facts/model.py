@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from silva.cost.model import Backend, Load
 from silva.cost.system import Loaded, Throughput, throughput
+from silva.errors import PlanError
 from silva.facts.formatting import error, times
 from silva.facts.loop import LoopFacts
 from silva.physical.plan import PhysicalNode
@@ -271,7 +272,23 @@ class RunFacts:
     def stage(self, name: str) -> StageFacts | None:
         return next((stage for stage in self.stages if stage.name == name), None)
 
+    def need_consumer(self, advice: str) -> ConsumerFacts:
+        """What the consumer received; raises an error with the reason if that is nothing."""
+        if self.consumer is None:
+            reason = f"no row came out: {self.empty_filter}"
+            raise PlanError(reason if self.empty_filter else advice)
+        return self.consumer
+
     @property
     def model(self) -> Throughput | None:
         """What the cost model predicts for the measured loads."""
         return None if self.consumer is None else self.consumer.model(self.cores)
+
+
+def pick(facts: object, names: str) -> dict[str, Any]:
+    """Some fields of facts, as plain data.
+
+    >>> pick(OperatorFacts("decode", 0.5, 1e-3), "name share")
+    {'name': 'decode', 'share': 0.5}
+    """
+    return {name: getattr(facts, name) for name in names.split()}

@@ -17,7 +17,7 @@ from silva.facts.formatting import (
     times,
     wrapped,
 )
-from silva.facts.model import Decision, ForecastFacts, RunFacts, StageFacts, StepFacts
+from silva.facts.model import Decision, ForecastFacts, RunFacts, StageFacts, StepFacts, pick
 from silva.facts.plans import Segment, node_line, shown_labels
 from silva.physical.plan import PhysicalNode
 from silva.plan.node import Node
@@ -311,12 +311,3 @@ def stage_stats(stage: StageFacts) -> dict[str, Any]:
         "rows_per_second_busy": totals.rows_in / totals.busy if totals.busy else 0.0,
         "steps": steps,
     }
-
-
-def pick(facts: object, names: str) -> dict[str, Any]:
-    """Some fields of facts, as plain data.
-
-    >>> pick(ForecastFacts(1200.0, "cores", None, False, None), "predicted limit")
-    {'predicted': 1200.0, 'limit': 'cores'}
-    """
-    return {name: getattr(facts, name) for name in names.split()}

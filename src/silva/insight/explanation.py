@@ -6,9 +6,9 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from silva.facts.model import RunFacts, StageFacts, StepFacts
+from silva.facts.model import RunFacts, StageFacts, StepFacts, pick
 from silva.facts.plans import run_tree, written_tree
-from silva.facts.text import explain_text, pick
+from silva.facts.text import explain_text
 
 VERSION = 1
 """The version of the form of `to_dict()`."""

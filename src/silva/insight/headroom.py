@@ -14,7 +14,6 @@ from html import escape
 from typing import Any, Literal
 
 from silva.columns import Block
-from silva.errors import PlanError
 from silva.facts.formatting import percent, rate, tidy, times, wrapped
 from silva.facts.model import ConsumerFacts, RunFacts, StageFacts
 from silva.facts.plans import Segment, node_line
@@ -134,18 +133,15 @@ def measure_headroom(
 ) -> Headroom:
     """Measures each step on the inputs that were kept of a run; takes half of `seconds`, the run
     took the other half."""
-    if facts.consumer is None:
-        raise PlanError(
-            f"no row came out: {facts.empty_filter}"
-            if facts.empty_filter
-            else f"no row came out in {seconds / 2:g} s: allow more time with seconds=…"
-        )
-    tasks = _StepTasks(facts, facts.consumer, inputs, context).of(facts.plan)
+    consumer = facts.need_consumer(
+        f"no row came out in {seconds / 2:g} s: allow more time with seconds=…"
+    )
+    tasks = _StepTasks(facts, consumer, inputs, context).of(facts.plan)
     each = seconds / 2 / max(len(tasks), 1) / _ROUNDS
     rounds = [[task.measure(each, facts.cores) for task in tasks] for _ in range(_ROUNDS)]
     best = [max(rates) for rates in zip(*rounds, strict=True)]
     steps = [task.headroom(rate) for task, rate in zip(tasks, best, strict=True) if rate]
-    return Headroom(facts.consumer.present_rate, _compare(steps), seconds)
+    return Headroom(consumer.present_rate, _compare(steps), seconds)
 
 
 def _compare(steps: list[StepHeadroom]) -> tuple[StepHeadroom, ...]:

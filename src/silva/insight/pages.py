@@ -12,7 +12,7 @@ from typing import Any
 from silva.facts.formatting import percent, plural, seconds, size, tidy, times
 from silva.facts.loop import LoopFacts
 from silva.facts.model import Decision, RunFacts, StageFacts, StepFacts
-from silva.facts.plans import Tree, run_tree, written_tree
+from silva.facts.plans import Tree, run_tree, segments, shown_labels, written_tree
 from silva.facts.text import consumer_lines, counters, place, stage_lines, verdict, written_lines
 from silva.folders import telling_full_disk
 from silva.insight.html import (
@@ -58,7 +58,7 @@ def pipeline_html(plan: Node) -> str:
 def plans(facts: RunFacts) -> str:
     """The plan as written beside the plan as run, and why they differ."""
     written, run = written_tree(facts.written), run_tree(facts.plan)
-    ran = [text for stage in _stages(run) for text in stage["steps"]]
+    ran = [label for found in segments(facts.plan) for label in shown_labels(found.stage)]
     moved = _moved(list(_steps(written)), ran)
     before = "".join(_written(written, {_left(text) for text in ran}))
     after = "".join(_run(run, moved))
@@ -66,14 +66,6 @@ def plans(facts: RunFacts) -> str:
     right = panel("As run", f'<ul class="plan">{after}</ul>')
     reasons = panel("Why they differ", decision_list(facts.decisions))
     return f'<div class="two">{left}{right}</div>{reasons}'
-
-
-def _stages(tree: Tree) -> Iterator[Tree]:
-    """The stages of a plan, from the sources up."""
-    for child in tree["inputs"]:
-        yield from _stages(child)
-    if tree["stage"] is not None:
-        yield tree
 
 
 def _steps(tree: Tree) -> Iterator[str]:

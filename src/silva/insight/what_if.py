@@ -25,6 +25,7 @@ from silva.insight.html import fragment, note, table
 
 _UNCHECKED = 0.25
 """The assumed error of the model while no prediction could be compared with a measurement."""
+_UNMEASURED = "nothing was measured yet: run the loader for a while, or use pipeline.what_if(…)"
 _BACKENDS = ("inline", "threads", "processes")
 
 
@@ -49,10 +50,13 @@ class WhatIf:
     def gain(self) -> float:
         return self.expected / self.now if self.now else 1.0
 
+    @property
+    def _question(self) -> str:
+        return "what if " + ", ".join(f"{name}={value!r}" for name, value in self.asked.items())
+
     def __str__(self) -> str:
-        asked = ", ".join(f"{name}={value!r}" for name, value in self.asked.items())
         lines = [
-            f"what if {asked}" if asked else "as it is",
+            self._question if self.asked else "as it is",
             f"  now        {rate(self.now)} (limit: {self.now_limit})",
             f"  predicted  {rate(self.expected)} (limit: {self.limit}), {times(self.gain)}",
             f"             between {rate(self.low)} and {rate(self.high)} (±{percent(self.error)})",
@@ -69,7 +73,7 @@ class WhatIf:
         rows = [
             ("now", _range(0, self.now / top, 0), rate(self.now), "", escape(self.now_limit)),
             (
-                "what if " + escape(", ".join(f"{k}={v!r}" for k, v in self.asked.items())),
+                escape(self._question),
                 _range(self.low / top, self.expected / top, 1.0),
                 rate(self.expected),
                 f"±{percent(self.error)}",
@@ -94,13 +98,7 @@ def _range(low: float, middle: float, high: float) -> str:
 
 def what_if(facts: RunFacts, asked: Mapping[str, Any]) -> WhatIf:
     """Asks the cost model about a run."""
-    found = facts.consumer
-    if found is None:
-        raise PlanError(
-            f"no row came out: {facts.empty_filter}"
-            if facts.empty_filter
-            else "nothing was measured yet: run the loader for a while, or use pipeline.what_if(…)"
-        )
+    found = facts.need_consumer(_UNMEASURED)
     changes = _Changes.of(asked, facts)
     before = found.model(facts.cores)
     by_name = {stage.name: stage for stage in facts.stages}
