@@ -12,7 +12,7 @@ from html import escape
 
 from silva.facts.formatting import wrapped
 
-_COLUMN = 58
+_COLUMN = 54
 """Characters that fit into half of a page, or into the first column of a table."""
 _WIDTH, _HEIGHT = 960, 150
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 12, 24
@@ -191,7 +191,7 @@ th, td { padding: 6px 11px 6px 0; border-top: 1px solid var(--line); vertical-al
 tr:first-child > * { border-top: 0; }
 .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 td code { white-space: pre-wrap; overflow-wrap: anywhere; }
-.measured .bar { width: 18%; }
+.measured .bar { width: 12%; }
 .measured .operator { padding-left: 18px; color: var(--soft); }
 .track { height: 8px; margin-top: 7px; border-radius: 5px; background: var(--leaf-soft); }
 .fill { height: 8px; border-radius: 5px; background: var(--leaf); min-width: 2px; }

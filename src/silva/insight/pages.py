@@ -150,7 +150,7 @@ def _measured(facts: RunFacts, analyzed: bool) -> Iterator[str]:
         yield cards(
             [
                 ("rows per second", f"{consumer.rows_per_second:,.0f}"),
-                ("the consumer waited", percent(consumer.waited / consumer.seconds)),
+                ("of the time spent waiting", percent(consumer.waited / consumer.seconds)),
                 ("rows", f"{consumer.rows:,}"),
                 ("seconds", f"{consumer.seconds:,.1f}"),
             ]
