@@ -48,7 +48,7 @@ def report(loader, folder: Path) -> str:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device here")
-def test_a_report_for_which_there_is_no_room_says_so() -> None:
+def test_a_report_on_a_full_disk_is_an_error_that_says_so() -> None:
     with (
         sv.from_columns({"x": range(3)}).loader(workers=0) as loader,
         pytest.raises(sv.FolderError, match=r"disk is full.*report"),

@@ -91,7 +91,7 @@ def test_text_data_and_page(loader) -> None:
     assert "what if slow=0.5" in found._repr_html_()
 
 
-def test_nothing_can_be_said_before_something_was_measured() -> None:
+def test_what_if_needs_a_measurement() -> None:
     rows = sv.from_columns({"x": range(64)}).derive(y=spin(0.1)).batch(8)
     with pytest.raises(sv.PlanError, match="nothing was measured yet"):
         rows.loader(backend="inline").what_if(y=0.5)

@@ -54,14 +54,14 @@ def test_what_fills_the_cache_or_was_left_early_proves_nothing(epochs) -> None:
     assert _run(epochs).gain([CACHE]) is None
 
 
-def test_what_was_said_first_is_what_is_judged() -> None:
+def test_the_first_prediction_is_the_one_that_is_compared() -> None:
     made = _run([(WITH, 1.3, True), (WITH, 0.25, True)])
     later = Choice("cache", "in memory after y", 2.0, EpochCost(100, without=0.01, within=0.0025))
     made.promise(WITH, [later])
     assert made.gain([later]).predicted == pytest.approx(5.0)
 
 
-def test_explain_shows_what_a_cache_brought() -> None:
+def test_explain_shows_the_measured_gain_of_a_cache() -> None:
     def slow(x):
         end = time.thread_time() + 5e-4
         while time.thread_time() < end:

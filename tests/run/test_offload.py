@@ -68,7 +68,7 @@ def test_a_cluster_of_no_other_cores_is_not_started_for_nothing():
     assert "no cores but this machine's" in made.status
 
 
-def test_a_stage_that_is_slower_there_comes_home():
+def test_a_stage_that_is_slower_on_the_cluster_moves_back():
     made = offload()
     assert wanted(made, at(2, 200, starved=1.9))
     made.begin(at(2, 200, starved=1.9))
