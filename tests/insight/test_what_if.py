@@ -41,7 +41,7 @@ def test_workers_cores_backend_and_memory(loader) -> None:
     one_core = loader.what_if(backend="processes", workers=4, cores=1)
     # on a crowded machine a step waits longer than it works, and so do four workers on one core
     assert one_core.limit in ("the cores, stage 1", "the processes, stage 1")
-    assert one_core.expected < processes.expected
+    assert one_core.expected <= processes.expected
     threads = loader.what_if(backend="threads", workers=4, cores=4)
     assert threads.limit.startswith("the GIL")  # it was not measured, and is taken to be held
     crowded = loader.what_if(backend="processes", workers=64, cores=64, memory="1KiB")
