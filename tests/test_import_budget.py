@@ -22,7 +22,8 @@ SCRIPT = """
 import json, sys
 import silva as sv
 
-next(iter(sv.from_columns({"x": range(4)}).batch(2).loader(workers=0)))
+rows = sv.from_columns({"x": range(4)}).derive(y=lambda x: x + 1)
+next(iter(rows.batch(2).loader(workers=0)))
 modules = [name for name in sys.modules if name.partition(".")[0] == "silva"]
 dataclasses = {
     f"{cls.__module__}.{cls.__qualname__}": cls.__doc__
@@ -61,8 +62,11 @@ def test_a_first_batch_loads_no_library_but_numpy(loaded: dict[str, Any]) -> Non
 
 @pytest.mark.parametrize(
     "module",
-    ["numpy.ma", "importlib.metadata", "email", "subprocess", "socket", "tempfile", "uuid"],
-)
+    [
+        "numpy.ma", "importlib.metadata", "email", "subprocess", "socket", "tempfile", "uuid",
+        "silva.operators.image", "silva.store", "silva.service", "silva.insight",
+    ],
+)  # fmt: skip
 def test_a_first_batch_loads_no_slow_module_that_it_does_not_use(
     loaded: dict[str, Any], module: str
 ) -> None:

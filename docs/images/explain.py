@@ -44,7 +44,7 @@ def main() -> None:
         page = Path(folder, "explain.html")
         page.write_text(found.to_html(), encoding="utf-8")
         browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-        shot = ["--window-size=1120,1500", f"--screenshot={HERE / 'explain.png'}", page.as_uri()]
+        shot = ["--window-size=1120,1620", f"--screenshot={HERE / 'explain.png'}", page.as_uri()]
         subprocess.run([*browser, *shot], check=True)
 
 

@@ -216,6 +216,6 @@ class InspectVerbs:
         return show_plan(self.plan)
 
     def _repr_html_(self) -> str:
-        from silva.insight.html import pipeline_html
+        from silva.insight.pages import pipeline_html
 
         return pipeline_html(self.plan)

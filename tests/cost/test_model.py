@@ -28,7 +28,7 @@ LIMITS = {"memory": "memory bandwidth", "disk": "the disk", "network": "the netw
 
 
 @given(loads, local, st.integers(1, 1000))
-def test_nothing_is_faster_than_what_all_share(load, backend, workers):
+def test_no_backend_is_faster_than_a_shared_resource(load, backend, workers):
     found = predict(load, backend, workers, cores=workers)
     for taken in load.shared:
         assert found.rows_per_second * taken <= 1 + 1e-9
@@ -39,18 +39,18 @@ def test_nothing_is_faster_than_what_all_share(load, backend, workers):
 
 @pytest.mark.parametrize("resource", LIMITS)
 @pytest.mark.parametrize("backend", ["inline", "threads", "processes"])
-def test_the_limit_has_its_name(resource, backend):
+def test_the_bottleneck_is_named(resource, backend):
     load = Load(1e-3, 1e-3, 0.1, 0, shared=Shared(**{resource: 2e-3}))
     found = predict(load, backend, 64, 64)
     assert (found.rows_per_second, found.limit) == (500, LIMITS[resource])
 
 
-def test_actors_elsewhere_have_their_own():
+def test_actors_do_not_share_the_resources_of_this_machine():
     load = Load(1e-3, 1e-3, 0.1, 0, shared=Shared(disk=2e-3))
     assert predict(load, "ray", 64, 2).limit == "workers"
 
 
-def test_stages_share_what_a_machine_has_once():
+def test_stages_share_the_resources_of_a_machine():
     read = Load(1e-3, 1e-4, 0.1, 0, shared=Shared(network=1e-3))
     stages = [Loaded("one", read, "threads", 8), Loaded("two", read, "processes", 8)]
     found = throughput(stages, cores=64)

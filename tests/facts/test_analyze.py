@@ -11,8 +11,8 @@ from busy import spin
 
 import silva as sv
 from silva.cost.model import Prediction
-from silva.facts.decisions import Decision, decisions
-from silva.facts.model import ForecastFacts, OperatorFacts, StepFacts
+from silva.facts.collect import decisions
+from silva.facts.model import Decision, ForecastFacts, OperatorFacts, StepFacts
 from silva.facts.text import decision_lines, forecast_line, operator_lines, step_note
 from silva.insight.explanation import Explanation
 from silva.planner.choose import Choice
@@ -41,7 +41,7 @@ def test_a_choice_of_the_planner_has_a_line_with_its_gains() -> None:
         if count > 300:
             break
     text = " ".join(loader.explain(analyze=True).split())
-    assert "order: rows that are dropped early cost nothing later" in text
+    assert "order: cheap filters that drop many rows run first" in text
     assert re.search(r"predicted \d+(\.\d)?×, measured \d+(\.\d)?×", text)
     assert "cheap(x) [test_analyze.py" in text
     (found,) = (d for d in loader.explain().facts.decisions if d.name == "order")
@@ -56,11 +56,9 @@ def test_the_lines_of_decisions() -> None:
         [], [Choice("cache", "in memory after y: all rows", 2.61)], ["order: it fails"]
     )
     assert decision_lines(made) == [
-        "cache: cached rows are not computed again, according to measurements (predicted 2.6×)",
+        "cache: rows are cached instead of computed in every epoch (predicted 2.6×)",
         "  · in memory after y: all rows",
-        "order: rows that are dropped early cost nothing later, according to measurements (not "
-        "used: it",
-        "    fails)",
+        "order: cheap filters that drop many rows run first (not used: it fails)",
     ]
     assert decision_lines(()) == ["none"]
     apart = decisions([], [], [], differences=[Difference("image", 16, 3, 2.0, 0.125)])
@@ -83,7 +81,7 @@ def test_a_wrong_prediction_is_shown_as_wrong() -> None:
     wrong = ForecastFacts(500.0, "cores", 1000.0, True, -0.5)
     assert forecast_line(wrong).endswith("measured 1,000 rows/s: 50 % too low")
     idle = ForecastFacts(500.0, "cores", 10.0, False, None)
-    assert forecast_line(idle).endswith("the consumer asked for only 10.0 rows/s")
+    assert forecast_line(idle).endswith("the consumer needed only 10.0 rows/s")
     assert forecast_line(ForecastFacts(500.0, "cores", None, False, None)).endswith(
         "measured since then"
     )
@@ -123,7 +121,10 @@ def test_analyze_runs_the_pipeline_and_stops_in_time() -> None:
     assert re.search(r"per row: .* CPU and .* waiting; 8 B in", text)
     assert re.search(r"predicted .* rows/s \(limit: one thread\)", text)
     assert re.search(r"Measured\n  [\d,]+ rows in .*: .* rows/s; the consumer waited \d+ %", text)
-    assert "the limit, according to the cost model: the consumer's thread (mostly stage 1)" in text
+    assert (
+        "the bottleneck, according to the cost model: the consumer's thread (mostly stage 1)"
+        in text
+    )
     assert max(map(len, text.splitlines())) <= 100
     with pytest.raises(sv.PlanError, match="seconds"):
         endless.explain(analyze=True, seconds=0)
@@ -131,7 +132,7 @@ def test_analyze_runs_the_pipeline_and_stops_in_time() -> None:
 
 def test_a_loader_explains_what_it_has_measured_so_far() -> None:
     loader = sv.from_columns({"x": range(100)}).derive(y=abs, reads="x").batch(4).loader(workers=0)
-    assert loader.explain(analyze=True).endswith("Measured\n  nothing was run yet")
+    assert loader.explain(analyze=True).endswith("Measured\n  nothing has run yet")
     list(loader)
     assert "100 rows in" in loader.explain(analyze=True)
 
@@ -250,7 +251,7 @@ def test_a_law_that_is_still_to_be_checked_is_not_used_yet() -> None:
     loader = rows.loader(backend="inline")
     (before,) = loader.explain().facts.decisions
     assert before.pending
-    assert "(not used yet: it is first checked on rows of the source)" in before.line
+    assert "(not used yet: it is checked on real rows first)" in before.line
     list(loader)
     (after,) = loader.explain().facts.decisions
     assert after.applied

@@ -29,7 +29,7 @@ def test_a_filter_that_keeps_nothing_is_named_with_the_rows_it_saw(backend):
         assert list(loader) == []  # once
 
 
-def test_a_function_that_lacks_a_return_is_told_so():
+def test_a_function_without_a_return_is_named_in_the_warning():
     with pytest.warns(UserWarning, match="`return` may be missing"):
         assert list(ROWS.filter(forgets).batch(4)) == []
 
@@ -50,11 +50,11 @@ def test_counting_and_empty_sources_do_not_warn():
 
 
 @pytest.mark.filterwarnings("ignore:the epoch has no rows")
-def test_what_looks_at_such_a_run_says_why_nothing_came():
+def test_explanations_of_an_empty_run_say_why_no_row_came_out():
     pipeline = ROWS.filter(never).derive(y=lambda x: x)
     said = r"filter never\(x\).*kept none of 3,000 rows"
     measured = str(pipeline.explain(analyze=True, seconds=1, backend="inline"))
-    assert "nothing was run yet" not in measured
+    assert "nothing has run yet" not in measured
     assert "kept none of 3,000 rows" in measured
     with pytest.raises(sv.PlanError, match=said):
         pipeline.what_if(seconds=1, y=0.5)

@@ -139,4 +139,4 @@ def test_the_steps_of_batches_are_listed_too() -> None:
     list(loader)
     (label,) = loader.stats()["stage 2"]["steps"]
     assert label.startswith("derive total = lambda(x)")
-    assert loader.stats()["stage 2"]["reason"] == "no workers were asked for"
+    assert loader.stats()["stage 2"]["reason"] == "no workers were requested"

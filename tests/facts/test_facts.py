@@ -80,7 +80,7 @@ def test_columns_that_are_read_late_are_a_step_of_their_own(tmp_path) -> None:
             list(loader)
         (stage,) = loader.facts().stages
         assert [step.id for step in stage.steps].count(READ) == 2
-        late = next(step for step in stage.steps if step.label == "read late bytes")
+        late = next(step for step in stage.steps if step.label == "read bytes after the filters")
         assert late.label in loader.stats()["stage 1"]["steps"]
         assert late.label in loader.explain()
         assert loader.what_if(read=0.5).notes[1].startswith("read: ")

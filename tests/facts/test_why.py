@@ -45,7 +45,7 @@ def test_random_steps_operators_and_filters() -> None:
     assert "The step is random" in pipeline().why("n")
     assert "`clip` is used by derive c = x.clip(" in pipeline().why("clip")
     text = pipeline().why("filter#0")
-    assert "It runs before a#0, n#0, c#0, but was written after." in text
+    assert "It runs before a#0, n#0, c#0, although it was written after." in text
     assert "Rule filter_early: " in text
 
 
@@ -61,11 +61,9 @@ def test_what_was_measured_and_where_it_runs() -> None:
 
 
 def test_an_unknown_name_is_answered_with_close_ones() -> None:
-    with pytest.raises(
-        sv.PlanError, match="there is nothing called 'spair' here; did you mean 'spar"
-    ):
+    with pytest.raises(sv.PlanError, match="nothing here is called 'spair'; did you mean 'spar"):
         pipeline().why("spair")
-    with pytest.raises(sv.PlanError, match="there is 'a', 'a#0'"):
+    with pytest.raises(sv.PlanError, match="the names are 'a', 'a#0'"):
         pipeline().why("qqqqqqqqq")
 
 

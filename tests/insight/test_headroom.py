@@ -78,13 +78,13 @@ def test_text_and_data() -> None:
     assert "<table" in found._repr_html_()
 
 
-def test_a_pipeline_without_rows_is_told_so() -> None:
+def test_headroom_of_a_pipeline_without_rows_is_an_error() -> None:
     rows = sv.from_columns({"x": range(10)}).filter(lambda x: x > 100).batch(2)
     with pytest.raises(sv.PlanError, match="no row came out"):
         rows.headroom(seconds=0.1, backend="inline")
 
 
-def test_what_is_kept_is_bounded() -> None:
+def test_kept_inputs_are_bounded() -> None:
     class Payload:
         nbytes = 100
 

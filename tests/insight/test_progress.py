@@ -17,7 +17,7 @@ def loader(**arguments):
     return sv.from_columns({"x": range(40)}).batch(4).loader(workers=0, **arguments)
 
 
-def test_the_batches_are_the_same_with_and_without(capfd) -> None:
+def test_batches_are_the_same_with_and_without_progress(capfd) -> None:
     plain = [b["x"].tolist() for b in loader()]
     assert [b["x"].tolist() for b in loader(progress=True)] == plain
     out, err = capfd.readouterr()
@@ -83,7 +83,7 @@ def test_the_trainer_waits_only_inside_next() -> None:
     assert watch.facts().wait_share == pytest.approx(2 / 9)
 
 
-def test_time_between_epochs_is_nobodys() -> None:
+def test_time_between_epochs_is_not_counted() -> None:
     times = iter([0, 1, 100, 101])
     watch = LoopClock(clock=lambda: next(times))
     for _ in range(2):
@@ -114,5 +114,5 @@ def test_memory_is_asked_for_at_most_once_a_second() -> None:
     assert 1 <= len(asked) <= 4
 
 
-def test_a_worker_that_is_gone_holds_nothing() -> None:
+def test_a_worker_that_has_ended_counts_as_no_memory() -> None:
     assert ResidentMemory(lambda: [2**22 + 1]).now() > 0

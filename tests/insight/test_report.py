@@ -48,7 +48,7 @@ def report(loader, folder: Path) -> str:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device here")
-def test_a_report_for_which_there_is_no_room_says_so() -> None:
+def test_a_report_on_a_full_disk_is_an_error_that_says_so() -> None:
     with (
         sv.from_columns({"x": range(3)}).loader(workers=0) as loader,
         pytest.raises(sv.FolderError, match=r"disk is full.*report"),
@@ -80,7 +80,7 @@ def test_a_report_is_one_sound_file_that_loads_nothing(tmp_path, capfd) -> None:
 
 def test_a_report_says_when_waiting_was_not_measured(tmp_path) -> None:
     loader = sv.from_columns({"x": range(8)}).batch(4).loader(workers=0)
-    assert "Nothing has been run yet." in report(loader, tmp_path)
+    assert "Nothing has run yet." in report(loader, tmp_path)
     list(loader)
     html = report(loader, tmp_path)
     assert "Waiting was not measured" in html

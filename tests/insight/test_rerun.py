@@ -82,7 +82,7 @@ def test_draws_with_replacement_are_known_by_their_place() -> None:
     assert [rows.row(f"0:{i}") for i in range(9)] == list(rows.loader(workers=0))
 
 
-def test_a_row_that_a_filter_leaves_out_is_said_to_be() -> None:
+def test_a_row_that_a_filter_dropped_is_reported_as_dropped() -> None:
     rows = sv.from_columns({"x": range(6)}).filter(sv.col("x") > 2).batch(2)
     with pytest.raises(sv.SilvaError, match=r"row 0:1 is not in the result: `filter x > 2`"):
         rows.row("0:1")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import silva as sv
-from silva.facts.decisions import decisions
+from silva.facts.collect import decisions
 from silva.planner.cache_gains import Epochs
 from silva.planner.choose import Choice, EpochCost
 from silva.run.placement.measured import LaneStats
@@ -37,7 +37,7 @@ def test_an_epoch_from_the_cache_is_compared_with_the_steps() -> None:
     assert gain.predicted == pytest.approx(5.0)
     assert gain.measured == pytest.approx(4.0), "100 rows at 0.01 s, in 0.25 s"
     (decision,) = decisions((), [CACHE], (), cache_gain=gain)
-    assert "(an epoch from it: predicted 5.0×, measured 4.0×, 25 % too high)" in decision.line
+    assert "(epochs that read it: predicted 5.0×, measured 4.0×, 25 % too high)" in decision.line
 
 
 @pytest.mark.parametrize(
@@ -54,14 +54,14 @@ def test_what_fills_the_cache_or_was_left_early_proves_nothing(epochs) -> None:
     assert _run(epochs).gain([CACHE]) is None
 
 
-def test_what_was_said_first_is_what_is_judged() -> None:
+def test_the_first_prediction_is_the_one_that_is_compared() -> None:
     made = _run([(WITH, 1.3, True), (WITH, 0.25, True)])
     later = Choice("cache", "in memory after y", 2.0, EpochCost(100, without=0.01, within=0.0025))
     made.promise(WITH, [later])
     assert made.gain([later]).predicted == pytest.approx(5.0)
 
 
-def test_explain_shows_what_a_cache_brought() -> None:
+def test_explain_shows_the_measured_gain_of_a_cache() -> None:
     def slow(x):
         end = time.thread_time() + 5e-4
         while time.thread_time() < end:
@@ -77,5 +77,5 @@ def test_explain_shows_what_a_cache_brought() -> None:
     (cache,) = [decision for decision in told.facts.decisions if decision.name == "cache"]
     assert cache.measured > 1, "a cache of what takes half a millisecond saves time"
     assert cache.predicted > 1
-    assert "an epoch from it: predicted" in " ".join(told.split())
-    assert "measured" in " ".join(why.split()).partition("an epoch from it")[2].partition(")")[0]
+    assert "epochs that read it: predicted" in " ".join(told.split())
+    assert "measured" in " ".join(why.split()).partition("epochs that read it")[2].partition(")")[0]

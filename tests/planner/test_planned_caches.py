@@ -111,7 +111,7 @@ def _seen(found: list[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("on_error", [sv.Skip(at_most=60), sv.Skip(rate=0.3), sv.Substitute(-1)])
-def test_states_with_and_without_a_cache_are_one_anothers(on_error) -> None:
+def test_states_load_with_and_without_a_cache(on_error) -> None:
     options = {"backend": "inline", "epochs": 3, "on_error": on_error}
     plain = _pipeline().loader(cache="off", **options)
     expected = [stream(plain) for _ in range(3)]

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import silva as sv
-from silva.facts.decisions import Decision
+from silva.facts.model import Decision
 from silva.testing import replanned, stream
 
 ROWS = 1200
@@ -105,7 +105,7 @@ def test_damaged_profiles_are_measured_again(monkeypatch, tmp_path) -> None:
         assert stream(loader) == first
 
 
-def test_a_folder_that_cannot_be_written_is_no_obstacle(monkeypatch, tmp_path) -> None:
+def test_a_profile_folder_that_cannot_be_written_is_tolerated(monkeypatch, tmp_path) -> None:
     file = tmp_path / "file"
     file.write_text("not a folder")
     monkeypatch.setenv("SILVA_PROFILES", str(file / "profiles"))
@@ -127,7 +127,7 @@ def counted(x):
     return np.full(100, x)
 
 
-def test_what_is_the_same_in_every_epoch_is_kept() -> None:
+def test_rows_that_are_the_same_in_every_epoch_are_cached() -> None:
     counted.calls = 0
     pipeline = _rows().derive(y=counted).derive(w=lambda y, rng: y + rng.random()).batch(8)
     with pipeline.loader(backend="inline", epochs=4) as loader:
@@ -140,7 +140,7 @@ def test_what_is_the_same_in_every_epoch_is_kept() -> None:
     assert epochs == [stream(off) for _ in range(4)]
 
 
-def test_nothing_is_kept_where_it_does_not_pay() -> None:
+def test_nothing_is_cached_where_it_does_not_pay() -> None:
     cheap = _rows(20_000).derive(y=lambda x: x + 1).batch(100)
     with cheap.loader(backend="inline", epochs=3) as loader:
         for _ in range(3):
@@ -148,7 +148,7 @@ def test_nothing_is_kept_where_it_does_not_pay() -> None:
         assert _names(loader) == []
 
 
-def test_a_random_function_is_never_kept() -> None:
+def test_a_random_function_is_never_cached() -> None:
     pipeline = _rows(400).derive(y=lambda x, rng: spin(1e-3) or rng.random()).batch(8)
     with pipeline.loader(backend="inline", epochs=3) as loader:
         epochs = [stream(loader) for _ in range(3)]
@@ -156,7 +156,7 @@ def test_a_random_function_is_never_kept() -> None:
     assert epochs[0] != epochs[1]
 
 
-def test_a_little_memory_keeps_a_part() -> None:
+def test_little_memory_caches_part_of_the_rows() -> None:
     counted.calls = 0
     pipeline = _rows().derive(y=counted).batch(8)
     with pipeline.loader(backend="inline", epochs=4, memory=ROWS * 800) as loader:
@@ -167,7 +167,7 @@ def test_a_little_memory_keeps_a_part() -> None:
     assert epochs == [stream(plain) for _ in range(4)]
 
 
-def test_disk_is_used_only_where_it_was_given(monkeypatch, tmp_path) -> None:
+def test_the_disk_is_used_for_caches_only_if_it_was_given(monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("SILVA_CACHE", str(tmp_path))
     pipeline = _rows().derive(y=counted).batch(8)
     with pipeline.loader(backend="inline", epochs=3, memory="256KiB", cache="64MiB") as loader:

@@ -72,7 +72,7 @@ def _steps(draw: st.DrawFn) -> list[Movable]:
 
 @settings(max_examples=200)
 @given(_steps(), st.integers(1, 5), st.none() | st.floats(0.1, 1.0), st.floats(0.01, 5.0), _paces)
-def test_nothing_is_faster_than_what_is_found(
+def test_the_search_finds_the_fastest_arrangement(
     steps: list[Movable], epochs: int, fits: float | None, read: float, pace: Pace
 ) -> None:
     offer = None if fits is None else Offer(fits, read)

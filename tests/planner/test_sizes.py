@@ -79,7 +79,7 @@ def test_the_same_source_is_known_as_it_was(tmp_path) -> None:
     assert _known(book, 2_000)[0].seconds_a_row == pytest.approx(3e-3)
 
 
-def test_where_the_size_is_not_known_nothing_is_supposed(tmp_path) -> None:
+def test_nothing_is_assumed_about_rows_of_unknown_size(tmp_path) -> None:
     book = Book(tmp_path)
     _noted(book, 2_000)
     run = _run(9_000)
@@ -88,7 +88,7 @@ def test_where_the_size_is_not_known_nothing_is_supposed(tmp_path) -> None:
     assert from_book(book, run.source, run.steps).steps == {}
 
 
-def test_a_line_is_never_below_nothing() -> None:
+def test_a_fitted_line_is_never_negative() -> None:
     falling = Line().seen(10, 10_000, 1.0).seen(10, 50_000, 0.5)
     assert falling.slope == 0
     steep = Line().seen(10, 10_000, 0.0).seen(10, 20_000, 1.0)

@@ -44,7 +44,7 @@ def test_native_work_goes_to_threads():
 
 
 @pytest.mark.parametrize("batches", [False, True])
-def test_the_lock_is_looked_at_only_where_functions_may_hold_it(batches):
+def test_the_gil_is_sampled_only_where_functions_may_hold_it(batches):
     """While other stages keep the cores busy, a look at the lock tells little of native work."""
     rows = sv.from_columns({"x": [[1, 2]] * 8})
     rows = rows.batch(4) if batches else rows
@@ -82,11 +82,11 @@ def test_short_epochs_are_added_up():
     assert decide(made, per_row=114e-6) == "processes"
 
 
-def test_the_choice_is_told():
+def test_the_choice_of_a_backend_is_explained():
     made = lane(20_000)
     decide(made, per_row=200e-6)
-    assert "200 µs a row" in made.reason
-    assert "the lock is held 100%" in made.reason
+    assert "200 µs per row" in made.reason
+    assert "the GIL is held 100%" in made.reason
 
 
 @pytest.mark.parametrize("workers", [0, 1, "auto"])

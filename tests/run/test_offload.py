@@ -58,7 +58,7 @@ def test_nothing_is_asked_of_the_cluster_while_local_cores_are_enough():
 def test_a_stage_whose_bytes_outweigh_its_seconds_stays():
     made = offload()
     assert not wanted(made, at(2, 200, starved=1.9), LARGE)
-    assert made.status.endswith("limited by the way back")
+    assert made.status.endswith("limited by copying results back from workers")
     assert not wanted(made, at(9, 210, starved=8.9)), "what was found out is not asked again"
 
 
@@ -68,7 +68,7 @@ def test_a_cluster_of_no_other_cores_is_not_started_for_nothing():
     assert "no cores but this machine's" in made.status
 
 
-def test_a_stage_that_is_slower_there_comes_home():
+def test_a_stage_that_is_slower_on_the_cluster_moves_back():
     made = offload()
     assert wanted(made, at(2, 200, starved=1.9))
     made.begin(at(2, 200, starved=1.9))

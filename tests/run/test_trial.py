@@ -25,7 +25,7 @@ def trial(**promised: float) -> Trial:
     return Trial(100.0, dict(promised), START, settling=0)  # type: ignore[arg-type]
 
 
-def test_a_place_that_keeps_its_promise_is_stayed_in() -> None:
+def test_a_backend_that_reaches_its_prediction_is_kept() -> None:
     made = trial(threads=190.0, processes=180.0)
     assert made.judge("threads", after(170.0)) == "threads"
     assert not made.open
@@ -69,14 +69,14 @@ def test_the_first_place_is_returned_to_where_the_second_is_worse() -> None:
     assert made.judge("processes", after(110.0, since=some)) == "threads"
 
 
-def test_workers_that_are_cold_tell_nothing() -> None:
+def test_measurements_of_cold_workers_are_ignored() -> None:
     made = Trial(100.0, {"processes": 190.0}, START, settling=5)
     cold = after(20.0)._replace(blocks=4)
     assert made.judge("processes", cold) is None
     assert made.judge("processes", after(180.0, since=cold)._replace(blocks=9)) == "processes"
 
 
-def test_a_promise_that_was_made_on_cold_rows_is_of_no_use_later() -> None:
+def test_a_prediction_made_on_cold_rows_is_not_used_later() -> None:
     """Rows took 10 ms when nothing was imported, and 2 ms later: alone, 500 a second."""
     made = Trial(100.0, {"threads": 180.0, "processes": 200.0}, START, settling=0, cpu=10e-3)
     slow = after(400.0, seconds=0.5)._replace(cpu=0.4)

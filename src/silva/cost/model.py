@@ -28,6 +28,7 @@ _NO_WAIT = 1.01
 """The least gain of threads beside a trainer."""
 
 
+_COPYING = "copying results back from workers"
 SHARED = ("memory bandwidth", "the disk", "the network")
 """What all workers of a machine share, beside its cores."""
 _NEARLY = 0.75
@@ -97,7 +98,7 @@ def predict(load: Load, backend: Backend, workers: int, cores: int) -> Predictio
 
     >>> load = Load(seconds=0.004, cpu=0.004, lock_share=0.9, nbytes=0)
     >>> predict(load, "threads", 4, 4).limit, predict(load, "processes", 4, 4).rows_per_second
-    ("Python's lock", 1000.0)
+    ('the GIL', 1000.0)
     >>> read = Load(seconds=0.004, cpu=0.001, lock_share=0, nbytes=0, shared=Shared(disk=0.002))
     >>> predict(read, "threads", 4, 4)
     Prediction(rows_per_second=500.0, cpu_per_row=0.001, limit='the disk')
@@ -108,13 +109,13 @@ def predict(load: Load, backend: Backend, workers: int, cores: int) -> Predictio
         spent = {"one thread": load.seconds}
     elif backend == "threads":
         spent = {"cores": cpu / cores, "workers": load.seconds / workers}
-        spent["Python's lock"] = load.lock
+        spent["the GIL"] = load.lock
     elif backend == "ray":  # its cores are not this machine's
         cpu = load.back
-        spent = {"workers": load.there / workers, "the way back": load.back}
+        spent = {"workers": load.there / workers, _COPYING: load.back}
     else:
         cpu += load.back + load.there - load.seconds
-        spent = {"cores": cpu / cores, "workers": load.there / workers, "the way back": load.back}
+        spent = {"cores": cpu / cores, "workers": load.there / workers, _COPYING: load.back}
     if backend != "ray":  # its workers share the resources of other machines
         spent |= load.shared.named()
     return Prediction(1 / max(max(spent.values()), 1e-12), cpu, limit_of(spent))
@@ -169,7 +170,7 @@ def choose_place(
     'processes'
     >>> slow = Shared(network=0.9e-3)  # one worker alone uses nearly all of it
     >>> choose_place(Load(1e-3, 1e-4, 0.05, 0, shared=slow), 2).reason
-    '1 ms a row, 900 µs of it for the network: workers would not help'
+    '1 ms per row, 900 µs of it on the network: workers would not help'
     """
     per_row = load.seconds
     share = min(load.lock_share, load.cpu / per_row) if per_row else load.lock_share
@@ -182,13 +183,13 @@ def choose_place(
         by_threads = 1.0
     moved = max((load.there + load.back) / workers, load.back, least)
     by_processes = _overlapped(per_row / moved, meanwhile) if moved else 1.0
-    seen = f"{duration(per_row)} a row, the lock is held {share:.0%} of the time"
+    seen = f"{duration(per_row)} per row, the GIL is held {share:.0%} of the time"
     if most < min(alone, workers):
         names = load.shared.named()
         name = max(names, key=lambda one: names[one])
-        seen = f"{duration(per_row)} a row, {duration(least)} of it for {name}"
+        seen = f"{duration(per_row)} per row, {duration(least)} of it on {name}"
     if left < PROCESS_START / 2:
-        why = f"{duration(per_row)} a row, {duration(left)} left: not worth a worker"
+        why = f"{duration(per_row)} per row, {duration(left)} of work left: not worth a worker"
         return Place("inline", why)
     pays = left * (1 - 1 / by_processes) > 2 * PROCESS_START
     speeds: dict[Backend, float] = {}
@@ -198,10 +199,10 @@ def choose_place(
         speeds["processes"] = by_processes
     possible = tuple(speeds.items())
     if by_processes > _CLEARLY * by_threads and pays:
-        why = f"{seen}: processes {by_processes:.1f}×, threads {by_threads:.1f}×"
+        why = f"{seen}: {by_processes:.1f}× as fast with processes, {by_threads:.1f}× with threads"
         return Place("processes", why, possible)
     if by_threads > (WORTHWHILE if meanwhile < _TRAINS else _NO_WAIT):
-        return Place("threads", f"{seen}: threads {by_threads:.1f}×", possible)
+        return Place("threads", f"{seen}: {by_threads:.1f}× as fast with threads", possible)
     return Place("inline", f"{seen}: workers would not help")
 
 

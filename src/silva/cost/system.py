@@ -2,7 +2,8 @@
 
 Stages on threads share one pool of threads and the GIL, stages in processes one pool of processes;
 an inline stage shares the consumer's thread; all share the cores, the memory bandwidth, the disk
-and the network. Stages on Ray run on actors with cores of their own, and share the way back."""
+and the network. Stages on Ray run on actors with cores of their own, and share the
+consumer's thread, which copies their results back."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ class Loaded:
         if self.backend == "inline":
             return {**used, CONSUMER: rows * load.seconds}
         if self.backend == "threads":
-            used["Python's lock"] = rows * load.lock
+            used["the GIL"] = rows * load.lock
             return {**used, "the threads": rows * load.seconds / width}
         used["the cores"] += rows * (load.back + load.there - load.seconds) / cores
         used[CONSUMER] = rows * load.back

@@ -3,34 +3,49 @@
 from __future__ import annotations
 
 import dis
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import fields
 
 from silva.cost.costs import Cost
 from silva.cost.machine import Machine
 from silva.cost.system import Loaded
-from silva.facts.decisions import Decision, decisions
 from silva.facts.formatting import plural, tidy
 from silva.facts.loop import LoopFacts
 from silva.facts.model import (
     READ,
     ConsumerFacts,
+    Decision,
     ForecastFacts,
     OperatorFacts,
     RunFacts,
     StageFacts,
     StageTotals,
     StepFacts,
+    pick,
 )
-from silva.facts.plans import segments, shown_labels, step_labels, steps_of
+from silva.facts.plans import late_label, segments, shown_labels, step_labels, steps_of
 from silva.physical.plan import PhysicalNode, Segment
 from silva.physical.stage.stage import Stage
 from silva.physical.stage.steps import Keep, RowStep, Spread
 from silva.plan.function import Function
 from silva.plan.node import Derive, Filter, MapRows, Node
+from silva.planner.cache_gains import CacheGain
+from silva.planner.choose import Choice
+from silva.planner.compare_blocks import Difference
 from silva.planner.planner import Planner
+from silva.rewrite.rule import Outcome
 from silva.run.executor import Executor
 from silva.run.failures import Failures
 from silva.run.placement.lane import Lane
+
+_TOTALS = " ".join(field.name for field in fields(StageTotals))
+_CHOICES = {
+    "order": "cheap filters that drop many rows run first",
+    "cache": "rows are cached instead of computed in every epoch",
+}
+_DIFFERENCES = (
+    "the difference between the plan as run and the plan as written, on rows that were compared"
+)
 
 
 def collect_facts(
@@ -74,14 +89,60 @@ def _decisions(planner: Planner, lanes: list[Lane]) -> tuple[Decision, ...]:
         for lane in lanes
         if lane.earlier is not None and lane.average().seconds
     ]
-    return decisions(
-        planner.outcomes,
-        planner.choices,
-        planner.rejected,
-        gains,
-        planner.unchecked,
-        planner.deviations,
-        planner.cache_gain,
+    made, checked = planner.outcomes, (planner.unchecked, planner.deviations)
+    return decisions(made, planner.choices, planner.rejected, gains, *checked, planner.cache_gain)
+
+
+# Why the plan as run differs from the plan as written.
+
+
+def decisions(
+    outcomes: Iterable[Outcome],
+    choices: Iterable[Choice],
+    rejected: Iterable[str],
+    gains: Sequence[float] = (),
+    unchecked: Collection[str] = (),
+    differences: Iterable[Difference] = (),
+    cache_gain: CacheGain | None = None,
+) -> tuple[Decision, ...]:
+    """All decisions about a plan.
+
+    `gains` are the measured speed-ups of stages whose steps changed while they ran. `unchecked`
+    are rules whose result is still to be compared with the plan as written, `differences` what that
+    comparison found for close rules. `cache_gain` is the speed-up by a cache.
+    """
+    found = [_rule(outcome, unchecked) for outcome in outcomes]
+    measured = gains[0] if len(gains) == 1 else None
+    found += [_choice(choice, measured, cache_gain) for choice in choices]
+    lines = tuple(map(str, differences))
+    if lines:
+        found.append(Decision("check", "close", _DIFFERENCES, lines, True))
+    for text in rejected:
+        name, _, why = text.partition(": ")
+        found.append(Decision("choice", name, _CHOICES.get(name, name), (), False, why))
+    return tuple(found)
+
+
+def _rule(outcome: Outcome, unchecked: Collection[str]) -> Decision:
+    rule, why = outcome.rule, outcome.why
+    pending = outcome.applied and rule.name in unchecked
+    if pending:
+        why = "it is checked on real rows first"
+    notes = tuple(map(tidy, outcome.notes))
+    return Decision("rule", rule.name, rule.reason, notes, why is None, why, pending)
+
+
+def _choice(choice: Choice, order_gain: float | None, cache_gain: CacheGain | None) -> Decision:
+    notes = tuple(map(tidy, choice.note.split("; ")))
+    reason = _CHOICES.get(choice.name, choice.name)
+    predicted, measured = choice.gain, order_gain if choice.name == "order" else None
+    if choice.epoch is not None:
+        predicted = choice.epoch.without / choice.epoch.within
+    if choice.epoch is not None and cache_gain is not None:
+        predicted, measured = cache_gain.predicted, cache_gain.measured
+    of = "" if choice.epoch is None else "epochs that read it"
+    return Decision(
+        "choice", choice.name, reason, notes, True, predicted=predicted, measured=measured, of=of
     )
 
 
@@ -134,18 +195,7 @@ def stage_facts(lane: Lane) -> StageFacts:
         width=0 if inline else lane.width.now,
         asked_for=lane.forced is not None,
         reason=_reason(lane),
-        totals=StageTotals(
-            blocks=stats.blocks,
-            rows_in=stats.rows_in,
-            rows_out=stats.rows_out,
-            bytes_out=stats.bytes_out,
-            busy=stats.busy,
-            cpu=stats.cpu,
-            elapsed=stats.elapsed,
-            starved=stats.starved,
-            blocked=stats.blocked,
-            queue_fill=stats.queue_fill,
-        ),
+        totals=StageTotals(**pick(stats, _TOTALS)),
         load=lane.average(),
         alone=lane.alone,
         earlier=None if lane.earlier is None else lane.earlier.seconds,
@@ -160,9 +210,9 @@ def stage_facts(lane: Lane) -> StageFacts:
 
 def _reason(lane: Lane) -> str:
     if lane.forced is None and lane.workers == 0:
-        return "no workers were asked for"
+        return "no workers were requested"
     if not lane.decided:
-        return "too few rows were measured to choose"
+        return "too few rows have been measured to choose"
     return lane.reason if lane.offload is None else f"{lane.reason}; {lane.offload.status}"
 
 
@@ -199,7 +249,7 @@ def _steps(lane: Lane) -> list[StepFacts]:
     ran = [None, *steps_of(lane.stage)]
     shown = [(label, c, s) for label, c, s in zip(labels, stats.steps, ran, strict=True) if label]
     if late.rows:
-        shown.append((f"read late {', '.join(late.columns)}", late, None))
+        shown.append((late_label(late.columns), late, None))
     total = sum(cost.seconds for _, cost, _ in shown) or 1.0
     return [
         _step(label, cost, total, step, READ if step is None and reads else "")

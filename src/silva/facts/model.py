@@ -6,17 +6,22 @@ stage of batches, a row is a batch.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, Literal
 
 from silva.cost.model import Backend, Load
 from silva.cost.system import Loaded, Throughput, throughput
-from silva.facts.decisions import Decision
+from silva.errors import PlanError
+from silva.facts.formatting import error, times
 from silva.facts.loop import LoopFacts
 from silva.physical.plan import PhysicalNode
 from silva.physical.stage.context import Failure
 from silva.plan.node import Node
 from silva.run.placement.measured import LIMITS
 
+_WRONG = 0.1
+"""Share of the measurement: a smaller error of a prediction is not shown."""
 READ = "read"
 """The id of the steps that read from a source."""
 
@@ -186,6 +191,57 @@ class ConsumerFacts:
 
 
 @dataclass(frozen=True)
+class Decision:
+    """A change of the plan that was made, or was considered."""
+
+    kind: Literal["rule", "choice", "check"]
+    name: str
+    reason: str
+    notes: tuple[str, ...]
+    """What it changes, one line each."""
+    applied: bool
+    why_not: str | None = None
+    pending: bool = False
+    """It is used as soon as it passes its check."""
+    predicted: float | None = None
+    """The predicted speed-up, as a factor."""
+    measured: float | None = None
+    """The measured speed-up, where the run before the change was measured too."""
+    of: str = ""
+    """The work that both are about, where it is not all that is left."""
+
+    @property
+    def unused(self) -> str:
+        """Why it is not used."""
+        return f"not used{' yet' if self.pending else ''}: {self.why_not}"
+
+    @property
+    def line(self) -> str:
+        """Its first line: what, why, and the speed-up.
+
+        >>> Decision("choice", "order", "drop early", (), True, predicted=2.61).line
+        'order: drop early (predicted 2.6×)'
+        >>> Decision("choice", "order", "drop early", (), True, predicted=3.0, measured=2.0).line
+        'order: drop early (predicted 3.0×, measured 2.0×, 50 % too high)'
+        """
+        if not self.applied:
+            return f"{self.name}: {self.reason} ({self.unused})"
+        speedup = ", ".join(self._speedup())
+        of = f"{self.of}: " if self.of else ""
+        return f"{self.name}: {self.reason}" + (f" ({of}{speedup})" if speedup else "")
+
+    def _speedup(self) -> Iterator[str]:
+        if self.predicted is not None:
+            yield f"predicted {times(self.predicted)}"
+        if self.measured is not None:
+            yield f"measured {times(self.measured)}"
+        if self.predicted is not None and self.measured:
+            wrong = self.predicted / self.measured - 1
+            if abs(wrong) >= _WRONG:
+                yield error(wrong)
+
+
+@dataclass(frozen=True)
 class RunFacts:
     """A loader's plan, how it came about, and what was measured so far."""
 
@@ -216,7 +272,23 @@ class RunFacts:
     def stage(self, name: str) -> StageFacts | None:
         return next((stage for stage in self.stages if stage.name == name), None)
 
+    def need_consumer(self, advice: str) -> ConsumerFacts:
+        """What the consumer received; raises an error with the reason if that is nothing."""
+        if self.consumer is None:
+            reason = f"no row came out: {self.empty_filter}"
+            raise PlanError(reason if self.empty_filter else advice)
+        return self.consumer
+
     @property
     def model(self) -> Throughput | None:
         """What the cost model predicts for the measured loads."""
         return None if self.consumer is None else self.consumer.model(self.cores)
+
+
+def pick(facts: object, names: str) -> dict[str, Any]:
+    """Some fields of facts, as plain data.
+
+    >>> pick(OperatorFacts("decode", 0.5, 1e-3), "name share")
+    {'name': 'decode', 'share': 0.5}
+    """
+    return {name: getattr(facts, name) for name in names.split()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from silva.facts.formatting import plural, size, tidy
@@ -157,8 +157,13 @@ def _reading(stage: Stage) -> str:
     if stage.read is None or not stage.late:
         return "" if stage.read is None else stage.read.label
     at_once = [name for name in stage.read.columns if name not in stage.late]
-    later = f"{', '.join(stage.late)} of rows that pass the filters"
-    return f"read {', '.join(at_once)}; {later}" if at_once else f"read {later}"
+    later = late_label(stage.late)
+    return f"read {', '.join(at_once)}; {later}" if at_once else later
+
+
+def late_label(columns: Iterable[str]) -> str:
+    """The label of reading that waits until the filters have dropped rows."""
+    return f"read {', '.join(columns)} after the filters"
 
 
 def written_tree(node: logical.Node) -> Tree:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from silva.facts.decisions import Decision
 from silva.facts.formatting import (
     WIDTH,
     error,
@@ -18,7 +17,7 @@ from silva.facts.formatting import (
     times,
     wrapped,
 )
-from silva.facts.model import ForecastFacts, RunFacts, StageFacts, StepFacts
+from silva.facts.model import Decision, ForecastFacts, RunFacts, StageFacts, StepFacts, pick
 from silva.facts.plans import Segment, node_line, shown_labels
 from silva.physical.plan import PhysicalNode
 from silva.plan.node import Node
@@ -121,7 +120,7 @@ def _place_before_run(facts: RunFacts) -> str:
     if facts.backend is not None:
         return f" {on(facts.backend, facts.workers)}: as asked for"
     if facts.workers == 0:
-        return " inline: no workers were asked for"
+        return " inline: no workers were requested"
     return ": its backend is chosen once its first rows are measured"
 
 
@@ -196,8 +195,8 @@ def stage_lines(stage: StageFacts) -> Iterator[str]:
     if stage.backend != "inline":
         totals = stage.totals
         yield (
-            f"queue: {totals.queue_fill:.1f} finished blocks when the consumer asked for one; it "
-            f"waited {percent(totals.waited)} of {seconds(totals.elapsed)}"
+            f"queue: {totals.queue_fill:.1f} finished blocks on average when the consumer asked "
+            f"for one; it waited {percent(totals.waited)} of {seconds(totals.elapsed)}"
         )
     yield forecast_line(stage.forecast)
 
@@ -209,12 +208,12 @@ def forecast_line(made: ForecastFacts | None) -> str:
     'predicted 1,200 rows/s (limit: cores), measured 1,000 rows/s: 20 % too high'
     """
     if made is None:
-        return "not predicted: too few rows were measured, or it is unknown who holds the GIL"
+        return "not predicted: too few rows were measured, or the GIL was sampled too briefly"
     predicted = f"predicted {rate(made.predicted)} (limit: {made.limit})"
     if made.measured is None:
-        return f"{predicted}; too little was measured since then"
+        return f"{predicted}; too few rows were measured since then"
     if made.error is None:
-        return f"{predicted}; the consumer asked for only {rate(made.measured)}"
+        return f"{predicted}; the consumer needed only {rate(made.measured)}"
     return f"{predicted}, measured {rate(made.measured)}: {error(made.error)}"
 
 
@@ -247,25 +246,25 @@ def consumer_lines(facts: RunFacts) -> list[str]:
     """How fast the whole pipeline was, how long the consumer waited, and what limits."""
     found, model = facts.consumer, facts.model
     if found is None or model is None:
-        return [facts.empty_filter or "nothing was run yet"]
+        return [facts.empty_filter or "nothing has run yet"]
     share = percent(found.waited / found.seconds if found.seconds else 0.0)
     first = (
         f"{plural(found.rows, 'row')} in {seconds(found.seconds)}: {rate(found.rows_per_second)}; "
         f"the consumer waited {share} of the time"
     )
     if found.steady is not None:
-        first += f"; {rate(found.steady)} since its workers have started"
+        first += f"; {rate(found.steady)} since the workers started"
     if not found.is_limited_by_stages:
-        return [first, "the limit is the consumer itself: the stages keep up with it"]
+        return [first, "the bottleneck is the consumer: the stages keep up with it"]
     where = "" if model.stage is None else f" (mostly {model.stage})"
     at = rate(model.rows_per_second)
-    return [first, f"the limit, according to the cost model: {model.limit}{where}, at {at}"]
+    return [first, f"the bottleneck, according to the cost model: {model.limit}{where}, at {at}"]
 
 
 def verdict(facts: RunFacts) -> str:
     """One sentence about a run: whether the trainer waited, and for what."""
     if not facts.stages:
-        return "Nothing has been run yet."
+        return "Nothing has run yet."
     slowest = _slowest(facts.stages)
     if not facts.loop.seconds:
         return f"Waiting was not measured (use loader(progress=True)); {slowest}."
@@ -307,19 +306,8 @@ def stage_stats(stage: StageFacts) -> dict[str, Any]:
     for step in stage.steps:
         steps[step.label] = steps.get(step.label, 0.0) + step.busy
     return {
-        "backend": stage.backend,
-        "workers": stage.workers,
-        "width": stage.width,
-        "reason": stage.reason,
-        "blocks": totals.blocks,
-        "rows_in": totals.rows_in,
-        "rows_out": totals.rows_out,
-        "bytes_out": totals.bytes_out,
-        "busy": totals.busy,
-        "cpu": totals.cpu,
-        "starved": totals.starved,
-        "blocked": totals.blocked,
-        "queue_fill": totals.queue_fill,
+        **pick(stage, "backend workers width reason"),
+        **pick(totals, "blocks rows_in rows_out bytes_out busy cpu starved blocked queue_fill"),
         "rows_per_second_busy": totals.rows_in / totals.busy if totals.busy else 0.0,
         "steps": steps,
     }

@@ -1,17 +1,16 @@
-"""Everything that concerns one column, step, operator or stage."""
+"""What a name stands for, and everything that concerns it: a column, step, operator or stage."""
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from silva.errors import PlanError
-from silva.facts.decisions import Decision
 from silva.facts.formatting import percent, seconds, tidy, wrapped
-from silva.facts.model import RunFacts, StageFacts
-from silva.facts.names import all_work, short_names, suggest
+from silva.facts.model import Decision, OperatorFacts, RunFacts, StageFacts, StepFacts
 from silva.facts.plans import Segment, segments, steps_of
 from silva.facts.text import forecast_line, place
 from silva.physical.plan import ChunkedFeed
@@ -92,7 +91,7 @@ def _subject(written: Node, segments: list[Segment], name: str | Callable[..., A
         known = {i for n in steps for i in (*n.writes, n.id, *_operators(n))}
         known |= {called for n in steps if (called := _function(n)) not in (None, "lambda")}
         known |= {c for s in sources for c in columns(s)} | set(stages)
-        raise PlanError(f"there is nothing called {name!r} here; {suggest(name, sorted(known))}")
+        raise PlanError(f"nothing here is called {name!r}; {suggest(name, sorted(known))}")
     return _Subject(name, tuple(nodes), tuple(having))
 
 
@@ -152,7 +151,7 @@ def _moved(found: _Subject, order: list[str], own: list[str]) -> Iterator[str]:
         below = {n.id for n in walk(node) if n is not node and isinstance(n, Written)}
         overtaken = [i for i in order[order.index(step_id) + 1 :] if i in below]
         if overtaken:
-            yield f"It runs before {', '.join(overtaken)}, but was written after."
+            yield f"It runs before {', '.join(overtaken)}, although it was written after."
 
 
 def _read(name: str, source: Source, stages: list[Segment]) -> Iterator[str]:
@@ -210,3 +209,85 @@ def _measured(found: _Subject, stages: Iterable[StageFacts]) -> Iterator[str]:
             yield f"It takes {share}, in {step.id}."
         if whole and step.rows_in > step.rows_out:
             yield f"It keeps {percent(step.selectivity)} of the rows."
+
+
+# What a name stands for in a run.
+
+
+@dataclass(frozen=True)
+class NamedWork:
+    """A step that was measured, or one operator of it."""
+
+    stage: StageFacts
+    step: StepFacts
+    operator: OperatorFacts | None = None
+
+    @property
+    def share(self) -> float:
+        """Share of the stage's time."""
+        return self.step.share * (1.0 if self.operator is None else self.operator.share)
+
+    @property
+    def text(self) -> str:
+        own = self.step.id
+        return own if self.operator is None else f"{self.operator.name} in {own}"
+
+
+def all_work(stages: Iterable[StageFacts]) -> Iterator[NamedWork]:
+    """Every step that can be named, and every operator of it."""
+    for stage in stages:
+        for step in stage.steps:
+            if step.id and step.rows_in:
+                yield NamedWork(stage, step)
+                yield from (NamedWork(stage, step, operator) for operator in step.operators)
+
+
+def find_work(stages: Iterable[StageFacts], name: str) -> list[NamedWork]:
+    """What a name stands for: one step, or one operator wherever it is used. Raises an error that
+    lists the possible meanings of an ambiguous name."""
+    there = list(all_work(stages))
+    steps = [work for work in there if work.operator is None]
+    by_id = [work for work in steps if work.step.id == name]
+    if by_id:
+        return by_id
+    by_column = [work for work in steps if name in work.step.writes]
+    by_operator = [
+        work for work in there if work.operator and name in short_names(work.operator.name)
+    ]
+    several = len({(work.stage.name, work.step.id) for work in by_column}) > 1
+    if several or (by_column and by_operator):
+        meanings = sorted({work.text for work in [*by_column, *by_operator]})
+        raise PlanError(f"{name!r} could be any of {', '.join(meanings)}: name one by its id")
+    if by_column or by_operator:
+        return by_column or by_operator
+    raise PlanError(
+        f"there is no step, column or operator {name!r} here; {suggest(name, _names(there))}"
+    )
+
+
+def short_names(operator: str) -> set[str]:
+    """The names of an operator: in full, without its kind, and each that was merged into it.
+
+    >>> sorted(short_names("image.normalize + to_chw"))
+    ['image.normalize + to_chw', 'normalize', 'to_chw']
+    """
+    return {operator, *(part.rpartition(".")[2] for part in operator.split(" + "))}
+
+
+def _names(there: Iterable[NamedWork]) -> list[str]:
+    """All names that can be found, each once."""
+    names: dict[str, None] = {}
+    for work in there:
+        if work.operator is None:
+            names.update(dict.fromkeys((*work.step.writes, work.step.id)))
+        else:
+            names[work.operator.name.rpartition(".")[2]] = None
+    return list(names)
+
+
+def suggest(name: str, known: list[str]) -> str:
+    """Similar names, or all names where none is similar."""
+    close = difflib.get_close_matches(name, known, n=3)
+    if close:
+        return f"did you mean {' or '.join(map(repr, close))}?"
+    return f"the names are {', '.join(map(repr, known)) or '(nothing was measured)'}"

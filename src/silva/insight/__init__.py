@@ -1,7 +1,7 @@
 """Facts beyond text: explanations as pages and data, headroom, what-if, the live line, the report.
 
-Everything here reads `RunFacts` and changes nothing. `explanation` is what `explain()` returns;
-`html` renders facts for pages and notebooks alike, and `report` writes a page. `headroom` runs
-each step alone on inputs that `replay` kept, `what_if` asks the cost model with other numbers, and
+Everything here reads `RunFacts` and changes nothing. `explanation` is what `explain()` returns.
+`pages` renders facts for browsers and notebooks, from the pieces in `html`. `headroom` runs each
+step alone on inputs that `replay` kept, `what_if` asks the cost model with other numbers, and
 `progress` shows a loop while it runs.
 """

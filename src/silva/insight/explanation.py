@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from silva.facts.model import RunFacts, StageFacts, StepFacts
+from silva.facts.model import RunFacts, StageFacts, StepFacts, pick
 from silva.facts.plans import run_tree, written_tree
 from silva.facts.text import explain_text
 
@@ -51,9 +51,7 @@ class Explanation(str):
         whole = None
         if facts.consumer is not None and facts.model is not None:
             whole = {
-                "rows": facts.consumer.rows,
-                "seconds": facts.consumer.seconds,
-                "rows_per_second": facts.consumer.rows_per_second,
+                **pick(facts.consumer, "rows seconds rows_per_second"),
                 "settled": facts.consumer.steady,
                 "waited": facts.consumer.waited,
                 "model": asdict(facts.model),
@@ -72,37 +70,24 @@ class Explanation(str):
 
     def to_html(self) -> str:
         """A whole page."""
-        from silva.insight.html import explain_page
+        from silva.insight.pages import explain_page
 
         return explain_page(self.facts, self.analyzed)
 
     def _repr_html_(self) -> str:
-        from silva.insight.html import explain_body, fragment
+        from silva.insight.html import fragment
+        from silva.insight.pages import explain_body
 
         return fragment(explain_body(self.facts, self.analyzed))
 
 
 def _stage(stage: StageFacts) -> dict[str, Any]:
-    totals = stage.totals
     return {
-        "name": stage.name,
-        "backend": stage.backend,
-        "workers": stage.workers,
-        "width": stage.width,
-        "reason": stage.reason,
-        "blocks": totals.blocks,
-        "rows_in": totals.rows_in,
-        "rows_out": totals.rows_out,
-        "seconds": stage.load.seconds,
-        "cpu": stage.load.cpu,
-        "bytes_in": stage.bytes_in,
-        "bytes_out": stage.bytes_out,
-        "from_disk": stage.from_disk,
-        "from_network": stage.from_network,
-        "queue_fill": totals.queue_fill,
-        "elapsed": totals.elapsed,
-        "waited": totals.waited,
-        "blocked": totals.blocked,
+        **pick(stage, "name backend workers width reason"),
+        **pick(stage.totals, "blocks rows_in rows_out"),
+        **pick(stage.load, "seconds cpu"),
+        **pick(stage, "bytes_in bytes_out from_disk from_network"),
+        **pick(stage.totals, "queue_fill elapsed waited blocked"),
         "earlier": stage.earlier,
         "forecast": None if stage.forecast is None else asdict(stage.forecast),
         "steps": [_step(step) for step in stage.steps],
@@ -111,14 +96,7 @@ def _stage(stage: StageFacts) -> dict[str, Any]:
 
 def _step(step: StepFacts) -> dict[str, Any]:
     return {
-        "label": step.label,
-        "share": step.share,
-        "seconds": step.seconds,
-        "cpu": step.cpu,
-        "rows_in": step.rows_in,
-        "rows_out": step.rows_out,
-        "nbytes": step.nbytes,
-        "filters": step.filters,
+        **pick(step, "label share seconds cpu rows_in rows_out nbytes filters"),
         "operators": [asdict(operator) for operator in step.operators],
         "by_byte": step.by_byte,
     }

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from html import escape
 from typing import Any, Literal
 
 from silva.columns import Block
-from silva.errors import PlanError
 from silva.facts.formatting import percent, rate, tidy, times, wrapped
 from silva.facts.model import ConsumerFacts, RunFacts, StageFacts
 from silva.facts.plans import Segment, node_line
@@ -22,9 +22,9 @@ from silva.insight import html
 from silva.insight.replay import (
     KeptInputs,
     StageReplay,
-    StepReplay,
     Work,
     measure_rate,
+    repeat,
     replay_stage,
 )
 from silva.io.source import may_hold
@@ -40,6 +40,9 @@ _ROUNDS = 3
 makes a step slower."""
 _READERS = 2
 """Threads that read a chunked source."""
+_SCALED = (
+    "Steps in processes were measured in one process, and multiplied by the number of processes."
+)
 _BATCH = 64
 """Rows of a batch that does not have a fixed number of them."""
 
@@ -81,9 +84,9 @@ class Headroom:
 
     def __str__(self) -> str:
         lines = [
-            f"{rate(self.now)} now. Each step by itself, if all others were free:",
+            f"{rate(self.now)} now. Each step alone, as if all others were free:",
             "",
-            f"  {'rows/s':>12}  {'share of all time':<17}  if free",
+            f"  {'rows/s':>12}  {'share of time':<17}  if free",
         ]
         for step in self.steps:
             first = (
@@ -96,7 +99,7 @@ class Headroom:
         sentence = f"The next gain is in `{named}`: if it were free, the pipeline would be {gain}."
         lines += ["", *wrapped(sentence)]
         if any(step.scaled for step in self.steps):
-            lines.append("Steps in processes were measured in one, times the number of processes.")
+            lines += wrapped(_SCALED)
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -120,8 +123,8 @@ class Headroom:
             )
             for step in self.steps
         ]
-        head = ("step by itself", "share of all time", "", "rows per second", "if it were free")
-        table = html.measured_table(head, rows)
+        head = ("step alone", "share of time", "", "rows per second", "if it were free")
+        table = html.table(head, rows, measured=True)
         return html.fragment(html.panel("Headroom", table, f"{rate(self.now)} now"))
 
 
@@ -130,18 +133,15 @@ def measure_headroom(
 ) -> Headroom:
     """Measures each step on the inputs that were kept of a run; takes half of `seconds`, the run
     took the other half."""
-    if facts.consumer is None:
-        raise PlanError(
-            f"no row came out: {facts.empty_filter}"
-            if facts.empty_filter
-            else f"no row came out in {seconds / 2:g} s: allow more time with seconds=…"
-        )
-    tasks = _StepTasks(facts, facts.consumer, inputs, context).of(facts.plan)
+    consumer = facts.need_consumer(
+        f"no row came out in {seconds / 2:g} s: allow more time with seconds=…"
+    )
+    tasks = _StepTasks(facts, consumer, inputs, context).of(facts.plan)
     each = seconds / 2 / max(len(tasks), 1) / _ROUNDS
     rounds = [[task.measure(each, facts.cores) for task in tasks] for _ in range(_ROUNDS)]
     best = [max(rates) for rates in zip(*rounds, strict=True)]
     steps = [task.headroom(rate) for task, rate in zip(tasks, best, strict=True) if rate]
-    return Headroom(facts.consumer.present_rate, _compare(steps), seconds)
+    return Headroom(consumer.present_rate, _compare(steps), seconds)
 
 
 def _compare(steps: list[StepHeadroom]) -> tuple[StepHeadroom, ...]:
@@ -235,25 +235,21 @@ class _StepTasks:
         onward = 1.0 if of_batches else self._rows / max(stage.totals.rows_out, 1)
         for step in replay.steps:
             if step.rows:
-                yield _step_task(step, stage, replay.rows / step.rows * onward)
+                yield _StepTask(
+                    tidy(step.label),
+                    stage.name,
+                    "consumer" if stage.backend == "inline" else "workers",
+                    step.work,
+                    stage.workers if stage.backend == "threads" else 1,
+                    replay.rows / step.rows * onward,
+                    stage.workers if stage.backend == "processes" else 0,
+                )
 
     def _batch(self, node: physical.Batch, below: physical.Segment) -> Iterator[_StepTask]:
         replay = self._replay(below)
         if replay is not None and replay.rows:
-            work = _batching(replay.blocks, node.spec)
+            work = repeat(replay.blocks, partial(_cut, node.spec))
             yield _StepTask(node_line(node), None, "consumer", work, 1, 1.0)
-
-
-def _step_task(step: StepReplay, stage: StageFacts, factor: float) -> _StepTask:
-    return _StepTask(
-        tidy(step.label),
-        stage.name,
-        "consumer" if stage.backend == "inline" else "workers",
-        step.work,
-        stage.workers if stage.backend == "threads" else 1,
-        factor,
-        stage.workers if stage.backend == "processes" else 0,
-    )
 
 
 def _reading(feed: physical.ChunkedFeed, factor: float) -> Iterator[_StepTask]:
@@ -269,15 +265,9 @@ def _reading(feed: physical.ChunkedFeed, factor: float) -> Iterator[_StepTask]:
         yield _StepTask(label, None, "readers", work, min(_READERS, len(units)), factor)
 
 
-def _batching(blocks: list[Block], spec: logical.Batch) -> Work:
-    """Cutting blocks into batches, on the consumer's thread."""
+def _cut(spec: logical.Batch, block: Block, worker: Worker) -> None:
+    """Cuts a block into batches, as the consumer's thread does."""
     size = spec.size or _BATCH
-
-    def work(turn: int, worker: Worker) -> Iterator[int]:
-        block = blocks[turn % len(blocks)]
-        if spec.grouped or fast_arrays(block) is None:
-            for at in range(0, len(block), size):
-                batch_value(block.slice(at, at + size), spec.pad, spec.grouped)
-        yield len(block)
-
-    return work
+    if spec.grouped or fast_arrays(block) is None:
+        for at in range(0, len(block), size):
+            batch_value(block.slice(at, at + size), spec.pad, spec.grouped)

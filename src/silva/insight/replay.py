@@ -9,13 +9,15 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
 from silva.columns import Block, Column
-from silva.facts.plans import Segment
+from silva.facts.plans import Segment, late_label
 from silva.lifetime import Thread
 from silva.physical.stage.batch_steps import BatchStage
 from silva.physical.stage.batch_value import BatchValue
@@ -31,6 +33,8 @@ _MAX_BYTES = 256 << 20
 
 Payload = Block | Places | UnitRows | BatchValue
 """The input of a stage: rows, the places of rows that it reads, or a batch."""
+Input = Payload | Sized
+Given = TypeVar("Given", bound=Input)
 Work = Callable[[int, Worker], Iterator[int]]
 """Runs a step on the input with this number, and yields the number of rows done."""
 
@@ -89,23 +93,36 @@ def replay_stage(stage: Runs, payloads: list[Payload], context: Context) -> Stag
     worker = Worker(shares_generators=False)
     steps: list[StepReplay] = []
     for part in parts:
-        steps.append(_replay_batches(part, payloads, context))
+        steps.append(_replay(part.label, payloads, partial(_drain, part, context)))
         made = [r.block for payload in payloads for r in part.run(payload, context, worker)]
         payloads = [value for block in made for value in block.columns["batch"].rows()]
     return StageReplay(steps, sum(map(_rows, payloads)), [])
 
 
-def _rows(payload: Payload) -> int:
+def _drain(stage: Runs, context: Context, payload: Payload, worker: Worker) -> None:
+    for _ in stage.run(payload, context, worker):
+        pass
+
+
+def _rows(payload: Input) -> int:
     return payload.rows if isinstance(payload, BatchValue) else len(payload)
 
 
-def _replay_batches(stage: Runs, payloads: Sequence[Payload], context: Context) -> StepReplay:
-    def work(turn: int, worker: Worker) -> Iterator[int]:
-        payload = payloads[turn % len(payloads)]
-        list(stage.run(payload, context, worker))
-        yield _rows(payload)
+def repeat(inputs: Sequence[Given], run: Callable[[Given, Worker], Iterable[int] | None]) -> Work:
+    """Runs on each input in turn. `run` returns the rows of each part, or None for all at once."""
 
-    return StepReplay(stage.label, work, sum(map(_rows, payloads)))
+    def work(turn: int, worker: Worker) -> Iterator[int]:
+        given = inputs[turn % len(inputs)]
+        parts = run(given, worker)
+        yield from (_rows(given),) if parts is None else parts
+
+    return work
+
+
+def _replay(
+    label: str, inputs: Sequence[Given], run: Callable[[Given, Worker], Iterable[int] | None]
+) -> StepReplay:
+    return StepReplay(label, repeat(inputs, run), sum(map(_rows, inputs)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +137,9 @@ class _Snapshot:
     @staticmethod
     def of(rows: Rows) -> _Snapshot:
         return _Snapshot(dict(rows.columns), rows.ids, rows.places, rows.index)
+
+    def __len__(self) -> int:
+        return len(self.ids)
 
     def restore(self, context: Context) -> Rows:
         return Rows(
@@ -145,14 +165,27 @@ def _replay_rows(stage: Stage, payloads: list[Payload], context: Context) -> Sta
         blocks.append(rows.block())
         if nbytes > _MAX_BYTES:
             break
-    read = [payload for payload in payloads if not isinstance(payload, Block)]
-    steps = [_replay_reading(stage, read, context)] if read else []
+
+    def read(payload: Payload, worker: Worker) -> Iterator[int]:
+        return map(len, _begin(stage, [payload], context, worker))
+
+    def fetch(snapshot: _Snapshot, worker: Worker) -> None:
+        assert isinstance(stage.read, ReadPlaces)
+        stage.read.fetch(snapshot.restore(context), stage.late)
+
+    def apply(step: RowStep, snapshot: _Snapshot, worker: Worker) -> None:
+        step.apply(snapshot.restore(context), worker)
+
+    steps = []
+    places = [payload for payload in payloads if not isinstance(payload, Block)]
+    if places and stage.read is not None:
+        steps.append(_replay(stage.read.label, places, read))
     if fetched:
-        steps.append(_replay_fetching(stage, fetched, context))
+        steps.append(_replay(late_label(stage.late), fetched, fetch))
     for step, snapshots in zip(stage.steps, reached, strict=True):
         if step.label:
-            steps.append(_replay_step(step, snapshots, context))
-    steps.append(_replay_settling(blocks))
+            steps.append(_replay(step.label, snapshots, partial(apply, step)))
+    steps.append(_replay("put rows into columns", blocks, _settle_only))
     return StageReplay(steps, sum(map(len, blocks)), [_settle(block) for block in blocks])
 
 
@@ -165,44 +198,8 @@ def _begin(
         yield from (rows for rows, _ in stage.begin(payload, context, worker))
 
 
-def _replay_reading(stage: Stage, payloads: Sequence[Payload], context: Context) -> StepReplay:
-    def work(turn: int, worker: Worker) -> Iterator[int]:
-        yield from map(len, _begin(stage, [payloads[turn % len(payloads)]], context, worker))
-
-    assert stage.read is not None
-    return StepReplay(stage.read.label, work, sum(map(_rows, payloads)))
-
-
-def _replay_fetching(stage: Stage, snapshots: list[_Snapshot], context: Context) -> StepReplay:
-    def work(turn: int, worker: Worker) -> Iterator[int]:
-        rows = snapshots[turn % len(snapshots)].restore(context)
-        assert isinstance(stage.read, ReadPlaces)
-        stage.read.fetch(rows, stage.late)
-        yield len(rows)
-
-    label = f"read late {', '.join(stage.late)}"
-    return StepReplay(label, work, sum(len(s.ids) for s in snapshots))
-
-
-def _replay_step(step: RowStep, snapshots: list[_Snapshot], context: Context) -> StepReplay:
-    def work(turn: int, worker: Worker) -> Iterator[int]:
-        rows = snapshots[turn % len(snapshots)].restore(context)
-        count = len(rows)
-        step.apply(rows, worker)
-        yield count
-
-    return StepReplay(step.label, work, sum(len(s.ids) for s in snapshots))
-
-
-def _replay_settling(blocks: list[Block]) -> StepReplay:
-    """The last step of every stage."""
-
-    def work(turn: int, worker: Worker) -> Iterator[int]:
-        block = blocks[turn % len(blocks)]
-        _settle(block)
-        yield len(block)
-
-    return StepReplay("put rows into columns", work, sum(map(len, blocks)))
+def _settle_only(block: Block, worker: Worker) -> None:
+    _settle(block)
 
 
 def _settle(block: Block) -> Block:

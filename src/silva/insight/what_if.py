@@ -20,11 +20,12 @@ from silva.cost.system import Loaded, Throughput
 from silva.errors import PlanError
 from silva.facts.formatting import percent, rate, times
 from silva.facts.model import ConsumerFacts, RunFacts, StageFacts
-from silva.facts.names import NamedWork, find_work
-from silva.insight.html import fragment, measured_table, note
+from silva.facts.why import NamedWork, find_work
+from silva.insight.html import fragment, note, table
 
 _UNCHECKED = 0.25
 """The assumed error of the model while no prediction could be compared with a measurement."""
+_UNMEASURED = "nothing was measured yet: run the loader for a while, or use pipeline.what_if(…)"
 _BACKENDS = ("inline", "threads", "processes")
 
 
@@ -49,10 +50,13 @@ class WhatIf:
     def gain(self) -> float:
         return self.expected / self.now if self.now else 1.0
 
+    @property
+    def _question(self) -> str:
+        return "what if " + ", ".join(f"{name}={value!r}" for name, value in self.asked.items())
+
     def __str__(self) -> str:
-        asked = ", ".join(f"{name}={value!r}" for name, value in self.asked.items())
         lines = [
-            f"what if {asked}" if asked else "as it is",
+            self._question if self.asked else "as it is",
             f"  now        {rate(self.now)} (limit: {self.now_limit})",
             f"  predicted  {rate(self.expected)} (limit: {self.limit}), {times(self.gain)}",
             f"             between {rate(self.low)} and {rate(self.high)} (±{percent(self.error)})",
@@ -69,15 +73,15 @@ class WhatIf:
         rows = [
             ("now", _range(0, self.now / top, 0), rate(self.now), "", escape(self.now_limit)),
             (
-                "what if " + escape(", ".join(f"{k}={v!r}" for k, v in self.asked.items())),
+                escape(self._question),
                 _range(self.low / top, self.expected / top, 1.0),
                 rate(self.expected),
                 f"±{percent(self.error)}",
                 escape(self.limit),
             ),
         ]
-        table = measured_table(("", "", "rows per second", "error", "limit"), rows)
-        return fragment(table + "".join(map(note, self.notes)))
+        cells = table(("", "", "rows per second", "error", "limit"), rows, measured=True)
+        return fragment(cells + "".join(map(note, self.notes)))
 
 
 def _range(low: float, middle: float, high: float) -> str:
@@ -94,13 +98,7 @@ def _range(low: float, middle: float, high: float) -> str:
 
 def what_if(facts: RunFacts, asked: Mapping[str, Any]) -> WhatIf:
     """Asks the cost model about a run."""
-    found = facts.consumer
-    if found is None:
-        raise PlanError(
-            f"no row came out: {facts.empty_filter}"
-            if facts.empty_filter
-            else "nothing was measured yet: run the loader for a while, or use pipeline.what_if(…)"
-        )
+    found = facts.need_consumer(_UNMEASURED)
     changes = _Changes.of(asked, facts)
     before = found.model(facts.cores)
     by_name = {stage.name: stage for stage in facts.stages}
@@ -159,7 +157,7 @@ class _Changes:
                 continue
             if isinstance(factor, bool) or not isinstance(factor, int | float) or factor < 0:
                 raise PlanError(
-                    f"{name}= must be a factor on its time, such as 0.5, not {factor!r}"
+                    f"{name}= must be a factor for its time, such as 0.5, not {factor!r}"
                 )
             factors += [(work, float(factor)) for work in find_work(facts.stages, name)]
         backend = asked.get("backend")
@@ -216,7 +214,7 @@ class _Changes:
             for work, factor in self.factors
         ]
         if not found.is_limited_by_stages:
-            notes.append("the limit now is the loop that reads the batches")
+            notes.append("the bottleneck now is the loop that reads the batches")
         return tuple(notes)
 
 
@@ -233,5 +231,5 @@ def _count(name: str, value: Any, least: int) -> int | None:
     if value is not None and (
         isinstance(value, bool) or not isinstance(value, int) or value < least
     ):
-        raise PlanError(f"{name}= must be a whole number from {least} up, not {value!r}")
+        raise PlanError(f"{name}= must be a whole number of at least {least}, not {value!r}")
     return value

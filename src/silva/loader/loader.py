@@ -348,7 +348,7 @@ class Loader:
 
     def report(self, path: str | Path) -> Path:
         """Writes one self-contained HTML page about the plan and its measurements."""
-        from silva.insight.report import write_report
+        from silva.insight.pages import write_report
 
         return write_report(self.facts(), self.state_dict(), Path(path))
 

@@ -19,11 +19,6 @@ class Unknown(Exception):
     """A transform, or a form of it, for which silva has no operator."""
 
 
-def is_transform(fn: Any) -> bool:
-    """Whether this is a transform of torchvision's (v1 or v2)."""
-    return type(fn).__module__.startswith("torchvision.transforms")
-
-
 def as_expression(transform: Any, column: str) -> Expr:
     """The transform as an expression on a column of images (height, width, channels).
 

@@ -106,7 +106,7 @@ ARGUMENTS = {
 
 CALLED = {
     "split": "split(train=0.9, val=0.1)", "concat": "sv.concat([a, b])", "zip": "sv.zip([a, b])",
-    "what_if": "what_if(decode=0.5): a name, and the factor on its time",
+    "what_if": "what_if(decode=0.5): a name, and the factor for its time",
     "mix": "sv.mix([a, b], weights=[2, 1])",
 }  # fmt: skip
 """How to call a verb that takes other positional arguments in other libraries."""

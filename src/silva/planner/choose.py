@@ -145,8 +145,9 @@ def _order_note(units: Units, order: Sequence[int]) -> str:
         if isinstance(step, Filter) and later:
             cost = units.known.steps[step.id]
             notes.append(
-                f"{show_step(step.step)} before {', '.join(map(units.name, later))}: keeps "
-                f"{cost.selectivity:.0%} for {duration(cost.seconds_a_row)} per row"
+                f"{show_step(step.step)} runs before {', '.join(map(units.name, later))}: it "
+                f"keeps {cost.selectivity:.0%} of the rows and takes "
+                f"{duration(cost.seconds_a_row)} per row"
             )
     return "; ".join(notes) or ", ".join(map(units.name, steps))
 
@@ -154,7 +155,7 @@ def _order_note(units: Units, order: Sequence[int]) -> str:
 def _moved(units: Units, before: Arrangement, after: Arrangement) -> str:
     """The backend on which the steps should be fastest from then on, if it is another one."""
     was, now = units.pace.best(before.later), units.pace.best(after.later)
-    return "" if was == now else f"; then {now} should be fastest, not {was}"
+    return "" if was == now else f"; from then on, {now} should be faster than {was}"
 
 
 def _cache_choice(
@@ -176,8 +177,9 @@ def _cache_choice(
     gain = without.seconds / best.seconds
     return Choice(
         "cache",
-        f"{where} after {after}: {share} ({size:,.0f} MiB), {duration(spent)} per row once instead "
-        f"of in each of {epochs} epochs, in all {gain:.1f}×{_moved(units, without, best)}",
+        f"{where} after {after}: {share} ({size:,.0f} MiB), {duration(spent)} per row are "
+        f"spent once instead of in each of {epochs} epochs, {gain:.1f}× as fast overall"
+        f"{_moved(units, without, best)}",
         gain,
         EpochCost(units.rows or 0, without.seconds / epochs, units.pace(best.later)),
     )

@@ -379,7 +379,8 @@ class Planner:
         now = self._start.seconds_per_row(self._busy(), self._rows())
         if self._start.before and now and now > _SLOWER * self._start.before:
             self.rejected.append(
-                f"order: {duration(now)} of work per row, {duration(self._start.before)} before it"
+                f"order: it takes {duration(now)} per row, and the order before it took "
+                f"{duration(self._start.before)}"
             )
 
     def _rows(self) -> int:

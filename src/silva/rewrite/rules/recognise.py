@@ -60,7 +60,7 @@ def recognised(function: Function) -> Step | None:
         return replace(function, marks=replace(function.marks, batched=True))
     if len(function.reads) != 1:
         return None
-    if type(fn).__module__.startswith("torchvision.transforms"):
+    if type(fn).__module__.startswith("torchvision.transforms"):  # v1 or v2
         from silva.operators import from_torchvision
 
         try:
