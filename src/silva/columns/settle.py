@@ -156,11 +156,8 @@ def _offsets(items: list[Any]) -> np.ndarray:
 
 def object_array(items: list[Any]) -> np.ndarray:
     """An object array of the items, with scalars in the form of `plain_item`."""
-    out = np.empty(len(items), dtype=object)
     plain = Values(items).kinds <= PLAIN
-    for i, item in enumerate(items):  # a slice assignment would unpack equal-length sequences
-        out[i] = item if plain else _object(item)
-    return out
+    return np.fromiter(items if plain else map(_object, items), object, len(items))
 
 
 def _object(item: Any) -> Any:

@@ -90,8 +90,9 @@ def _value(described: Any, found: FoundBuffers, deeper: int) -> Any:
             import torch
 
             return torch.from_numpy(found.array(array))
-        case ["ragged", *parts] if len(parts) == 2:
-            return _ragged(*(_value(part, found, deeper - 1) for part in parts))
+        case ["ragged", values, offsets]:
+            values = _value(values, found, deeper - 1)
+            return _ragged(values, _value(offsets, found, deeper - 1))
         case ["grouped", *parts] if len(parts) == 3:
             values, offsets, inverse = (_value(part, found, deeper - 1) for part in parts)
             unique = values if offsets is None else _ragged(values, offsets)
