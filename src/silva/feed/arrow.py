@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
-from silva.columns.settle import batch_of_rows
+from silva.columns.values import batch_of_rows
 from silva.errors import ColumnError
 from silva.feed.arrow_types import arrow_array, arrow_type
 from silva.plan.node import Node

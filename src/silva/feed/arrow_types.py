@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silva.columns.arrow_arrays import dense_to_arrow
-from silva.columns.grouped_batch import Grouped
-from silva.columns.ragged import Ragged
+from silva.columns.ragged import Grouped, Ragged
 from silva.errors import ColumnError, no_unicode
 
 if TYPE_CHECKING:

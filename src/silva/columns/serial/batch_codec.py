@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from silva.columns.grouped_batch import Grouped, is_tensor
-from silva.columns.ragged import Ragged
+from silva.columns.ragged import Grouped, Ragged, is_tensor
 from silva.columns.serial.buffers import Buffers, FoundBuffers
 from silva.columns.serial.checks import CannotDecode, check, check_offsets, check_places, strictly
 from silva.columns.serial.python_values import CannotEncode, decode_items, encode_items

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from silva.columns import Values, to_arrow
-from silva.columns.settle import as_numpy
+from silva.columns.values import as_numpy
 from silva.errors import PlanError
 from silva.io.arrays.memory import as_column
 from silva.store.append.normal_form import as_normal, check_held, is_untyped, normal_type
