@@ -22,8 +22,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from silva.columns.grouped_batch import Grouped
-    from silva.columns.ragged import Ragged
+    from silva.columns.ragged import Grouped, Ragged
     from silva.combine import concat, mix, zip
     from silva.errors import (
         ColumnError,
@@ -89,8 +88,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "silva.columns.grouped_batch": "Grouped",
-    "silva.columns.ragged": "Ragged",
+    "silva.columns.ragged": "Grouped Ragged",
     "silva.combine": "concat mix zip",
     "silva.errors": (
         "ColumnError DeadlineError FailureBudgetExceeded FolderError LoaderError PicklingError "

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from silva.columns import Ragged
-from silva.columns.grouped_batch import Grouped
+from silva.columns.ragged import Grouped
 from silva.cost.costs import Cost
 from silva.loader import Loader
 from silva.pipeline import Pipeline

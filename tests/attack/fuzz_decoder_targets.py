@@ -35,8 +35,8 @@ from silva.cache.row_files import (
 from silva.cache.shelf import Data, FileSpan, Item
 from silva.cache.shelf_index import decode_about
 from silva.columns import Array, Column, Dictionary, Lists, Ragged, Strings, Values, concat
-from silva.columns.grouped_batch import Grouped as GroupedBatch
 from silva.columns.owned import lent, owned
+from silva.columns.ragged import Grouped as GroupedBatch
 from silva.columns.serial.batch_codec import decode_batch, encode_batch
 from silva.columns.serial.checks import CannotDecode
 from silva.columns.serial.column_codec import decode_columns, encode_columns

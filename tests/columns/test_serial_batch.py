@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from silva.columns.grouped_batch import Grouped
-from silva.columns.ragged import Ragged
+from silva.columns.ragged import Grouped, Ragged
 from silva.columns.serial.batch_codec import decode_batch, encode_batch
 from silva.errors import ColumnError
 from silva.testing import digest

@@ -16,7 +16,7 @@ import psutil
 from fuzz_case import Case
 
 import silva as sv
-from silva.columns.grouped_batch import Grouped
+from silva.columns.ragged import Grouped
 from silva.cost.model import Backend
 from silva.errors import FailureBudgetExceeded, PlanError, RowError
 from silva.plan.schema import is_batched

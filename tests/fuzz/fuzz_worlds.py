@@ -16,8 +16,7 @@ from fuzz_case import Case
 from fuzz_ways import Different, Way, options
 
 import silva as sv
-from silva.columns.grouped_batch import Grouped
-from silva.columns.ragged import Ragged
+from silva.columns.ragged import Grouped, Ragged
 
 Rows = list[str]
 

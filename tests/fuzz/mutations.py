@@ -64,7 +64,7 @@ MUTATIONS = (
     ),
     Mutation(
         "lists lose their type next to other lists",
-        (("columns/concat.py", "if all(map(rows_show_types, columns)):", "if True:"),),
+        (("columns/block.py", "if all(map(rows_show_types, columns)):", "if True:"),),
     ),
     Mutation(
         "a cursor's form depends on failures",

@@ -18,7 +18,7 @@ from silva.cache.open_store import shelf_at
 from silva.cache.row_store import CacheBudget
 from silva.cache.shelf_index import About
 from silva.columns import Array, Column, Dictionary, Lists, Ragged, Strings, Values
-from silva.columns.grouped_batch import Grouped as GroupedBatch
+from silva.columns.ragged import Grouped as GroupedBatch
 from silva.columns.serial.batch_codec import encode_batch
 from silva.cost.book import Book
 from silva.cost.costs import Cost

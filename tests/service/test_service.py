@@ -223,6 +223,23 @@ def test_batches_may_be_written(service):
         batch["image"] += 1
 
 
+def test_batches_that_share_memory_do_not_share_values():
+    """Batches of 40 KB are read together: writing one, or dropping most, changes no other."""
+    wide = np.arange(8000 * 100).reshape(8000, 100)
+    pipeline = sv.from_columns({"x": wide}).batch(50)
+    with sv.Service({"wide": pipeline}, workers=0) as service:
+        loader = sv.connect(service.address, "wide", token=service.token)
+        for _ in range(2):
+            kept = []
+            for number, batch in enumerate(loader):
+                assert batch["x"].flags.aligned
+                if number % 7 == 0:
+                    kept.append((number, batch["x"]))
+                else:
+                    batch["x"][:] = -1
+            assert all((x == wide[50 * at : 50 * at + 50]).all() for at, x in kept)
+
+
 def test_unaligned_lengths_and_rows_are_refused():
     with pytest.raises(sv.PlanError, match="batch"):
         sv.Service({"rows": sv.from_columns({"x": range(3)})})

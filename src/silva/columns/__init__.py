@@ -11,15 +11,13 @@ that batch alone, never on where blocks begin: see `settle`.
 
 from silva.columns.allocation import empty, empty_rows
 from silva.columns.arrow_arrays import from_arrow, table_columns, to_arrow
-from silva.columns.block import Block
+from silva.columns.block import Block, concat
 from silva.columns.column import Array, Column, Parts, Strings
-from silva.columns.concat import concat
 from silva.columns.dictionary import Dictionary
 from silva.columns.lists import Lists
 from silva.columns.ragged import Ragged
-from silva.columns.settle import settle
 from silva.columns.union import Union
-from silva.columns.values import Values
+from silva.columns.values import Values, settle
 
 __all__ = [
     "Array",

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from silva.columns.block import concat
 from silva.columns.column import Array, Column, Strings
-from silva.columns.concat import concat
 from silva.columns.dictionary import Dictionary, expanded
 from silva.columns.lists import Lists
 from silva.columns.union import Union, union

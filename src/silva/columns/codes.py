@@ -17,9 +17,8 @@ from silva.columns.column import Array, Column, Strings, is_masked_array
 from silva.columns.dictionary import Dictionary
 from silva.columns.lists import Lists
 from silva.columns.number_runs import NumberRuns, appearance
-from silva.columns.settle import plain_item
 from silva.columns.union import Union, typed_rows
-from silva.columns.values import Values
+from silva.columns.values import Values, plain_item
 from silva.errors import ColumnError
 
 _NULL = -1

@@ -81,10 +81,7 @@ class Array:
         if self.valid is None or self.valid.all():
             return self.data
         if 0 in self.data.shape[1:]:  # such rows have no element that a mask could cover
-            out = np.empty(len(self), object)
-            for i, row in enumerate(self.rows()):
-                out[i] = row
-            return out
+            return np.fromiter(self.rows(), object, len(self))
         return np.ma.MaskedArray(self.data, mask=_broadcast(~self.valid, self.data))
 
     def settled(self, allocate: Allocate = np.empty) -> Array:
@@ -100,6 +97,13 @@ def with_nulls(rows: list[Any], valid: np.ndarray | None) -> list[Any]:
     if valid is None:
         return rows
     return [row if ok else None for row, ok in zip(rows, valid.tolist(), strict=True)]
+
+
+def masked_batch(present: np.ndarray, valid: np.ndarray) -> Any:
+    """The value of a batch whose valid rows are `present` and whose other rows are null."""
+    data = np.zeros((len(valid), *present.shape[1:]), dtype=present.dtype)
+    data[valid] = present
+    return Array(data, valid).batch()
 
 
 def is_masked_array(value: object) -> TypeGuard[np.ma.MaskedArray[Any, Any]]:

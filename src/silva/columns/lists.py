@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from silva.columns.column import Allocate, Array, Column, with_nulls
+from silva.columns.number_runs import offsets_of
 from silva.columns.ragged import Ragged
 
 
@@ -33,8 +34,7 @@ class Lists:
     def take(self, indices: np.ndarray) -> Lists:
         starts = self.offsets[:-1][indices]
         lengths = self.offsets[1:][indices] - starts
-        offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
-        np.cumsum(lengths, out=offsets[1:])
+        offsets = offsets_of(lengths)
         valid = None if self.valid is None else self.valid[indices]
         return Lists(_picked(self.values, starts, lengths, offsets), offsets, valid)
 
@@ -61,9 +61,7 @@ class Lists:
 
     def batch(self) -> Any:
         if self.valid is not None and not self.valid.all():
-            out = np.empty(len(self), dtype=object)
-            out[:] = self.rows()
-            return out
+            return np.fromiter(self.rows(), object, len(self))
         first, last = int(self.offsets[0]), int(self.offsets[-1])
         return Ragged(self.values.slice(first, last).batch(), self.offsets - first)
 

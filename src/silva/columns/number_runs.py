@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -97,10 +98,20 @@ def appearance(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return heads[first[order]], rank[found][np.cumsum(changes) - 1]
 
 
-def gathered(starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The positions of all items of runs, one run after the other, and where each run begins."""
+def offsets_of(lengths: Any) -> np.ndarray:
+    """Where each run of these lengths begins, and where the last one ends.
+
+    >>> offsets_of([2, 0, 3]).tolist()
+    [0, 2, 2, 5]
+    """
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def gathered(starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The positions of all items of runs, one run after the other, and where each run begins."""
+    offsets = offsets_of(lengths)
     positions = np.arange(int(offsets[-1])) + np.repeat(starts - offsets[:-1], lengths)
     return positions, offsets
 

@@ -7,17 +7,18 @@ are joined whose rows would lose it, each type stays a column, and an index maps
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from silva.columns.allocation import empty
-from silva.columns.column import Allocate, Array, Column, Strings, with_nulls
+from silva.columns.column import Allocate, Array, Column, Strings, masked_batch, with_nulls
 from silva.columns.lists import Lists
+from silva.columns.number_runs import offsets_of
 from silva.columns.ragged import Ragged
-from silva.columns.values import Values
+from silva.columns.values import Values, batch_of_rows, common_dtype, object_array
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -68,8 +69,6 @@ class Union:
         return [next(following[part]) for part in self.which.tolist()]
 
     def batch(self) -> Any:
-        from silva.columns.settle import batch_of_rows, object_array
-
         rows = self.typed_rows()
         missing = np.array([x is None for x in rows])
         if missing.any():
@@ -80,17 +79,13 @@ class Union:
         return self._ragged(lists) if len(lists) == len(self) else object_array(rows)
 
     def _ragged(self, lists: list[Column]) -> Ragged:
-        from silva.columns.concat import concat
+        from silva.columns.block import concat
 
-        offsets = np.zeros(len(lists) + 1, dtype=np.int64)
-        np.cumsum([len(items) for items in lists], out=offsets[1:])
-        return Ragged(concat(lists).batch(), offsets)
+        return Ragged(concat(lists).batch(), offsets_of([len(items) for items in lists]))
 
     def _with_nulls(self, missing: np.ndarray) -> Any:
         """A masked array where the rows that are not null make one array. Where all are null, the
         arrays that they come from decide the type."""
-        from silva.columns.settle import object_array
-
         arrays = [part.data[:0] for part in self.parts if isinstance(part, Array)]
         inner: Any = None
         if not missing.all():
@@ -99,9 +94,7 @@ class Union:
             inner = np.empty(arrays[0].shape, common_dtype({array.dtype for array in arrays}))
         if type(inner) is not np.ndarray or inner.dtype == object:
             return object_array(self.typed_rows())
-        data = np.zeros((len(self), *inner.shape[1:]), dtype=inner.dtype)
-        data[~missing] = inner
-        return Array(data, ~missing).batch()
+        return masked_batch(inner, ~missing)
 
     def settled(self, allocate: Allocate = empty) -> Union:
         return self
@@ -171,13 +164,3 @@ def _items(row: Any) -> Column | None:
     if isinstance(row, list | tuple) or (isinstance(row, np.ndarray) and row.ndim):
         return Values(list(row))
     return None
-
-
-def common_dtype(dtypes: Collection[np.dtype]) -> np.dtype:
-    """The dtype of arrays that are joined; object where numpy has none for them."""
-    if len(dtypes) == 1:
-        return next(iter(dtypes))
-    try:
-        return np.result_type(*sorted(dtypes, key=str))
-    except TypeError:
-        return np.dtype(object)

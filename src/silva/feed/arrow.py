@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silva.columns.arrow_arrays import dense_to_arrow
-from silva.columns.grouped_batch import Grouped
-from silva.columns.ragged import Ragged
-from silva.columns.settle import batch_of_rows
+from silva.columns.ragged import Grouped, Ragged
+from silva.columns.values import batch_of_rows
 from silva.errors import ColumnError, no_unicode
 from silva.plan.node import Node
 from silva.plan.schema import columns, is_batched, types

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from silva.columns.grouped_batch import Grouped
-from silva.columns.ragged import Ragged
+from silva.columns.ragged import Grouped, Ragged
 from silva.feed.refuse import refuse_missing, refuse_type
 
 

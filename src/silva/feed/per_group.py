@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from silva.columns.grouped_batch import Grouped
-from silva.columns.ragged import Ragged
+from silva.columns.ragged import Grouped, Ragged
 from silva.errors import ColumnError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from silva.columns import Array, Column, Lists, Values
-from silva.columns.settle import object_array
+from silva.columns.values import object_array
 from silva.operators.declare import column_operator
 from silva.operators.laws import inner
 from silva.order.draws import Draw

@@ -37,20 +37,21 @@ class BoundedReader(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int | None:
+    def readinto(self, buffer: Any) -> int:
         seconds = self._silence
         if self.until is not None:
             seconds = min(seconds, self.until - self._clock())
             if seconds <= 0:
                 raise TimeoutError("timed out")
-        self._connection.settimeout(seconds)
+        if self._connection.gettimeout() != seconds:  # setting it is a system call
+            self._connection.settimeout(seconds)
         if self.left is not None:
             if self.left <= 0:
                 raise TooManyBytes
             buffer = memoryview(buffer)[: self.left]
-        got = self._raw.readinto(buffer)
+        got = self._connection.recv_into(buffer)
         if self.left is not None:
-            self.left -= got or 0
+            self.left -= got
         return got
 
     def close(self) -> None:

@@ -89,6 +89,7 @@ class Served:
         closer = weakref.finalize(self, ahead.close)
         closer.atexit = False
         try:
+            ahead.start()  # only now: `close` must find it as soon as it sends a request
             for data, moved in ahead:
                 if data is None:
                     self._state, self._fresh = self._state | moved, True
@@ -193,6 +194,8 @@ class _Prefetcher:
         self._error: BaseException | None = None
         self._closed = False
         self._thread = Thread(self._work, "served")
+
+    def start(self) -> None:
         self._thread.start()
 
     def __iter__(self) -> Iterator[tuple[Any, dict[str, Any]]]:
@@ -203,8 +206,9 @@ class _Prefetcher:
                 if not self._ready:
                     raise self._error or LoaderError("this loader has been closed")
                 data, moved = self._ready.popleft()
+                if self._bytes >= self._room:  # the thread may be waiting
+                    self._changed.notify_all()
                 self._bytes -= 0 if data is None else data.nbytes
-                self._changed.notify_all()
             yield data, moved
             if data is None:
                 return
@@ -212,22 +216,26 @@ class _Prefetcher:
     def _work(self) -> None:
         try:
             while self._has_room():
-                for data, moved in self._connection.next(self._request):
-                    before, self._request.state = self._request.state, self._request.state | moved
-                    if self._request.state == before:
-                        raise ServiceError("the service sent a batch without progress in its state")
-                    with self._changed:
-                        self._ready.append((data, moved))
-                        self._bytes += 0 if data is None else data.nbytes
-                        self._changed.notify_all()
-                    if data is None:
-                        return
+                found = self._connection.next(self._request)
+                with self._changed:
+                    self._changed.notify_all()
+                    for data, moved in found:
+                        self._add(data, moved)
+                        if data is None:
+                            return
         except BaseException as error:  # noqa: BLE001  raised in the loop
             with self._changed:
                 self._error = error
                 self._changed.notify_all()
         finally:
             self._connection.close()
+
+    def _add(self, data: Any, moved: dict[str, Any]) -> None:
+        before, self._request.state = self._request.state, self._request.state | moved
+        if self._request.state == before:
+            raise ServiceError("the service sent a batch without progress in its state")
+        self._ready.append((data, moved))
+        self._bytes += 0 if data is None else data.nbytes
 
     def _has_room(self) -> bool:
         """Waits for room; False once closed."""

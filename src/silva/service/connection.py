@@ -15,13 +15,15 @@ import ssl
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 
 from silva import errors
+from silva.columns import empty
+from silva.columns.serial.buffers import ALIGN
 from silva.cost.machine import parse_bytes
 from silva.errors import ServiceError, SilvaError
 from silva.options import ServiceOptions
@@ -51,12 +53,15 @@ _HEAD_BYTES = 4 << 20
 """The most bytes of a response beside its batches: a state has a few kilobytes."""
 _LEAST_BYTES = 64 << 20
 """Bytes of batches that a response may have, however small `memory` is."""
+_TOGETHER = 1 << 20
+"""Bytes of batches that share an array. A batch that is kept keeps all of it."""
 _ERRORS = frozenset(
     name
     for name, kind in vars(errors).items()
     if isinstance(kind, type) and issubclass(kind, SilvaError)
 )
 """The errors that a service may raise here."""
+_PROGRESS, _COUNTS = frozenset(PROGRESS), ("epoch", "step", "shards")
 
 _Body = TypeVar("_Body")
 Batch = tuple[np.ndarray | None, dict[str, Any]]
@@ -232,16 +237,14 @@ class Connection:
         if int(head_length) > min(length, _HEAD_BYTES):
             raise http.client.HTTPException("the head of the response is too long")
         head = _decode(_read_exactly(response, int(head_length)).tobytes(), ResponseHead)
-        sizes = [item.bytes or 0 for item in head.items]
-        if min(sizes, default=0) < 0 or int(head_length) + sum(sizes) != length:
+        sizes = [item.bytes for item in head.items if item.bytes is not None]
+        if int(head_length) + sum(sizes) != length:
             raise http.client.HTTPException("the lengths in the response do not add up")
         if length > self._most:
             raise TooManyBytes
+        batches = _read_batches(response, sizes)
         return [
-            (
-                None if item.bytes is None else _read_exactly(response, item.bytes),
-                _check_progress(item.moved),
-            )
+            (None if item.bytes is None else next(batches), _check_progress(item.moved))
             for item in head.items
         ]
 
@@ -301,15 +304,32 @@ def _check_opened(found: OpenResponse) -> OpenResponse:
 
 def _check_progress(moved: dict[str, Any]) -> dict[str, Any]:
     """The change of a state, if it is a valid one."""
-    numbers = [moved[name] for name in ("epoch", "step", "shards") if name in moved]
-    if not moved.keys() <= set(PROGRESS) or any(type(n) is not int or n < 0 for n in numbers):
+    sound = moved.keys() <= _PROGRESS
+    for name in _COUNTS:
+        number = moved.get(name, 0)
+        sound = sound and type(number) is int and number >= 0
+    if not sound:
         raise http.client.HTTPException("not a silva service: it sent no position in a stream")
     return moved
 
 
+def _read_batches(response: http.client.HTTPResponse, sizes: list[int]) -> Iterator[np.ndarray]:
+    """The next batches, of these sizes. Small ones share an array, so that they need few reads, and
+    memory that is recycled."""
+    start, together = 0, 0
+    for stop, size in enumerate(sizes, 1):
+        together += size
+        if together >= _TOGETHER or size % ALIGN or stop == len(sizes):
+            data, begin = _read_exactly(response, together), 0
+            for each in sizes[start:stop]:
+                yield data[begin : begin + each]
+                begin += each
+            start, together = stop, 0
+
+
 def _read_exactly(response: http.client.HTTPResponse, size: int) -> np.ndarray:
     """The next `size` bytes, in a new writable array."""
-    data = np.empty(size, np.uint8)
+    data = empty((size,), np.uint8)
     view, done = data.data, 0
     while done < size:
         got = response.readinto(view[done:])

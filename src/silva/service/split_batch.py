@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from silva.columns import Ragged
-from silva.columns.grouped_batch import Grouped
+from silva.columns.ragged import Grouped
 from silva.errors import ColumnError
 
 

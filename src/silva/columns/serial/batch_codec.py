@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from silva.columns.grouped_batch import Grouped, is_tensor
-from silva.columns.ragged import Ragged
+from silva.columns.ragged import Grouped, Ragged, is_tensor
 from silva.columns.serial.buffers import Buffers, FoundBuffers
 from silva.columns.serial.checks import CannotDecode, check, check_offsets, check_places, strictly
 from silva.columns.serial.python_values import CannotEncode, decode_items, encode_items
@@ -90,8 +89,9 @@ def _value(described: Any, found: FoundBuffers, deeper: int) -> Any:
             import torch
 
             return torch.from_numpy(found.array(array))
-        case ["ragged", *parts] if len(parts) == 2:
-            return _ragged(*(_value(part, found, deeper - 1) for part in parts))
+        case ["ragged", values, offsets]:
+            values = _value(values, found, deeper - 1)
+            return _ragged(values, _value(offsets, found, deeper - 1))
         case ["grouped", *parts] if len(parts) == 3:
             values, offsets, inverse = (_value(part, found, deeper - 1) for part in parts)
             unique = values if offsets is None else _ragged(values, offsets)

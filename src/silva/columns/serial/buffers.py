@@ -11,8 +11,9 @@ import numpy as np
 from silva.columns.serial.checks import CannotDecode, check, whole_view
 from silva.columns.serial.python_values import check_layout, encode_dtype
 
-_ALIGN = 64
-"""Buffers begin at multiples of this, which suits vector instructions."""
+ALIGN = 64
+"""Buffers begin at multiples of this, which suits vector instructions; the bytes of a batch end at
+one."""
 _HEAD = msgspec.msgpack.Decoder(tuple[list[tuple[str, Any]], list[tuple[int, int]]])
 """The contents by name, and the start and size of each buffer."""
 
@@ -112,4 +113,4 @@ def flat(data: np.ndarray) -> Any:
 
 
 def _aligned(size: int) -> int:
-    return -(-size // _ALIGN) * _ALIGN
+    return (size + ALIGN - 1) & -ALIGN

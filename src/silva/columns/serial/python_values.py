@@ -40,7 +40,7 @@ def encode_items(items: list[Any], kinds: frozenset[type]) -> bytes:
             return msgspec.msgpack.encode(items)
         except (OverflowError, UnicodeEncodeError):  # one of them is huge, or half a surrogate pair
             pass
-    return _encode(items)
+    return msgspec.msgpack.encode([_packed(item) for item in items])
 
 
 @strictly
@@ -102,7 +102,7 @@ def _pack_text(item: str) -> Any:
 
 
 def _pack_list(item: list[Any]) -> Any:
-    return [_packed(x) for x in item]
+    return msgspec.Raw(encode_items(item, frozenset(map(type, item))))
 
 
 def _pack_tuple(item: tuple[Any, ...]) -> Any:
@@ -184,9 +184,7 @@ def _unpack(code: int, data: memoryview) -> Any:
 
 def _objects(shape: list[int], items: list[Any]) -> np.ndarray:
     check(isinstance(items, list), "the objects of an array are not a list")
-    out = np.empty(len(items), dtype=object)
-    for i, item in enumerate(items):  # a slice assignment would unpack sequences
-        out[i] = item
+    out = np.fromiter(items, object, len(items))  # `np.array` would unpack sequences
     axes = check_shape(shape)
     if not items:
         check_empty(out.dtype, axes)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from silva.columns import Block, Column, Lists, Ragged, Values
-from silva.columns.grouped_batch import Grouped
+from silva.columns.ragged import Grouped
 from silva.cost.costs import StepUse
 from silva.errors import ColumnError
 from silva.order.draws import Draw, stream_key

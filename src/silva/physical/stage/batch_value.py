@@ -10,11 +10,9 @@ import numpy as np
 from silva.columns import Block, Column, Ragged, Values
 from silva.columns.codes import rows_at, together
 from silva.columns.column import Strings
-from silva.columns.grouped_batch import Grouped
-from silva.columns.ragged import filled
-from silva.columns.settle import plain_item
-from silva.columns.union import Union, common_dtype, typed_rows
-from silva.columns.values import PLAIN
+from silva.columns.ragged import Grouped, filled
+from silva.columns.union import Union, typed_rows
+from silva.columns.values import PLAIN, common_dtype, plain_item
 from silva.errors import ColumnError
 from silva.physical.stage.raised import in_words
 

@@ -23,7 +23,7 @@ import numpy as np
 from silva.columns import Array, Column, concat
 from silva.columns.column import is_masked_array
 from silva.columns.owned import is_fixed, is_record, private, private_container
-from silva.columns.settle import as_numpy
+from silva.columns.values import as_numpy
 from silva.errors import ColumnError
 from silva.physical.stage.raised import shown
 from silva.plan.function import Function

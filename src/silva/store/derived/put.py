@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from silva.columns import Column, Values, from_arrow, to_arrow
-from silva.columns.settle import as_numpy
+from silva.columns.values import as_numpy
 from silva.errors import PlanError, TableError
 from silva.facts.formatting import plural
 from silva.io.arrays.memory import as_column
