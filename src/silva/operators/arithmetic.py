@@ -80,12 +80,24 @@ def _elementwise(name: str) -> Callable[[list[Column], dict[str, Any], Draw], Co
             return _masked(ufunc, arrays, valid, count)
         if any(isinstance(a, np.ndarray) and a.dtype == object for a in arrays):
             return _objects(name, ufunc, arrays, valid, count)
-        out = np.asarray(ufunc(*arrays))
+        out = np.asarray(ufunc(*_row_by_row(arrays)))
         if out.ndim == 0:
             out = np.full(count, out)
         return Array(out, valid)
 
     return kernel
+
+
+def _row_by_row(arrays: list[Any]) -> list[Any]:
+    """Arrays that numpy broadcasts within each row: (rows,) beside (rows, 3) becomes (rows, 1). As
+    they are, numpy would align the rows of the one with the items of the other."""
+    axes = max((a.ndim for a in arrays if isinstance(a, np.ndarray)), default=0)
+    return [
+        a.reshape(len(a), *[1] * (axes - a.ndim), *a.shape[1:])
+        if isinstance(a, np.ndarray) and 0 < a.ndim < axes
+        else a
+        for a in arrays
+    ]
 
 
 def _masked(
