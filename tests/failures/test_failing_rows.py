@@ -365,3 +365,42 @@ def test_a_rate_is_also_checked_at_the_end_of_a_short_epoch(backend):
     rows = sv.from_columns({"x": range(50)}).derive(y=lambda x: 1 // (x % 2)).batch(8)
     with pytest.raises(sv.FailureBudgetExceeded, match="25 of 50 rows failed"):
         list(rows.loader(backend=backend, workers=1, on_error=sv.Skip(rate=0.01)))
+
+
+def fails_often(x):
+    if x in (1, 4, 5, 6, 7):
+        raise KeyError("no such thing")
+    return np.float32(x)
+
+
+@sv.batched
+def fails_often_on_columns(x):
+    if np.isin(x, (1, 4, 5, 6, 7)).any():
+        raise ZeroDivisionError("a bad row among these")
+    return x.astype(np.float32)
+
+
+@every_way
+@pytest.mark.parametrize("step", [fails_often, fails_often_on_columns, sv.num("low").log1p()])
+@pytest.mark.parametrize(
+    ("value", "types"),
+    [
+        (np.float32(0), ["float32"] * 3),
+        (0, ["float64", "int64", "float32"]),
+        (None, ["float32", "object", "float32"]),
+        ("x", ["object", "object", "float32"]),
+    ],
+)
+def test_a_substitute_takes_part_in_the_type_of_its_batch_as_any_row_does(
+    step, value, types, backend, workers
+):
+    """Rows 1 and 4 to 7 fail: one of the first batch, all of the second, none of the third."""
+    low = [-2.0 if i in (1, 4, 5, 6, 7) else float(i) for i in range(12)]
+    rows = sv.from_columns({"x": range(12), "low": low}).derive(y=step).select("y").batch(4)
+    expected = inline(rows, on_error=sv.Substitute(value))
+    for sizes in ((1,), (3,), (1000,)) if backend == "inline" else ((3,),):
+        made = rows.loader(backend=backend, workers=workers, on_error=sv.Substitute(value))
+        with cut_blocks(made, sizes) as loader:
+            batches = list(loader)
+        assert [batch["y"].dtype.name for batch in batches] == types
+        assert [digest(batch) for batch in batches] == expected
