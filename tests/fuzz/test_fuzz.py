@@ -104,7 +104,8 @@ def test_the_cases_hold_everything_that_there_is():
     texts = "".join(draw(seed).text for seed in range(1500))
     wanted = [
         "memory(", "items(", "arrow(", "parquet(", "ipc(", "jsonl(", "csv(", "table(", "tar(",
-        "npy(", "files(", "lines(", "torch_map(", "torch_stream(", "torch_sized(", ".derive(",
+        "npy(", "files(", "lines(", "torch_map(", "torch_stream(", "torch_sized(", "own_rows(",
+        "own_units(", "'few'", "'lengths'", "'raises'", "'length'", ".derive(",
         ".filter(", ".select(", ".rename(", ".explode(", ".map_rows(", ".shuffle(", "'window'",
         ".sample(", ".take(", ".skip(", ".batch(", "drop_last", "pad=", "grouped=", "tokens=",
         "collate=", ".bucket(", ".pack(", ".cache()", ".cache(folder", ".join(", ".asof_join(",
