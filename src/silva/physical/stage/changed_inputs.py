@@ -18,6 +18,7 @@ import numpy as np
 
 from silva.columns.column import is_masked_array
 from silva.columns.owned import is_fixed, is_record, private, private_container
+from silva.columns.padding import bytes_of
 from silva.columns.settle import as_numpy
 from silva.errors import ColumnError
 from silva.physical.stage.raised import shown
@@ -144,4 +145,4 @@ def _same_arrays(a: np.ndarray, b: np.ndarray) -> bool:
         return bool(np.array_equal(*masks)) and _same_arrays(np.ma.getdata(a), np.ma.getdata(b))
     if a.dtype.hasobject:
         return all(map(_same, a.ravel().tolist(), b.ravel().tolist()))
-    return bool(np.array_equal(a, b)) or a.tobytes() == b.tobytes()
+    return bool(np.array_equal(a, b)) or bytes_of(a) == bytes_of(b)
