@@ -404,3 +404,35 @@ def test_a_substitute_takes_part_in_the_type_of_its_batch_as_any_row_does(
             batches = list(loader)
         assert [batch["y"].dtype.name for batch in batches] == types
         assert [digest(batch) for batch in batches] == expected
+
+
+@every_way
+def test_a_file_that_fails_is_named_by_its_path_too(tmp_path, backend, workers):
+    for i in range(4):
+        data = simplejpeg.encode_jpeg(np.zeros((8, 8, 3), np.uint8))
+        (tmp_path / f"photo-{i}.jpg").write_bytes(b"no image" if i == 2 else data)
+    rows = sv.from_columns({"bytes": [b""]}).select("bytes").take(0)
+    photos = sv.read_files(tmp_path / "*.jpg").select("bytes")
+    rows = sv.concat([rows, photos]).derive(image=sv.image("bytes").decode()).select("image")
+    bad = str(tmp_path / "photo-2.jpg")
+    with pytest.raises(sv.RowError) as caught:
+        list(rows.batch(2).loader(backend=backend, workers=workers))
+    assert str(caught.value).startswith(f"row 1:2 ({bad}) failed in `")
+    assert caught.value.key == "1:2"
+    noted = tmp_path / "failures.jsonl"
+    with rows.batch(2).loader(
+        backend=backend, workers=workers, on_error=sv.Skip(), failures=noted
+    ) as loader:
+        list(loader)
+        assert [failure.file for failure in loader.failures] == [bad]
+    assert json.loads(noted.read_text())["file"] == bad
+
+
+def test_a_sampled_row_is_not_named_by_another_rows_file(tmp_path):
+    for i in range(3):
+        (tmp_path / f"{i}.bin").write_bytes(b"x")
+    rows = (
+        sv.read_files(tmp_path / "*.bin").sample([1, 1, 1], seed=0).derive(y=lambda bytes: 1 // 0)
+    )
+    with pytest.raises(sv.RowError, match=r"^row 0:\d+ failed"):
+        list(rows.loader(backend="inline"))
