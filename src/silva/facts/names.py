@@ -7,7 +7,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from silva.errors import PlanError
-from silva.facts.model import OperatorFacts, StageFacts, StepFacts
+from silva.facts.model import READ, OperatorFacts, RunFacts, StageFacts, StepFacts
+from silva.facts.plans import segments
+from silva.plan import expr
+from silva.plan.function import Function
+from silva.plan.node import Derive, Filter, MapRows, Node, Source, walk
+from silva.plan.schema import columns
+
+Written = Derive | Filter | MapRows
+"""A step as written."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +46,17 @@ def all_work(stages: Iterable[StageFacts]) -> Iterator[NamedWork]:
                 yield from (NamedWork(stage, step, operator) for operator in step.operators)
 
 
-def find_work(stages: Iterable[StageFacts], name: str) -> list[NamedWork]:
-    """What a name stands for: one step, or one operator wherever it is used. Raises an error that
-    lists the possible meanings of an ambiguous name."""
-    there = list(all_work(stages))
+def find_work(facts: RunFacts, name: str) -> list[NamedWork]:
+    """What a name stands for: one step, one operator wherever it is used, or all steps of a stage.
+    Raises an error that lists the possible meanings of an ambiguous name."""
+    there = list(all_work(facts.stages))
     steps = [work for work in there if work.operator is None]
-    by_id = [work for work in steps if work.step.id == name]
-    if by_id:
-        return by_id
+    exact = [work for work in steps if name in (work.step.id, work.stage.name)]
+    if exact:
+        return exact
+    called = {node.id for node in written_steps(facts.written) if function_of(node) == name}
     by_column = [work for work in steps if name in work.step.writes]
+    by_column = by_column or [work for work in steps if work.step.id in called]
     by_operator = [
         work for work in there if work.operator and name in short_names(work.operator.name)
     ]
@@ -56,9 +66,45 @@ def find_work(stages: Iterable[StageFacts], name: str) -> list[NamedWork]:
         raise PlanError(f"{name!r} could be any of {', '.join(meanings)}: name one by its id")
     if by_column or by_operator:
         return by_column or by_operator
-    raise PlanError(
-        f"there is no step, column or operator {name!r} here; {suggest(name, _names(there))}"
-    )
+    if name in known_names(facts):
+        raise PlanError(
+            f"nothing was measured of {name!r}: why({name!r}) says whether and where it runs"
+        )
+    raise nothing_called(name, facts)
+
+
+def written_steps(plan: Node) -> list[Written]:
+    """The steps of a plan as written."""
+    return [node for node in walk(plan) if isinstance(node, Written)]
+
+
+def function_of(node: Written) -> str | None:
+    """The name of a step's function."""
+    return node.step.name if isinstance(node.step, Function) else None
+
+
+def operators_of(node: Written) -> set[str]:
+    """All names of the operators of a step."""
+    if not isinstance(node, Derive | Filter) or not isinstance(node.step, expr.Call):
+        return set()
+    calls = [part.op for part in expr.walk(node.step) if isinstance(part, expr.Call)]
+    return {name for op in calls for name in short_names(op)}
+
+
+def known_names(facts: RunFacts) -> list[str]:
+    """Every name that `why` and `what_if` take: columns, ids of steps, operators, functions, stages
+    and `read`. (A lambda has no name of its own.)"""
+    steps = written_steps(facts.written)
+    known = {name for node in steps for name in (*node.writes, node.id, *operators_of(node))}
+    known |= {called for node in steps if (called := function_of(node)) not in (None, "lambda")}
+    known |= {c for node in walk(facts.written) if isinstance(node, Source) for c in columns(node)}
+    return sorted(known | {READ} | {segment.name for segment in segments(facts.plan)})
+
+
+def nothing_called(name: str, facts: RunFacts) -> PlanError:
+    """The error for a name that means nothing."""
+    known = known_names(facts)
+    return PlanError(f"there is nothing called {name!r} here; {suggest(name, known)}")
 
 
 def short_names(operator: str) -> set[str]:
@@ -70,20 +116,9 @@ def short_names(operator: str) -> set[str]:
     return {operator, *(part.rpartition(".")[2] for part in operator.split(" + "))}
 
 
-def _names(there: Iterable[NamedWork]) -> list[str]:
-    """All names that can be found, each once."""
-    names: dict[str, None] = {}
-    for work in there:
-        if work.operator is None:
-            names.update(dict.fromkeys((*work.step.writes, work.step.id)))
-        else:
-            names[work.operator.name.rpartition(".")[2]] = None
-    return list(names)
-
-
 def suggest(name: str, known: list[str]) -> str:
     """Similar names, or all names where none is similar."""
     close = difflib.get_close_matches(name, known, n=3)
     if close:
         return f"did you mean {' or '.join(map(repr, close))}?"
-    return f"there is {', '.join(map(repr, known)) or 'nothing that was measured'}"
+    return f"there is {', '.join(map(repr, known)) or 'nothing that has a name'}"

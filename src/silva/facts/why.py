@@ -10,22 +10,26 @@ from typing import Any
 from silva.errors import PlanError
 from silva.facts.decisions import Decision
 from silva.facts.formatting import percent, seconds, tidy, wrapped
-from silva.facts.model import RunFacts, StageFacts
-from silva.facts.names import all_work, short_names, suggest
+from silva.facts.model import READ, RunFacts, StageFacts
+from silva.facts.names import (
+    Written,
+    all_work,
+    function_of,
+    nothing_called,
+    operators_of,
+    short_names,
+    written_steps,
+)
 from silva.facts.plans import Segment, segments, steps_of
 from silva.facts.text import forecast_line, place
 from silva.physical.plan import ChunkedFeed
 from silva.physical.stage.stage import Stage
 from silva.physical.stage.steps import RowStep
-from silva.plan import expr
-from silva.plan.function import Function, describe
-from silva.plan.node import Derive, Filter, MapRows, Node, Source, walk
+from silva.plan.function import describe
+from silva.plan.node import Derive, Filter, Node, Source, walk
 from silva.plan.schema import columns
 from silva.plan.show import show_node
 from silva.plan.traits import step_is_random
-
-Written = Derive | Filter | MapRows
-"""A step as written."""
 
 
 class Why(str):
@@ -44,6 +48,8 @@ class _Subject:
     sources: tuple[Source, ...] = ()
     """Sources with a column of that name."""
     stage: str | None = None
+    reads: bool = False
+    """It is the reading of the sources."""
 
     @property
     def ids(self) -> set[str]:
@@ -62,7 +68,7 @@ def why(facts: RunFacts, name: str | Callable[..., Any]) -> Why:
       · z
     """
     stages = list(segments(facts.plan))
-    found = _subject(facts.written, stages, name)
+    found = _subject(facts, stages, name)
     lines = [
         *_written(found),
         *_where(found, stages, facts),
@@ -72,45 +78,34 @@ def why(facts: RunFacts, name: str | Callable[..., Any]) -> Why:
     return Why("\n".join(piece for line in lines for piece in wrapped(tidy(line))))
 
 
-def _subject(written: Node, segments: list[Segment], name: str | Callable[..., Any]) -> _Subject:
+def _subject(facts: RunFacts, segments: list[Segment], name: str | Callable[..., Any]) -> _Subject:
     if not isinstance(name, str):
         if not callable(name):
             raise PlanError(
                 f"why takes the name of a column, step, operator or stage, not {name!r}"
             )
         name = describe(name)
-    steps = [n for n in walk(written) if isinstance(n, Written)]
-    sources = [n for n in walk(written) if isinstance(n, Source)]
+    steps = written_steps(facts.written)
+    sources = [n for n in walk(facts.written) if isinstance(n, Source)]
     stages = [segment.name for segment in segments]
     if name in stages:
         return _Subject(name, stage=name)
     by_id = [n for n in steps if n.id == name]
     nodes = by_id or [n for n in steps if name in n.writes]
-    nodes = nodes or [n for n in steps if name in _operators(n)]
-    nodes = nodes or [n for n in steps if name == _function(n)]
+    nodes = nodes or [n for n in steps if name in operators_of(n)]
+    nodes = nodes or [n for n in steps if name == function_of(n)]
     having = [] if by_id else [s for s in sources if name in columns(s)]
+    if not nodes and not having and name == READ:
+        return _Subject(name, sources=tuple(sources), reads=True)
     if not nodes and not having:
-        known = {i for n in steps for i in (*n.writes, n.id, *_operators(n))}
-        known |= {called for n in steps if (called := _function(n)) not in (None, "lambda")}
-        known |= {c for s in sources for c in columns(s)} | set(stages)
-        raise PlanError(f"there is nothing called {name!r} here; {suggest(name, sorted(known))}")
+        raise nothing_called(name, facts)
     return _Subject(name, tuple(nodes), tuple(having))
-
-
-def _function(node: Written) -> str | None:
-    return node.step.name if isinstance(node.step, Function) else None
-
-
-def _operators(node: Written) -> set[str]:
-    if not isinstance(node, Derive | Filter) or not isinstance(node.step, expr.Call):
-        return set()
-    calls = [part.op for part in expr.walk(node.step) if isinstance(part, expr.Call)]
-    return {name for op in calls for name in short_names(op)}
 
 
 def _written(found: _Subject) -> Iterator[str]:
     for source in found.sources:
-        yield f"`{found.name}` is a column of {show_node(source)}."
+        what = "the reading of" if found.reads else "a column of"
+        yield f"`{found.name}` is {what} {show_node(source)}."
     for node in found.nodes:
         yield f"`{found.name}` {_verb(found.name, node)} {show_node(node)}."
         if isinstance(node, Derive | Filter) and step_is_random(node.step):
@@ -138,7 +133,7 @@ def _where(found: _Subject, stages: list[Segment], facts: RunFacts) -> Iterator[
         yield from _moved(found, order, own)
     if found.nodes and not runs:
         yield "No stage runs it as a step of its own."
-    for source in found.sources:
+    for source in () if found.reads else found.sources:
         yield from _read(found.name, source, stages)
 
 
@@ -192,7 +187,7 @@ def _mentions(note: str, found: _Subject) -> bool:
     if any(step and step in note for step in steps):
         return True
     chain = set(re.findall(r"\.(\w+)\(", note.partition(" → ")[0]))
-    own = {name for node in found.nodes for name in _operators(node)}
+    own = {name for node in found.nodes for name in operators_of(node)}
     by_operator = found.name not in own or found.name in chain
     return note.startswith("…") and bool(chain) and chain <= own and by_operator
 
@@ -204,7 +199,8 @@ def _measured(found: _Subject, stages: Iterable[StageFacts]) -> Iterator[str]:
             yield f"A row takes {spent}; {forecast_line(stage.forecast)}."
     for work in all_work(stages):
         step, share = work.step, f"{percent(work.share)} of {work.stage.name}"
-        whole = work.operator is None and step.id in found.ids
+        own = step.id == READ if found.reads else step.id in found.ids
+        whole = work.operator is None and own
         if whole and found.name in (step.id, *step.writes):
             yield f"It takes {seconds(step.seconds)} per row, {share}."
         elif work.operator is not None and found.name in short_names(work.operator.name):

@@ -161,7 +161,7 @@ class _Changes:
                 raise PlanError(
                     f"{name}= must be a factor on its time, such as 0.5, not {factor!r}"
                 )
-            factors += [(work, float(factor)) for work in find_work(facts.stages, name)]
+            factors += [(work, float(factor)) for work in find_work(facts, name)]
         backend = asked.get("backend")
         if backend not in (None, *_BACKENDS):
             raise PlanError(f"backend must be one of {', '.join(_BACKENDS)}, not {backend!r}")
