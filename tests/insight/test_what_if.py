@@ -118,9 +118,7 @@ def test_why_and_what_if_know_the_same_names() -> None:
                 assert re.search("nothing was measured of|could be any of", str(error))  # noqa: PT017
         assert loader.what_if(thinks=0.5).gain == loader.what_if(y=0.5).gain
         assert loader.what_if(**{"stage 1": 0.5}).gain > 1.2
-        with pytest.raises(
-            sv.PlanError, match="nothing was measured of 'unread'"
-        ):
+        with pytest.raises(sv.PlanError, match="nothing was measured of 'unread'"):
             loader.what_if(unread=0.5)
         said = []
         for ask in (loader.why, lambda name: loader.what_if(**{name: 0.5})):
