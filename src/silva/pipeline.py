@@ -403,10 +403,11 @@ class Pipeline(InspectVerbs, WriteVerbs):
         axis, if it has several dimensions.
 
         `drop_last` drops a last batch that is not full. `pad` is the value, or a dict of values by
-        column, that fills up rows of different lengths. `collate` is your own function from a list
-        of dicts to a batch. `grouped` names columns that a batch holds as `sv.Grouped`, distinct
-        rows and an index: `("hist", "clicks")` share one index, `[("hist", "clicks"), ("tags",)]`
-        have two.
+        column, that fills up rows of different lengths; a padded batch holds no lengths or mask, so
+        derive them before: `derive(n=sv.list("t").length())`. `collate` is your own function from a
+        list of dicts to a batch. `grouped` names columns that a batch holds as `sv.Grouped`,
+        distinct rows and an index: `("hist", "clicks")` share one index, `[("hist", "clicks"),
+        ("tags",)]` have two.
 
         >>> import silva as sv
         >>> rows = sv.from_items([{"t": [1, 2]}, {"t": [3]}]).batch(2, pad=0)
@@ -498,10 +499,15 @@ class Pipeline(InspectVerbs, WriteVerbs):
         or with s ranks, it has size / s rows, even if one rank reads all shards. s must divide
         every size.
 
+        `pad` is as in `batch`: lengths are a column that you derive before.
+
         >>> import silva as sv
         >>> rows = sv.from_items([{"t": [1]}, {"t": [1, 2, 3]}, {"t": [2]}])
         >>> [b["t"].tolist() for b in rows.bucket("t", {1: 2, 4: 1}, pad=0).head(2)]
         [[[1, 2, 3]], [[1], [2]]]
+        >>> rows = rows.derive(n=sv.list("t").length()).bucket("t", {4: 3}, pad=0)
+        >>> rows.head(1)[0]["n"].tolist()
+        [1, 3, 1]
         """
         self._check((name_of("bucket(by)", by),))
         if not isinstance(sizes, Mapping) or not sizes:

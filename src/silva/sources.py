@@ -27,7 +27,9 @@ def from_source(source: object) -> Pipeline:
 def read_files(paths: Paths) -> Pipeline:
     """Reads whole files: one row per file, with the columns `path` and `bytes`.
 
-    The bytes are read only if a step uses them.
+    The bytes are read only if a step uses them. Rows come in the order of the paths. A file that is
+    named twice, by two patterns or in a list, is one row: to read files twice, `sv.concat` two
+    pipelines.
 
     `sv.read_files("photos/**/*.jpg")`
     """

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from silva.columns import Ragged
+from silva.columns.padding import bytes_of
 from silva.columns.ragged import Grouped
 from silva.cost.costs import Cost
 from silva.loader import Loader
@@ -67,7 +68,7 @@ def _feed(seen: Any, value: Any) -> None:
         if value.dtype.hasobject:
             _feed_all(seen, value.ravel().tolist())
         else:
-            seen.update(np.ascontiguousarray(value).tobytes())
+            seen.update(bytes_of(np.ascontiguousarray(value)))
     elif isinstance(value, list | tuple):
         _feed_all(seen, value)
     elif isinstance(value, Ragged):

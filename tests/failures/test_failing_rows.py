@@ -365,3 +365,74 @@ def test_a_rate_is_also_checked_at_the_end_of_a_short_epoch(backend):
     rows = sv.from_columns({"x": range(50)}).derive(y=lambda x: 1 // (x % 2)).batch(8)
     with pytest.raises(sv.FailureBudgetExceeded, match="25 of 50 rows failed"):
         list(rows.loader(backend=backend, workers=1, on_error=sv.Skip(rate=0.01)))
+
+
+def fails_often(x):
+    if x in (1, 4, 5, 6, 7):
+        raise KeyError("no such thing")
+    return np.float32(x)
+
+
+@sv.batched
+def fails_often_on_columns(x):
+    if np.isin(x, (1, 4, 5, 6, 7)).any():
+        raise ZeroDivisionError("a bad row among these")
+    return x.astype(np.float32)
+
+
+@every_way
+@pytest.mark.parametrize("step", [fails_often, fails_often_on_columns, sv.num("low").log1p()])
+@pytest.mark.parametrize(
+    ("value", "types"),
+    [
+        (np.float32(0), ["float32"] * 3),
+        (0, ["float64", "int64", "float32"]),
+        (None, ["float32", "object", "float32"]),
+        ("x", ["object", "object", "float32"]),
+    ],
+)
+def test_a_substitute_takes_part_in_the_type_of_its_batch_as_any_row_does(
+    step, value, types, backend, workers
+):
+    """Rows 1 and 4 to 7 fail: one of the first batch, all of the second, none of the third."""
+    low = [-2.0 if i in (1, 4, 5, 6, 7) else float(i) for i in range(12)]
+    rows = sv.from_columns({"x": range(12), "low": low}).derive(y=step).select("y").batch(4)
+    expected = inline(rows, on_error=sv.Substitute(value))
+    for sizes in ((1,), (3,), (1000,)) if backend == "inline" else ((3,),):
+        made = rows.loader(backend=backend, workers=workers, on_error=sv.Substitute(value))
+        with cut_blocks(made, sizes) as loader:
+            batches = list(loader)
+        assert [batch["y"].dtype.name for batch in batches] == types
+        assert [digest(batch) for batch in batches] == expected
+
+
+@every_way
+def test_a_file_that_fails_is_named_by_its_path_too(tmp_path, backend, workers):
+    for i in range(4):
+        data = simplejpeg.encode_jpeg(np.zeros((8, 8, 3), np.uint8))
+        (tmp_path / f"photo-{i}.jpg").write_bytes(b"no image" if i == 2 else data)
+    rows = sv.from_columns({"bytes": [b""]}).select("bytes").take(0)
+    photos = sv.read_files(tmp_path / "*.jpg").select("bytes")
+    rows = sv.concat([rows, photos]).derive(image=sv.image("bytes").decode()).select("image")
+    bad = str(tmp_path / "photo-2.jpg")
+    with pytest.raises(sv.RowError) as caught:
+        list(rows.batch(2).loader(backend=backend, workers=workers))
+    assert str(caught.value).startswith(f"row 1:2 ({bad}) failed in `")
+    assert caught.value.key == "1:2"
+    noted = tmp_path / "failures.jsonl"
+    with rows.batch(2).loader(
+        backend=backend, workers=workers, on_error=sv.Skip(), failures=noted
+    ) as loader:
+        list(loader)
+        assert [failure.file for failure in loader.failures] == [bad]
+    assert json.loads(noted.read_text())["file"] == bad
+
+
+def test_a_sampled_row_is_not_named_by_another_rows_file(tmp_path):
+    for i in range(3):
+        (tmp_path / f"{i}.bin").write_bytes(b"x")
+    rows = (
+        sv.read_files(tmp_path / "*.bin").sample([1, 1, 1], seed=0).derive(y=lambda bytes: 1 // 0)
+    )
+    with pytest.raises(sv.RowError, match=r"^row 0:\d+ failed"):
+        list(rows.loader(backend="inline"))

@@ -179,7 +179,8 @@ TASTES = {_anything: 4, _list_kinds: 2, _waiting: 2, _failing: 3}
 POLICIES = (
     "sv.Skip()", "sv.Skip()", "sv.Skip(at_most=0)", "sv.Skip(at_most=1)", "sv.Skip(at_most=2)",
     "sv.Skip(rate=0.1)", "sv.Skip(rate=0.0)", "sv.Substitute(0)", "sv.Substitute(None)",
-    "sv.Substitute([1, 2])", "'raise'", "'raise'", "'raise'",
+    "sv.Substitute([1, 2])", "sv.Substitute(np.float32(0.5))", "sv.Substitute('x')", "'raise'",
+    "'raise'", "'raise'",
 )  # fmt: skip
 
 

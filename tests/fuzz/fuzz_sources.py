@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 from fuzz_data import ARROW, CSV, JSON, MEMORY
+from fuzz_own import WRONG
 
 
 @dataclass
@@ -78,19 +79,43 @@ def _kinds(
 SOURCES = {
     "memory": 9, "items": 3, "arrow": 4, "parquet": 5, "ipc": 2, "jsonl": 2, "csv": 1, "table": 2,
     "torch_map": 2, "torch_stream": 2, "torch_sized": 1, "tar": 1, "npy": 1, "files": 1, "lines": 1,
+    "own_rows": 2, "own_units": 2,
 }  # fmt: skip
 _OBJECTS = ("memory", "items", "torch_map", "torch_stream", "torch_sized")
 """Sources of Python objects: dicts stay dicts."""
-_CHUNKED = ("parquet", "ipc", "jsonl", "csv", "torch_stream", "torch_sized", "tar", "lines")
+_CHUNKED = (
+    "parquet",
+    "ipc",
+    "jsonl",
+    "csv",
+    "torch_stream",
+    "torch_sized",
+    "tar",
+    "lines",
+    "own_units",
+)
 _MADE = {
     "tar": {"o": "any"}, "npy": {"a": "array"}, "files": {"o": "any", "s": "text"},
-    "lines": {"s": "text"},
+    "lines": {"s": "text"}, "own_rows": {"s": "text"}, "own_units": {"s": "text"},
 }  # fmt: skip
 """Columns of sources that come in one kind only, beside x."""
 
 
 def any_of(chance: Random, weights: Mapping[Any, int]) -> Any:
     return chance.choices(list(weights), list(weights.values()))[0]
+
+
+def _own(chance: Random, kind: str, n: int) -> tuple[str, str]:
+    """The arguments of a source of the user's own, and what is wrong with it, if anything is."""
+    told = ""
+    if kind == "own_units":
+        told = f", {chance.random() < 0.5}"
+    if chance.random() < 0.6:
+        return told, ""
+    wrong = chance.choice(WRONG + (("length",) if kind == "own_rows" else ()))
+    if wrong == "few" and kind == "own_units" and told == ", False":
+        wrong = "raises"  # nobody could know that a row is missing
+    return f"{told}, {wrong!r}, {chance.randrange(n)}", wrong
 
 
 def draw_source(chance: Random, sources: Mapping[str, int], lists: float) -> tuple[str, Scope]:
@@ -115,6 +140,9 @@ def draw_source(chance: Random, sources: Mapping[str, int], lists: float) -> tup
         kinds = _kinds(chance, lists, CSV)
     if kind in ("table", "jsonl", "tar", "lines"):
         first = f", {chance.choice((1, 2))}"
+    wrong = ""
+    if kind in ("own_rows", "own_units"):
+        first, wrong = _own(chance, kind, n)
     told = "".join(f", {name}={kind!r}" for name, kind in kinds.items())
     columns = {name: _kind(name, k) for name, k in kinds.items()} or {"x": "int"}
     if kinds.get("o") == "dicts" and kind not in _OBJECTS:
@@ -122,4 +150,6 @@ def draw_source(chance: Random, sources: Mapping[str, int], lists: float) -> tup
         columns |= {"o.k": "any", "o.v": "ints"}
     columns |= _MADE.get(kind, {})
     scope = Scope(chance, n, n, columns, indexed=kind not in _CHUNKED)
+    if wrong:
+        scope.traits.add("wrong source")
     return f"{kind}({n}{first}{told})", scope

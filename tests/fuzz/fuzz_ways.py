@@ -18,7 +18,7 @@ from fuzz_case import Case
 import silva as sv
 from silva.columns.ragged import Grouped
 from silva.cost.model import Backend
-from silva.errors import FailureBudgetExceeded, PlanError, RowError
+from silva.errors import FailureBudgetExceeded, PlanError, RowError, SourceError
 from silva.plan.schema import is_batched
 from silva.rewrite.runner import CHOICES, batches
 from silva.run.pools.processes import ProcessPool
@@ -246,6 +246,8 @@ def told(error: BaseException) -> tuple[str, ...]:
         return (name,)  # which of several mistakes is named depends on the plan
     if isinstance(error, FailureBudgetExceeded):
         return name, text.partition(";")[0]
+    if isinstance(error, SourceError):  # how many rows were asked for depends on the state
+        text = text.partition(" must return")[0]
     return name, text.partition("\n")[0]
 
 

@@ -15,13 +15,15 @@ from typing import Any
 import numpy as np
 from fuzz_data import arrow, folder, items, memory, torch_map, torch_sized, torch_stream
 from fuzz_files import csv, files, ipc, jsonl, lines, npy, parquet, table, tar
+from fuzz_own import own_rows, own_units
 
 import silva as sv
 
 __all__ = [
     "HISTORY", "PRICES", "Adds", "arrow", "batched_fails", "counts", "csv", "fails", "fails_rng",
     "fails_row", "files", "folder", "global_draw", "ipc", "items", "jsonl", "lines",
-    "looks_around", "memory", "np", "npy", "owned", "parquet", "random", "sv", "table", "tar",
+    "looks_around", "memory", "np", "npy", "own_rows", "own_units", "owned", "parquet", "random",
+    "sv", "table", "tar",
     "torch_draw", "torch_map", "torch_sized", "torch_stream",
 ]  # fmt: skip
 

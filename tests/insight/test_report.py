@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 import silva as sv
+from silva.facts.loop import LoopFacts
+from silva.facts.text import verdict
 
 
 def broken(x):
@@ -78,13 +81,29 @@ def test_a_report_is_one_sound_file_that_loads_nothing(tmp_path, capfd) -> None:
         assert expected in text
 
 
-def test_a_report_says_when_waiting_was_not_measured(tmp_path) -> None:
+def test_a_report_begins_with_how_long_the_trainer_waited(tmp_path) -> None:
     loader = sv.from_columns({"x": range(8)}).batch(4).loader(workers=0)
     assert "Nothing has run yet." in report(loader, tmp_path)
     list(loader)
     html = report(loader, tmp_path)
-    assert "Waiting was not measured" in html
-    assert "<svg" not in html
+    assert re.search(r"The trainer waited [\d.<> ]+ ?% of the time", html)
+    assert "rows per second" in html
+    assert "<svg" not in html  # only progress=True samples the loop over time
+
+
+@pytest.mark.parametrize(
+    ("waited", "said"), [(0.1, "1 % of the time: the pipeline keeps up"), (9.0, "90 % of the time")]
+)
+def test_the_headline_does_not_depend_on_the_progress_line(waited, said) -> None:
+    with sv.from_columns({"x": range(8)}).derive(y=abs, reads="x").batch(4).loader() as loader:
+        list(loader)
+        facts = loader.facts()
+    assert facts.consumer is not None
+    silent = replace(facts, consumer=replace(facts.consumer, seconds=10.0, waited=waited))
+    watched = replace(facts, loop=LoopFacts(batches=2, rows=8, waited=waited, seconds=10.0))
+    assert not silent.loop.seconds
+    assert said in verdict(silent)
+    assert verdict(silent) == verdict(watched)
 
 
 def test_a_report_in_the_middle_of_an_epoch_shows_where_it_stands(tmp_path) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from busy import spin
 
 import silva as sv
+from silva.facts.names import known_names
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +55,7 @@ def test_workers_cores_backend_and_memory(loader) -> None:
     ("asked", "said"),
     [
         ({"slwo": 0.5}, "did you mean 'slow'"),
-        ({"zzz": 0.5}, "the names are .*'slow'.*'clip'"),
+        ({"zzz": 0.5}, "the names are .*'clip'.*'slow'"),
         ({"slow": "fast"}, "a factor for its time"),
         ({"slow": -1}, "a factor for its time"),
         ({"workers": 1.5}, "workers= must be a whole number"),
@@ -96,3 +99,31 @@ def test_what_if_needs_a_measurement() -> None:
     with pytest.raises(sv.PlanError, match="nothing was measured yet"):
         rows.loader(backend="inline").what_if(y=0.5)
     assert rows.what_if(seconds=0.5, y=0.5).gain > 1
+
+
+def thinks(x):
+    return x + 1
+
+
+def test_why_and_what_if_know_the_same_names() -> None:
+    rows = sv.from_columns({"x": range(200), "spare": range(200)})
+    rows = rows.derive(y=thinks, unread=lambda x: -x, z=sv.num("x").clip(0, 9).log1p())
+    with rows.select("y", "z").batch(8).loader(backend="inline") as loader:
+        list(loader)
+        for name in known_names(loader.facts()):
+            assert name in str(loader.why(name)) or name.startswith("stage")
+            try:
+                assert loader.what_if(**{name: 0.5}).gain >= 0.99
+            except sv.PlanError as error:
+                assert re.search("nothing was measured of|could be any of", str(error))  # noqa: PT017
+        assert loader.what_if(thinks=0.5).gain == loader.what_if(y=0.5).gain
+        assert loader.what_if(**{"stage 1": 0.5}).gain > 1.2
+        with pytest.raises(sv.PlanError, match="nothing was measured of 'unread'"):
+            loader.what_if(unread=0.5)
+        said = []
+        for ask in (loader.why, lambda name: loader.what_if(**{name: 0.5})):
+            with pytest.raises(sv.PlanError) as caught:
+                ask("thniks")
+            said.append(str(caught.value))
+    assert said[0] == said[1]
+    assert "did you mean 'thinks'" in said[0]

@@ -4,6 +4,7 @@ import cloudpickle
 import pytest
 from source_laws import check_indexed
 
+import silva as sv
 from silva.errors import PlanError, SourceError
 from silva.io.file_source import files_at, read_files
 
@@ -120,3 +121,11 @@ def test_a_file_that_is_gone_is_named(photos):
     (photos / "b/2.jpg").unlink()
     with pytest.raises(SourceError, match=r"photos/b/2.jpg: it does not exist"):
         source.files.read([1])
+
+
+def test_a_file_that_is_named_twice_is_one_row_and_concat_reads_it_twice(photos):
+    given = ["photos/b/2.jpg", "photos/b/2.jpg", "photos/b/*.jpg"]
+    once = [row["path"] for row in sv.read_files(given).head(9)]
+    assert len(once) == len(set(once)) == len(list(photos.glob("b/*.jpg")))
+    twice = sv.concat([sv.read_files("photos/b/2.jpg")] * 2)
+    assert [row["path"] for row in twice.head(9)] == ["photos/b/2.jpg"] * 2

@@ -182,6 +182,65 @@ def test_a_wrong_answer_of_a_source_is_an_error_that_names_it(right, method, ans
         list(sv.from_source(wrong()).batch(4).loader(backend=backend, workers=1))
 
 
+class NoText(ValueError):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+def raising(error):
+    def method(*_):
+        raise error
+
+    return method
+
+
+def raising_late(self, unit, start, columns):
+    yield {name: Array(np.arange(5)[start:]) for name in columns}
+    raise KeyError("late")
+
+
+RAISING = [
+    *[(Numbers, m, raising(ValueError("mine"))) for m in ("length", "columns", "fingerprint")],
+    *[(Units, m, raising(ValueError("mine"))) for m in ("open", "units", "unit_rows", "types")],
+    (Units, "open", raising(StopIteration("mine"))),
+    (Units, "open", raising(NoText())),
+    (Units, "open", raising_late),
+]
+
+
+def ask_everything(source, backend):
+    made = sv.from_source(source)
+    assert made.schema
+    assert made.fingerprint
+    list(made.batch(4).loader(backend=backend, workers=1))
+
+
+@pytest.mark.parametrize("backend", ["inline", "threads", "processes"])
+@pytest.mark.parametrize(("right", "method", "raises"), RAISING)
+def test_what_a_source_raises_is_an_error_that_names_it(right, method, raises, backend):
+    wrong = sv.register_source("wrong")(type("Wrong", (right,), {method: raises}))
+    with pytest.raises(sv.SourceError) as caught:
+        ask_everything(wrong(), backend)
+    said = str(caught.value)
+    assert f"Wrong.{method} raised " in said
+    assert f"test_register_source.py:{raises.__code__.co_firstlineno}]" in said
+    cause = caught.value.__cause__
+    assert type(cause).__name__ in said
+    assert isinstance(cause, ValueError | KeyError | StopIteration)
+
+
+def test_a_row_that_a_source_cannot_read_fails_and_is_known_by_its_key():
+    def read(self, rows, columns):
+        if 7 in rows:
+            raise ValueError("mine")
+        return {name: Array(rows) for name in columns}
+
+    wrong = sv.register_source("wrong")(type("Wrong", (Numbers,), {"read": read}))
+    with pytest.raises(sv.RowError, match="mine") as caught:
+        list(sv.from_source(wrong()).batch(4).loader(backend="inline"))
+    assert caught.value.key == "0:7"
+
+
 def test_numbers_of_numpy_and_lists_of_rows_are_right_answers():
     right = {"length": lambda self: np.int64(10)}
     numbers = sv.register_source("right")(type("Right", (Numbers,), right))

@@ -17,6 +17,7 @@ from silva.columns.column import Array, Column, Strings, is_masked_array
 from silva.columns.dictionary import Dictionary
 from silva.columns.lists import Lists
 from silva.columns.number_runs import NumberRuns, appearance
+from silva.columns.padding import bytes_of, without_padding
 from silva.columns.union import Union, typed_rows
 from silva.columns.values import Values, plain_item
 from silva.errors import ColumnError
@@ -100,7 +101,7 @@ def list_runs(column: Lists) -> NumberRuns:
 
 
 def _array(data: np.ndarray) -> np.ndarray:
-    data = np.ascontiguousarray(data)
+    data = without_padding(np.ascontiguousarray(data))
     size = data.dtype.itemsize * int(np.prod(data.shape[1:]))
     if data.dtype.hasobject:
         raise ColumnError("rows that are Python objects cannot be compared byte by byte")
@@ -129,9 +130,9 @@ def _key(item: Any) -> Any:
     if is_masked_array(item) and not item.dtype.hasobject:
         missing = np.ma.getmaskarray(item)
         present = np.where(missing, np.zeros((), item.dtype), np.ma.getdata(item))
-        return (kind, item.dtype.str, item.shape, present.tobytes(), missing.tobytes())
+        return (kind, item.dtype.str, item.shape, bytes_of(present), missing.tobytes())
     if isinstance(item, np.ndarray | np.generic) and not item.dtype.hasobject:
-        return (kind, item.dtype.str, item.shape, item.tobytes())
+        return (kind, item.dtype.str, item.shape, bytes_of(item))
     if kind is float or kind is complex:
         return (kind, np.array(item).tobytes())
     if isinstance(item, _BY_TEXT):

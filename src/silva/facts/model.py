@@ -181,6 +181,11 @@ class ConsumerFacts:
         return self.steady or self.rows_per_second
 
     @property
+    def wait_share(self) -> float:
+        """Share of the time in which it waited for rows."""
+        return self.waited / self.seconds if self.seconds else 0.0
+
+    @property
     def is_limited_by_stages(self) -> bool:
         """Whether the stages limit the throughput, and not the loop that reads them."""
         return self.waited > LIMITS * self.seconds

@@ -266,10 +266,11 @@ def verdict(facts: RunFacts) -> str:
     if not facts.stages:
         return "Nothing has run yet."
     slowest = _slowest(facts.stages)
-    if not facts.loop.seconds:
-        return f"Waiting was not measured (use loader(progress=True)); {slowest}."
-    waited = f"The trainer waited {percent(facts.loop.wait_share)} of the time"
-    if facts.loop.wait_share < _KEEPS_UP:
+    measured = facts.loop if facts.loop.seconds else facts.consumer
+    if measured is None or not measured.seconds:
+        return f"No row has come out yet; {slowest}."
+    waited = f"The trainer waited {percent(measured.wait_share)} of the time"
+    if measured.wait_share < _KEEPS_UP:
         return f"{waited}: the pipeline keeps up; {slowest}."
     return f"{waited}: the pipeline is too slow for it; {slowest}."
 

@@ -230,6 +230,12 @@ def _numbers(facts: RunFacts) -> list[tuple[str, str]]:
             ("batches", f"{loop.batches:,}"),
             ("rows", f"{loop.rows:,}"),
         ]
+    elif facts.consumer is not None and facts.consumer.seconds:
+        found += [
+            ("rows per second", f"{facts.consumer.rows_per_second:,.0f}"),
+            ("of the time spent waiting", percent(facts.consumer.wait_share)),
+            ("rows", f"{facts.consumer.rows:,}"),
+        ]
     elif totals:
         found.append(("rows read", f"{max(stage.rows_in for stage in totals):,}"))
     busy = sum(stage.busy for stage in totals)

@@ -20,7 +20,7 @@ from silva.cost.system import Loaded, Throughput
 from silva.errors import PlanError
 from silva.facts.formatting import percent, rate, times
 from silva.facts.model import ConsumerFacts, RunFacts, StageFacts
-from silva.facts.why import NamedWork, find_work
+from silva.facts.names import NamedWork, find_work
 from silva.insight.html import fragment, note, table
 
 _UNCHECKED = 0.25
@@ -159,7 +159,7 @@ class _Changes:
                 raise PlanError(
                     f"{name}= must be a factor for its time, such as 0.5, not {factor!r}"
                 )
-            factors += [(work, float(factor)) for work in find_work(facts.stages, name)]
+            factors += [(work, float(factor)) for work in find_work(facts, name)]
         backend = asked.get("backend")
         if backend not in (None, *_BACKENDS):
             raise PlanError(f"backend must be one of {', '.join(_BACKENDS)}, not {backend!r}")

@@ -57,6 +57,11 @@ class WholeFiles(FileSource):
     def length(self) -> int:
         return len(self.files.listing)
 
+    def file_of(self, row: int) -> str | None:
+        """The path of a row, by which people know it; for errors."""
+        paths = self.files.listing.paths
+        return paths[row] if row < len(paths) else None
+
     def row_bytes(self) -> dict[str, float]:
         """Average bytes per row and column, from the listing alone."""
         listing = self.files.listing

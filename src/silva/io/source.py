@@ -22,7 +22,7 @@ import numpy as np
 from silva.columns import Column
 from silva.errors import PlanError, SourceError
 from silva.io.conditions import Condition
-from silva.io.source_checks import check_answers
+from silva.io.source_checks import check_answers, naming
 
 Access = Literal["indexed", "chunked"]
 _C = TypeVar("_C", bound=type)
@@ -320,7 +320,8 @@ def _with_tag(tag: str, fingerprint: Callable[[Any], str]) -> Callable[[Any], st
 
     @functools.wraps(plain)
     def tagged(self: Any) -> str:
-        own = plain(self)
+        with naming(self, "fingerprint", plain):
+            own = plain(self)
         if not isinstance(own, str):
             raise SourceError(f"{_path_of(type(self))}.fingerprint must return text, not {own!r}")
         return f"{tag}:{own}" if tag else own

@@ -2,7 +2,8 @@
 
 A source that returns a row too few, or columns of different lengths, would silently lose or
 misalign rows further on. `register_source` puts these checks around the methods of every class that
-is not silva's own: a wrong answer is a `SourceError` that names the class and the method.
+is not silva's own: a wrong answer is a `SourceError` that names the class and the method. So is
+whatever a method raises, but for `read`: there a row fails, which is known by its key.
 """
 
 from __future__ import annotations
@@ -10,15 +11,19 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from silva.columns import Column
-from silva.errors import SourceError
+from silva.errors import SilvaError, SourceError
 
 _COLUMN = ("rows", "take", "slice", "settled", "batch")
 """What every column has; a list or an array does not have all of it."""
+
+
+_END: Any = object()
 
 
 def check_answers(cls: type) -> None:
@@ -36,13 +41,38 @@ def _wrong(source: object, method: str, wanted: str, found: object) -> SourceErr
     )
 
 
+@contextmanager
+def naming(source: object, name: str, method: Callable[..., Any]) -> Iterator[None]:
+    """Turns what the user's method raises into a `SourceError` that says which method it was, and
+    where it is written."""
+    try:
+        yield
+    except SilvaError:
+        raise
+    except Exception as error:
+        own, code = type(source), getattr(method, "__code__", None)
+        where = "" if code is None else f"  [{code.co_filename}:{code.co_firstlineno}]"
+        raise SourceError(
+            f"{own.__module__}.{own.__qualname__}.{name} raised {_shown(error)}{where}"
+        ) from error
+
+
+def _shown(error: Exception) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001  an error of the user's that has no text
+        return type(error).__name__
+
+
 def _checked(check: Callable[[Any, str, Any], Any]) -> Callable[..., Any]:
     """A method without arguments whose answer is checked."""
 
     def around(method: Callable[[Any], Any], name: str) -> Callable[[Any], Any]:
         @functools.wraps(method)
         def checked(self: Any) -> Any:
-            return check(self, name, method(self))
+            with naming(self, name, method):
+                found = method(self)
+            return check(self, name, found)
 
         checked.__unchecked__ = method  # type: ignore[attr-defined]
         return checked
@@ -73,6 +103,10 @@ def _names(source: object, name: str, found: Any) -> tuple[str, ...]:
     if not all(isinstance(n, str) and n for n in names) or len(set(names)) < len(names):
         raise _wrong(source, name, wanted, found)
     return names
+
+
+def _anything(source: object, name: str, found: Any) -> Any:
+    return found
 
 
 def _text(source: object, name: str, found: Any) -> str:
@@ -128,11 +162,18 @@ def _read(method: Callable[..., Any], name: str) -> Callable[..., Any]:
 def _open(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     @functools.wraps(method)
     def open(self: Any, unit: int, start: int, columns: tuple[str, ...]) -> Iterator[Any]:
-        runs = method(self, unit, start, columns)
+        with naming(self, name, method):
+            runs = method(self, unit, start, columns)
         if not hasattr(runs, "__iter__") or hasattr(runs, "keys"):
             raise _wrong(self, name, "an iterator of dicts of columns", runs)
         at = start
-        for run in runs:
+        with naming(self, name, method):
+            following = iter(runs)
+        while True:
+            with naming(self, name, method):
+                run = next(following, _END)
+            if run is _END:
+                break
             found = _columns(self, name, run, columns)
             count = len(next(iter(found.values()))) if found else 0
             _check_lengths(self, name, found, count)
@@ -153,6 +194,9 @@ _CHECKS: dict[str, Callable[..., Any]] = {
     "units": _checked(_count),
     "unit_rows": _checked(_unit_rows),
     "describe": _checked(_text),
+    "types": _checked(_anything),
+    "sketch": _checked(_anything),
+    "row_bytes": _checked(_anything),
     "read": _read,
     "open": _open,
 }

@@ -19,9 +19,10 @@ from silva.facts.loop import LoopClock
 from silva.lifetime import close_at_exit
 from silva.loader.epochs import Batches, EpochReader, end_workers
 from silva.loader.position import StreamIdentity, StreamPosition, from_state
+from silva.loader.row_files import file_of_rows
 from silva.loader.whole_columns import ColumnValues, read_columns
 from silva.options import LoaderOptions, is_auto
-from silva.order.length import plan_rows
+from silva.order.length import plan_rows, why_unknown
 from silva.order.state import Identity, new_state
 from silva.physical.plan import PhysicalNode
 from silva.physical.stage.context import Failure
@@ -92,7 +93,7 @@ class Loader:
         memory = _memory(options, seams.machine)
         lanes: dict[str, Lane] = {}
         file = None if options.failures is None else Path(options.failures)
-        self._failures = Failures(options.on_error, file)
+        self._failures = Failures(options.on_error, file, file_of_rows(self._logical))
         self._planner = Planner(
             self._logical,
             weights_of=ColumnValues(self._seed),
@@ -246,8 +247,8 @@ class Loader:
         rows = plan_rows(self._logical)
         if rows is None:
             raise TypeError(
-                "the length of this loader is not known before it has run, because it depends on "
-                "filters, explodes, token budgets or the source: pass steps=… to fix it"
+                "the length of this loader is not known before it has run, because "
+                f"{why_unknown(self._logical)}: pass steps=… to fix it, or count() the pipeline"
             )
         return rows
 

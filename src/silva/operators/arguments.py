@@ -7,11 +7,18 @@ import math
 import operator
 from typing import Any
 
+import numpy as np
+
 from silva.errors import PlanError
 
 
+def is_array(value: Any) -> bool:
+    """Whether a value is an array or a tensor, which `==` compares item by item."""
+    return hasattr(value, "__array__") and not isinstance(value, np.generic)
+
+
 def one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
-    if isinstance(value, bool) or value not in allowed:
+    if isinstance(value, bool) or is_array(value) or value not in allowed:
         raise PlanError(f"{name} is one of {', '.join(map(repr, allowed))}, not {value!r}")
 
 
@@ -69,7 +76,7 @@ def number(name: str, value: Any) -> float:
 
 
 def numbers(name: str, value: Any) -> tuple[float, ...]:
-    if isinstance(value, str) or not hasattr(value, "__len__"):
+    if isinstance(value, str) or not hasattr(value, "__len__") or getattr(value, "ndim", 1) == 0:
         return (number(name, value),)
     if len(value) == 0:
         raise PlanError(f"{name} is empty: give one number, or one for each channel")

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from silva.columns import Array, Column, Lists, Values
+from silva.columns.column import is_masked_array
 from silva.columns.values import object_array
 from silva.operators.declare import column_operator
 from silva.operators.laws import inner
+from silva.operators.masked import holds_masked, keep_mask
 from silva.order.draws import Draw
 from silva.plan.expr import Call, Term
 from silva.plan.law import law
@@ -74,14 +76,40 @@ def _elementwise(name: str) -> Callable[[list[Column], dict[str, Any], Draw], Co
     def kernel(columns: list[Column], params: dict[str, Any], draw: Draw) -> Column:
         arrays, valid = _operands(columns)
         count = len(columns[0])
+        if any(map(holds_masked, columns)):
+            return _masked(ufunc, arrays, valid, count)
         if any(isinstance(a, np.ndarray) and a.dtype == object for a in arrays):
             return _objects(name, ufunc, arrays, valid, count)
-        out = np.asarray(ufunc(*arrays))
+        out = np.asarray(ufunc(*_row_by_row(arrays)))
         if out.ndim == 0:
             out = np.full(count, out)
         return Array(out, valid)
 
     return kernel
+
+
+def _row_by_row(arrays: list[Any]) -> list[Any]:
+    """Arrays that numpy broadcasts within each row: (rows,) beside (rows, 3) becomes (rows, 1). As
+    they are, numpy would align the rows of the one with the items of the other."""
+    axes = max((a.ndim for a in arrays if isinstance(a, np.ndarray)), default=0)
+    return [
+        a.reshape(len(a), *[1] * (axes - a.ndim), *a.shape[1:])
+        if isinstance(a, np.ndarray) and 0 < a.ndim < axes
+        else a
+        for a in arrays
+    ]
+
+
+def _masked(
+    ufunc: Callable[..., Any], arrays: list[Any], valid: np.ndarray | None, count: int
+) -> Column:
+    """Rows of which a part may be missing, one by one: as numpy does it on each, and what is
+    missing on either side is missing."""
+    present = [True] * count if valid is None else valid.tolist()
+    rows = ([a[i] if isinstance(a, np.ndarray) else a for a in arrays] for i in range(count))
+    return Values(
+        [keep_mask(ufunc, *row) if ok else None for row, ok in zip(rows, present, strict=True)]
+    )
 
 
 def _objects(
@@ -101,7 +129,7 @@ def _objects(
     return Values(out.tolist()).settled()
 
 
-@column_operator("is_null")
+@column_operator("is_null", keeps_masks=True)
 def _is_null(columns: list[Column], params: dict[str, Any], draw: Draw) -> Column:
     (column,) = columns
     if isinstance(column, Array):
@@ -121,7 +149,7 @@ def _is_in(columns: list[Column], params: dict[str, Any], draw: Draw) -> Column:
     return Array(found, None if present.all() else present)
 
 
-@column_operator("cast")
+@column_operator("cast", keeps_masks=True)
 def _cast(columns: list[Column], params: dict[str, Any], draw: Draw) -> Column:
     column = columns[0].settled()
     dtype = np.dtype(params["dtype"])
@@ -131,10 +159,14 @@ def _cast(columns: list[Column], params: dict[str, Any], draw: Draw) -> Column:
         return _text_or_numbers(column.data.astype(dtype), column.valid)
     items = column.rows()
     if any(isinstance(x, list | tuple | np.ndarray) for x in items):
-        return Values([x if x is None else np.array(x).astype(dtype) for x in items]).settled()
+        return Values([x if x is None else _cast_row(x, dtype) for x in items]).settled()
     present = np.array([x is not None for x in items], dtype=bool)
     data = np.array([0 if x is None else x for x in items]).astype(dtype)
     return _text_or_numbers(data, None if present.all() else present)
+
+
+def _cast_row(row: Any, dtype: np.dtype) -> np.ndarray:
+    return (row if is_masked_array(row) else np.array(row)).astype(dtype)
 
 
 def _text_or_numbers(data: np.ndarray, valid: np.ndarray | None) -> Column:
@@ -145,7 +177,7 @@ def _text_or_numbers(data: np.ndarray, valid: np.ndarray | None) -> Column:
     return Values([x if ok else None for x, ok in zip(data.tolist(), flags.tolist(), strict=True)])
 
 
-@column_operator("hash_fraction", releases_gil=False)
+@column_operator("hash_fraction", releases_gil=False, keeps_masks=True)
 def _hash_fraction(columns: list[Column], params: dict[str, Any], draw: Draw) -> Column:
     """A number in [0, 1) that depends on the value and the salt alone: stable as data grows."""
     import hashlib
@@ -161,7 +193,7 @@ def _hash_fraction(columns: list[Column], params: dict[str, Any], draw: Draw) ->
 
 
 for _name in _UFUNCS:
-    column_operator(_name)(_elementwise(_name))
+    column_operator(_name, keeps_masks=True)(_elementwise(_name))
 
 
 @law(

@@ -24,6 +24,7 @@ def column_operator(
     ragged: bool = False,
     by_row: bool = False,
     needs: tuple[str, ...] = (),
+    keeps_masks: bool = False,
     form: Callable[[Any], Kernel] | None = None,
 ) -> Callable[[K], K]:
     """Registers the decorated kernel, `kernel(columns, params, draw)`, as the operator `name`.
@@ -43,6 +44,7 @@ def column_operator(
                 ragged=ragged,
                 by_row=by_row,
                 needs=needs,
+                keeps_masks=keeps_masks,
                 facts=frozenset(facts),
             )
         )

@@ -23,6 +23,7 @@ import numpy as np
 
 import silva.operators.items.num_laws  # noqa: F401  registers the laws
 from silva.columns import Array, Column, Strings, Values, empty
+from silva.columns.column import is_masked_array
 from silva.errors import PlanError
 from silva.operators.arguments import column_name, integer
 from silva.operators.items import arguments
@@ -30,6 +31,7 @@ from silva.operators.items.arguments import Number, Params
 from silva.operators.items.declare import item_operator
 from silva.operators.items.hashing import hash_items
 from silva.operators.items.items import chunks, numbers, on_items, plain, shared, with_value
+from silva.operators.masked import missing_in
 from silva.plan.expr import Call, Col, Expr
 
 _FEW = 16
@@ -228,7 +230,7 @@ def _standardize(data: np.ndarray, mean: Number, std: Number) -> np.ndarray:
     return out
 
 
-@item_operator("num.one_hot")
+@item_operator("num.one_hot", keeps_masks=False)
 def one_hot(column: Column, params: Params) -> Column:
     classes = params["classes"]
     found = whole_numbers(column)
@@ -287,6 +289,12 @@ def _fill_item(item: Any, value: Any, nan: bool) -> Any:
     """As in an array: what `value` does to the type, it does where nothing is null too."""
     if item is None:
         return value
+    if is_masked_array(item):
+        filled = _promoted(np.ma.getdata(item), value).copy()
+        filled[missing_in(item)] = value
+        if nan and filled.dtype.kind == "f":
+            filled[np.isnan(filled)] = value
+        return filled
     if nan and isinstance(item, float | np.floating) and item != item:
         return type(item)(value)
     if type(item) is type(value) or isinstance(item, str | bytes):

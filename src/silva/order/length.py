@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from silva.errors import PlanError
+from silva.plan import expr
 from silva.plan import node as logical
+from silva.plan.function import Function
+from silva.plan.show import show_node
 
 
 def plan_rows(node: logical.Node) -> int | None:
@@ -34,6 +37,42 @@ def plan_rows(node: logical.Node) -> int | None:
             return plan_rows(node.inputs[0])
 
 
+def why_unknown(node: logical.Node) -> str:
+    """Says what decides the number of rows where `plan_rows` does not know it: the step that is
+    nearest to the source.
+
+    >>> import silva as sv
+    >>> why_unknown(sv.from_columns({"x": [[1], [2, 3]]}).explode("x").batch(2).plan)
+    '`explode x` makes any number of rows of one'
+    """
+    for child in node.inputs:
+        if plan_rows(child) is None:
+            return why_unknown(child)
+    shown = f"`{show_node(node)}`"
+    match node:
+        case logical.Source():
+            return f"the source ({node.source.describe()}) does not know how many rows it has"
+        case logical.Filter() if _is_split(node):
+            return (
+                "`split` deals rows out by a hash, so the size of a part is not exactly its share"
+            )
+        case logical.Filter():
+            return f"{shown} decides which rows are kept"
+        case logical.Explode():
+            return f"{shown} makes any number of rows of one"
+        case logical.Mix():
+            return f"mix(stop={node.stop!r}) ends at a row that the run decides"
+        case _:
+            return f"{shown} fills its batches by the lengths of rows"
+
+
+def _is_split(node: logical.Filter) -> bool:
+    if isinstance(node.step, Function):
+        return False
+    calls = (part for part in expr.walk(node.step) if isinstance(part, expr.Call))
+    return any(call.op == "hash_fraction" for call in calls)
+
+
 def _batches(node: logical.Batch) -> int | None:
     rows = plan_rows(node.input)
     if rows is None or node.size is None:
@@ -56,8 +95,9 @@ def check_equal_steps(plan: logical.Node, world: int, agree: bool) -> None:
     if rows is None:
         if not agree:
             raise PlanError(
-                f"with world={world}, the number of rows after filters is not known "
-                "beforehand: give steps=…, or group='auto' to agree over torch.distributed"
+                f"with world={world}, the number of rows is not known beforehand, because "
+                f"{why_unknown(batch.input)}: give steps=…, or group='auto' to agree over "
+                "torch.distributed"
             )
     elif not batch.drop_last and rows % batch.size:
         raise PlanError(

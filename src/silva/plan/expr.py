@@ -123,6 +123,12 @@ class Expr:
 
     def _call(self: E, op: str, *args: Any, **params: Any) -> E:
         """This expression with `op` applied to it: what an operator's method returns."""
+        for name, value in params.items():
+            if _is_array(value):
+                raise PlanError(
+                    f"{op}: {name} is no array: pass a plain value, such as .item() or .tolist() "
+                    f"of {value!r:.60}"
+                )
         terms = (self.term, *(_term(a) for a in args))
         return type(self)(Call(op, terms, tuple(params.items())))
 
@@ -208,6 +214,8 @@ class Expr:
             )
         if not isinstance(values, Iterable):
             raise PlanError(f"is_in takes a list of values, not {values!r}")
+        if _is_array(values) and values.ndim != 1:  # type: ignore[attr-defined]
+            raise PlanError(f"is_in takes a list of values, not {values!r:.60}: ravel() it")
         return Expr(Call("is_in", (self.term,), (("values", tuple(values)),)))
 
     def cast(self, dtype: Any) -> Expr:
@@ -219,6 +227,13 @@ class Expr:
         except (TypeError, ValueError):  # also text that is no Unicode
             raise PlanError(f"cast(…) takes a numpy dtype, e.g. 'float32', not {dtype!r}") from None
         return Expr(Call("cast", (self.term,), (("dtype", found.str),)))
+
+
+def _is_array(value: object) -> bool:
+    """Whether a value is an array or a tensor, as opposed to a number of numpy's."""
+    import numpy as np
+
+    return hasattr(value, "__array__") and not isinstance(value, np.generic)
 
 
 def _term(value: Any) -> Term:

@@ -41,6 +41,9 @@ class Operator:
     needs: tuple[str, ...] = ()
     """Libraries that only an extra of silva installs, the one named after the operator's kind. A
     plan that uses the operator without them is refused."""
+    keeps_masks: bool = True
+    """The kernel keeps missing what is missing within a row (numpy's masked arrays). Where it is
+    False, a row of which a part is missing fails before the kernel sees it."""
     facts: frozenset[str] = frozenset()
     """What laws may rely on, in the words of the operator's kind (`silva.operators.image.declare`
     for images). An operator without facts takes part in no law about them."""

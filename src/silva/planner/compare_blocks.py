@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from silva.columns import Block
+from silva.columns.padding import bytes_of
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def same(a: Any, b: Any) -> bool:
             return False
         if a.dtype.hasobject:
             return all(map(same, a.ravel().tolist(), b.ravel().tolist()))
-        return np.ascontiguousarray(a).tobytes() == np.ascontiguousarray(b).tobytes()
+        return bytes_of(np.ascontiguousarray(a)) == bytes_of(np.ascontiguousarray(b))
     if isinstance(a, float):
         return np.float64(a).tobytes() == np.float64(b).tobytes()
     if isinstance(a, list | tuple):

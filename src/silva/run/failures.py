@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from silva.errors import FailureBudgetExceeded, PlanError, RowError
+from silva.errors import FailureBudgetExceeded, PlanError, RowError, printable
 from silva.folders import append_whole, telling_full_disk
 from silva.physical.stage.context import Failure
 from silva.plan.arguments import natural, number
@@ -51,6 +52,8 @@ class Substitute:
     """
 
     value: Any
+    """The result, as if the step had returned it: it takes part in the type of its batch like any
+    other row, so give it the type of the column, such as `np.float32(0)`."""
 
 
 Policy = Skip | Substitute | Literal["raise"]
@@ -76,8 +79,12 @@ class Failures:
     """Counts and keeps the failures of a loader, and applies its policy in stream order: a failure
     is handled when the row after it is asked for, however far ahead rows were computed."""
 
-    def __init__(self, policy: Policy, file: Path | None) -> None:
+    def __init__(
+        self, policy: Policy, file: Path | None, file_of: Callable[[str], str | None] | None = None
+    ) -> None:
+        """`file_of` maps the key of a row to the file that the row is, if it is one."""
         self._policy = policy
+        self._file_of = file_of
         self._file = file
         self._failed = 0
         self._judged = 0
@@ -101,6 +108,8 @@ class Failures:
 
     def handle(self, failure: Failure) -> None:
         """Counts a failure that has been reached in stream order; raises if the policy says so."""
+        if self._file_of is not None:
+            failure = replace(failure, file=self._file_of(failure.key))
         if self.raises:
             error = row_error(failure)
             self._raised.append((error, failure))
@@ -148,6 +157,7 @@ class Failures:
         assert self._file is not None
         record = {
             "key": failure.key,
+            **({} if failure.file is None else {"file": failure.file}),
             "step": failure.step,
             "error": failure.error,
             "traceback": failure.traceback,
@@ -188,8 +198,9 @@ class DeferredFailures:
 
 
 def describe(failure: Failure) -> str:
+    row = failure.key if failure.file is None else f"{failure.key} ({printable(failure.file)})"
     return (
-        f"row {failure.key} failed in `{failure.step}`\n{failure.traceback.rstrip()}\n"
+        f"row {row} failed in `{failure.step}`\n{failure.traceback.rstrip()}\n"
         f"To run this row alone: pipeline.row({failure.key!r})"
     )
 

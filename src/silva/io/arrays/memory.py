@@ -174,6 +174,8 @@ def as_column(name: str, values: Any, verb: str = "from_columns") -> Column:
         if not isinstance(values.values, np.ndarray):
             raise PlanError(f"{verb}: {name!r} has more than one ragged level")
         offsets = np.array(values.offsets, dtype=np.int64)
+        if is_masked_array(values.values):
+            return Lists(_masked(name, values.values, verb), offsets)
         return Lists(Array(_read_only(values.values)), offsets)
     if is_masked_array(values) and values.ndim:
         return _masked(name, values, verb)
@@ -199,13 +201,18 @@ def _read_only(array: np.ndarray) -> np.ndarray:
     return view
 
 
+def missing_rows(values: np.ma.MaskedArray[Any, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of which something is missing, and those of which something is present too."""
+    mask, within = np.ma.getmaskarray(values), tuple(range(1, values.ndim))
+    missing = np.asarray(mask.any(axis=within))
+    return missing, missing & ~mask.all(axis=within)
+
+
 def _masked(name: str, values: np.ma.MaskedArray[Any, Any], verb: str) -> Column:
     """The rows of a masked array: each is present or missing as a whole."""
     if values.dtype.kind in "OUS":
         return Values(values.tolist())
-    mask, within = np.ma.getmaskarray(values), tuple(range(1, values.ndim))
-    missing = np.asarray(mask.any(axis=within))
-    partly = missing & ~mask.all(axis=within)
+    missing, partly = missing_rows(values)
     if partly.any():
         row = int(np.flatnonzero(partly)[0])
         raise PlanError(

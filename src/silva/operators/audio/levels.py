@@ -18,7 +18,7 @@ import numpy as np
 
 from silva.columns import Column
 from silva.errors import PlanError
-from silva.operators.arguments import number, positive
+from silva.operators.arguments import is_array, number, positive
 from silva.operators.audio.rows import audio_operator, read_rows, same_shape, write_rows
 from silva.operators.rows import Draw, Params
 from silva.plan.expr import Expr
@@ -53,7 +53,7 @@ class LevelMethods(Expr):
         >>> sv.audio("mel").decibels("max")
         mel.decibels(reference='max', floor=1e-10, range=80.0)
         """
-        if reference != "max":
+        if is_array(reference) or reference != "max":
             reference = number("reference", reference)
             if reference <= 0:
                 raise PlanError(f"reference is a positive number or 'max', not {reference}")

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 
 from silva.errors import PlanError
-from silva.operators.arguments import one_of, positive
+from silva.operators.arguments import is_array, one_of, positive
 from silva.operators.image.declare import image_operator
 from silva.operators.image.decoding.header import Header, read_header
 from silva.operators.image.scene import Scene, check, on_image, with_channels
@@ -67,7 +67,7 @@ class CodecMethods(Expr):
         limit = positive("max_pixels", max_pixels)
         given = {"mode": mode, "max_pixels": limit, "shrink": shrink, "strict": strict}
         usual = {"mode": "rgb", "max_pixels": MOST_PIXELS, "shrink": False, "strict": True}
-        unusual = {name: value for name, value in given.items() if value != usual[name]}
+        unusual = {n: v for n, v in given.items() if is_array(v) or v != usual[n]}
         return self._call("image.decode", **unusual)
 
     def info(self) -> Expr:

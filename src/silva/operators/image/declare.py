@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from silva.operators.arguments import share
+from silva.operators.arguments import is_array, share
 from silva.operators.declare import column_operator
 from silva.operators.image.moves import Choose, moving
 from silva.operators.image.scene import Scene, check
@@ -69,7 +69,7 @@ def image_operator(
 
 def with_probability(image: E, name: str, probability: float, **params: Any) -> E:
     """The image with `image.<name>` applied to it: on all rows, or at random on some."""
-    if probability == 1:
+    if not is_array(probability) and probability == 1:
         return image._call(f"image.{name}", **params)
     chance = share("probability", probability)
     return image._call(f"image.random_{name}", **params, probability=chance)

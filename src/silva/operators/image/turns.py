@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, Self
 
+import numpy as np
+
 from silva.errors import PlanError
 from silva.operators.arguments import (
     height_width,
@@ -142,7 +144,7 @@ class TurnMethods(Expr):
             degrees=number("degrees", degrees),
             translate=pair("translate", translate),
             scale=float(scale),
-            shear=pair("shear", shear if isinstance(shear, tuple | list) else (shear, 0)),
+            shear=pair("shear", shear if np.ndim(shear) else (shear, 0)),
             interpolation=interpolation,
             fill=numbers("fill", fill),
             center=None if center is None else pair("center", center),

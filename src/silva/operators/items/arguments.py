@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from silva.errors import PlanError
-from silva.operators.arguments import flag, integer
+from silva.operators.arguments import flag, integer, is_array
 
 Number = int | float
 Side = Literal["left", "right"]
@@ -45,7 +45,8 @@ def clip_params(low: Number | None, high: Number | None) -> Params:
 
 def bucketize_params(boundaries: Sequence[Number], right: bool) -> Params:
     flag("right", right)
-    if isinstance(boundaries, str) or not hasattr(boundaries, "__len__") or not len(boundaries):
+    several = hasattr(boundaries, "__len__") and getattr(boundaries, "ndim", 1) != 0
+    if isinstance(boundaries, str) or not several or not len(boundaries):
         raise PlanError(f"boundaries is a sequence of numbers, not {boundaries!r}")
     edges = tuple(number("a boundary", x) for x in boundaries)
     for a, b in pairwise(edges):
@@ -71,7 +72,7 @@ def number(name: str, value: Any) -> Number:
 
 
 def side(value: Any) -> Side:
-    if value not in ("left", "right"):
+    if is_array(value) or value not in ("left", "right"):
         raise PlanError(f"side is 'left' or 'right', not {value!r}")
     chosen: Side = value
     return chosen

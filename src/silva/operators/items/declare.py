@@ -14,22 +14,30 @@ ItemKernel = Callable[[Column, Params], Column]
 
 
 def item_operator(
-    name: str, *, on_lists: bool = False, ids_to_ids: bool = False
+    name: str, *, on_lists: bool = False, ids_to_ids: bool = False, keeps_masks: bool = True
 ) -> Callable[[ItemKernel], ItemKernel]:
     """Registers the decorated kernel, `kernel(column, params)`, as the operator `name`.
 
     - `on_lists`: `list.<…>` is the same operator on the items of each list.
     - `ids_to_ids`: it maps every whole number of 64 bits to such a number and never fails.
+    - `keeps_masks`: items that are missing stay missing, also within a row.
     """
     facts = ["ids_to_ids"] if ids_to_ids else []
     kind, _, short = name.partition(".")
-    register = column_operator(name, facts=facts, ragged=kind == "list", form=_of_one_column)
+    register = column_operator(
+        name,
+        facts=facts,
+        ragged=kind == "list",
+        keeps_masks=keeps_masks,
+        form=_of_one_column,
+    )
     if not on_lists:
         return register
     register_on_lists = column_operator(
         f"list.{short}",
         facts=facts,
         ragged=True,
+        keeps_masks=keeps_masks,
         form=lambda kernel: _of_one_column(_on_lists(kernel)),
     )
     return lambda kernel: register_on_lists(register(kernel))

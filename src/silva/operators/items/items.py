@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silva.columns import Array, Column, Dictionary, Lists, Strings, Values
+from silva.operators.masked import holds_masked, keep_mask
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,6 +41,8 @@ def on_items(column: Column, kernel: Kernel, dtype: Any = None) -> Column:
         return Array(kernel(data), column.valid)
     if isinstance(column, Strings):
         return Array(kernel(column.data), valid_text(column.data))
+    if holds_masked(column):
+        return Values([row if row is None else keep_mask(kernel, row) for row in column.rows()])
     if isinstance(column, Values):
         return _on_values(column, kernel, dtype)
     raise ValueError(f"expected numbers or text, not {_kind(column)}")

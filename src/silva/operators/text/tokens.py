@@ -159,7 +159,7 @@ def _look_up(words: pa.Array, vocabulary: dict[str, int], unknown: int | None) -
 
 
 def _tokens(name: str, value: Any) -> tuple[int, ...] | tuple[str, ...]:
-    if isinstance(value, str) or not hasattr(value, "__iter__"):
+    if isinstance(value, str) or not hasattr(value, "__iter__") or getattr(value, "ndim", 1) == 0:
         raise PlanError(f"{name} is a list of tokens, not {value!r}")
     found = tuple(value)
     if found and all(isinstance(token, str) for token in found):

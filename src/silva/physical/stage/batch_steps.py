@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from silva.columns import Block, Column, Lists, Ragged, Values
+from silva.columns.column import is_masked_array
 from silva.columns.ragged import Grouped
 from silva.cost.costs import StepUse
 from silva.errors import ColumnError
@@ -193,12 +194,14 @@ def _evaluate_batch(term: expr.Term, batch: BatchValue, key: tuple[int | str, ..
 
 def _column(name: str, value: Any) -> Column:
     """A column of a batch for expressions; missing values stay missing."""
-    from silva.io.arrays.memory import as_column
+    from silva.io.arrays.memory import as_column, missing_rows
 
     if isinstance(value, Grouped):
         value = value.expand()
     if isinstance(value, Ragged):
         return Lists(_column(name, value.values), value.offsets)
+    if is_masked_array(value) and value.ndim > 1 and missing_rows(value)[1].any():
+        return Values(list(value))  # of some rows a part is missing
     return as_column(name, value) if isinstance(value, np.ndarray) else Values(list(value))
 
 

@@ -23,6 +23,7 @@ import numpy as np
 from silva.columns import Array, Column, concat
 from silva.columns.column import is_masked_array
 from silva.columns.owned import is_fixed, is_record, private, private_container
+from silva.columns.padding import bytes_of
 from silva.columns.values import as_numpy
 from silva.errors import ColumnError
 from silva.physical.stage.raised import shown
@@ -149,7 +150,7 @@ def _same_arrays(a: np.ndarray, b: np.ndarray) -> bool:
         return bool(np.array_equal(*masks)) and _same_arrays(np.ma.getdata(a), np.ma.getdata(b))
     if a.dtype.hasobject:
         return all(map(_same, a.ravel().tolist(), b.ravel().tolist()))
-    return bool(np.array_equal(a, b)) or a.tobytes() == b.tobytes()
+    return bool(np.array_equal(a, b)) or bytes_of(a) == bytes_of(b)
 
 
 def ignores_neighbours(

@@ -42,6 +42,8 @@ class Failure:
     """The user's frames."""
     cause: BaseException | None = None
     """The exception itself, if it was raised in this process or could be pickled."""
+    file: str | None = None
+    """The file that the row is, of a source whose rows are files."""
 
     @staticmethod
     def of(

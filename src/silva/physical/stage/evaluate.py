@@ -11,6 +11,7 @@ import numpy as np
 
 from silva.columns import Array, Column, Dictionary, Values, concat
 from silva.columns.codes import rows_by_type
+from silva.operators.masked import refuse_masks
 from silva.operators.meter import note
 from silva.operators.rows import RowKernel, Step, run_chain
 from silva.order.draws import Draw, stream_key
@@ -54,7 +55,7 @@ def evaluate(
                 draw = Draw(stream_key(*draws) if found.random else (0, 0), ids, places)
                 params, first = dict(part.params), part.args[0] if part.args else None
                 if isinstance(found.kernel, RowKernel) and first is not None:
-                    start, steps = waiting.get(id(first)) or (value(first), [])
+                    start, steps = waiting.get(id(first)) or (_given(found, value(first)), [])
                     step = (part.op, found.kernel, params, draw)
                     waiting[id(part)] = (start, [*steps, step])
                 else:
@@ -68,6 +69,7 @@ def evaluate(
 def _run(operator: Operator, columns: list[Column], params: dict[str, Any], draw: Draw) -> Column:
     """The operator on rows of one type at a time: what it makes of a row does not depend on the
     types of its neighbours."""
+    columns = [_given(operator, column) for column in columns]
     columns = [column.settled() if isinstance(column, Values) else column for column in columns]
     places = None if operator.by_row else rows_by_type(columns, operator.ragged)
     if places is None:
@@ -77,6 +79,10 @@ def _run(operator: Operator, columns: list[Column], params: dict[str, Any], draw
         for rows in places
     ]
     return concat(results).take(np.argsort(np.concatenate(places)))
+
+
+def _given(operator: Operator, column: Column) -> Column:
+    return refuse_masks(operator.name, column, keeps_masks=operator.keeps_masks)
 
 
 def _taken(column: Column, rows: np.ndarray) -> Column:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from silva.columns.column import is_masked_array
+from silva.columns.padding import bytes_of, without_padding
 from silva.plan.expr import Call, Expr
 from silva.plan.fingerprint.libraries import (
     describe,
@@ -117,7 +118,7 @@ class Hasher:
         elif isinstance(value, bytes | bytearray):
             self._write("byte", bytes(value))
         elif isinstance(value, np.generic):
-            self._write("npsc", value.dtype.str.encode() + value.tobytes())
+            self._write("npsc", value.dtype.str.encode() + bytes_of(value))
         elif isinstance(value, np.dtype):
             self._write("dtyp", value.str.encode())
         elif id(value) in self._seen:
@@ -164,7 +165,7 @@ class Hasher:
     def _add_array(self, array: np.ndarray, name: str) -> None:
         dtype = array.dtype.descr if array.dtype.names else array.dtype.str
         self._write("arry", f"{dtype}{array.shape}".encode())
-        flat = np.ascontiguousarray(array).reshape(-1)
+        flat = without_padding(np.ascontiguousarray(array)).reshape(-1)
         self._write("data", flat.view(np.uint8).data)  # a view: the array may be very large
         if is_masked_array(array):
             self.add(np.ma.getmaskarray(array), name)

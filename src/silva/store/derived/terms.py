@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from silva.columns.padding import bytes_of
 from silva.errors import TableError
 from silva.plan.expr import Call, Col, Literal, RowId, Term, walk
 from silva.plan.operator import is_built_in, operator
@@ -78,7 +79,7 @@ def encode_value(value: Any) -> Json:
     if type(value) is dict:
         return {"dict": [[encode_value(k), encode_value(v)] for k, v in value.items()]}
     if isinstance(value, np.generic | np.ndarray) and value.dtype.kind in "biuf":
-        data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
+        data = base64.b64encode(bytes_of(np.ascontiguousarray(value))).decode()
         kind = "array" if isinstance(value, np.ndarray) else "scalar"
         return {kind: [value.dtype.str, list(value.shape), data]}
     raise NotDataError(type(value).__name__)
