@@ -220,13 +220,13 @@ def read_headers(
 
     def contents(item: Item, data: Data) -> Contents:
         start = _start(item, data)
-        end = _START.size + start.length
-        if len(data) < end <= item.size:
-            (rest,) = shelf.read([(item, len(data), end - len(data))])
-            if isinstance(rest, OSError):
-                raise rest
-            data = bytes(data) + bytes(rest)
-        return _contents(item, start, data[_START.size : end])
+        header: Data = memoryview(data)[_START.size : _START.size + start.length]
+        if len(header) < start.length <= item.size - _START.size:
+            (whole,) = shelf.read([(item, _START.size, start.length)])
+            if isinstance(whole, OSError):
+                raise whole
+            header = whole
+        return _contents(item, start, header)
 
     begun = shelf.read([(item, 0, min(item.size, _FIRST_READ)) for item in items])
     for item, data in zip(items, begun, strict=True):

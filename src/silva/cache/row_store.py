@@ -94,6 +94,10 @@ class RowIndex:
         """The location of each key; `NOWHERE` for keys that are not in the index."""
         out = np.full(len(keys), NOWHERE, dtype=np.int64)
         for known, locations in self._levels:  # the newest level is last and overrides the others
+            run = _same_run(known, keys)
+            if run is not None:
+                out[:] = locations[run]
+                continue
             at = np.minimum(np.searchsorted(known, keys), len(known) - 1)
             same = known[at] == keys
             out[same] = locations[at[same]]
@@ -118,7 +122,27 @@ class RowIndex:
         self._levels = kept
 
 
+def _same_run(known: np.ndarray, keys: np.ndarray) -> slice | None:
+    """Where the keys stand among the known ones, if they do so one after the other, as in an epoch
+    without a shuffle: comparing takes a fraction of the time of searching.
+
+    >>> _same_run(np.array([2, 4, 6, 8]), np.array([4, 6]))
+    slice(1, 3, None)
+    >>> _same_run(np.array([2, 4, 6, 8]), np.array([4, 5])) is None
+    True
+    """
+    if not len(keys):
+        return None
+    start = int(np.searchsorted(known, keys[0]))
+    run = slice(start, start + len(keys))
+    if run.stop > len(known) or known[run.stop - 1] != keys[-1]:
+        return None
+    return run if np.array_equal(known[run], keys) else None
+
+
 def _sorted(keys: np.ndarray, locations: np.ndarray) -> _Level:
+    if (keys[1:] > keys[:-1]).all():
+        return keys, locations
     order = np.argsort(keys, kind="stable")
     keys, locations = keys[order], locations[order]
     last = np.ones(len(keys), dtype=bool)
