@@ -1,12 +1,15 @@
 """Text for a language model: tokenise, truncate, special tokens, pad, embed in 764 floats.
 
 Everybody uses the same tokenizer, a byte-level BPE that is trained on the text beforehand. What
-comes out is 700 kB a line, so that writing it takes as long as tokenising. Row 0 of the table is
+comes out is 700 kB a line, so that writing it takes longer than tokenising. Row 0 of the table is
 the padding's and is zero, as in `torch.nn.Embedding(padding_idx=0)`.
+
+`tokens` is the same without the table: tokenise, truncate, pad, batch.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +22,7 @@ import numpy as np
 from benchmarks.by_hand import on_threads
 from benchmarks.data import put_text
 from benchmarks.peers import mapping
-from benchmarks.workload import BATCH, Contestant, Open, Target, Workload
+from benchmarks.workload import BATCH, Contestant, Open, Setting, Target, Workload, sum_of
 
 VOCABULARY = 27_000
 LENGTH = 254
@@ -28,13 +31,18 @@ PAD, BEGIN, END = 0, 1, 2
 _SPECIAL = ["<pad>", "<s>", "</s>"]
 
 
-@contextmanager
-def setting(quick: bool) -> Iterator[dict[str, Any]]:
-    with tempfile.TemporaryDirectory(prefix="silva-bench-") as folder:
-        lines, vocabulary = f"{folder}/lines.txt", f"{folder}/bpe.json"
-        data = put_text(Path(lines), 1_024 if quick else 10_240)
-        train(lines, vocabulary)
-        yield {"lines": lines, "vocabulary": vocabulary, "data": data}
+def of_lines(full: int, quick: int) -> Setting:
+    """So many lines, and a tokenizer that is trained on them."""
+
+    @contextmanager
+    def setting(is_quick: bool) -> Iterator[dict[str, Any]]:
+        with tempfile.TemporaryDirectory(prefix="silva-bench-") as folder:
+            lines, vocabulary = f"{folder}/lines.txt", f"{folder}/bpe.json"
+            data = put_text(Path(lines), quick if is_quick else full)
+            train(lines, vocabulary)
+            yield {"lines": lines, "vocabulary": vocabulary, "data": data}
+
+    return setting
 
 
 def train(lines: str, path: str) -> None:
@@ -208,7 +216,7 @@ _PEERS = (
 WORKLOAD = Workload(
     name="text",
     title="Text: byte-level BPE, truncate, special tokens, pad, embed in 764, batches of 32",
-    setting=setting,
+    setting=of_lines(10_240, quick=1_024),
     contestants=(
         Contestant(_HAND, two_threads, limit=True),
         Contestant("silva auto", silva_auto, key="x"),
@@ -224,5 +232,105 @@ WORKLOAD = Workload(
     tolerance=1e-6,
     shape=(None, DIMENSIONS),
     rounds=3,
-    remarks="the same tokenizer (Hugging Face) and the same table in all",
+    remarks="the same tokenizer and the same table in all; silva runs the tokenizer with fastokens",
+)
+
+
+def tokens_silva(lines: str, vocabulary: str) -> Open:
+    import pyarrow.compute  # noqa: F401
+
+    import silva as sv
+
+    _ = sv.Loader
+    ids = sv.text("text").tokenize(load(vocabulary)).truncate(LENGTH)
+    ids = ids.add_tokens(before=[BEGIN], after=[END])
+    rows = sv.read_lines(lines).derive(ids=ids).select("ids").batch(BATCH, pad=PAD)
+    return lambda: rows.loader()
+
+
+def tokens_one_thread(lines: str, vocabulary: str) -> Open:
+    """Hugging Face's tokenizer in a plain loop."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    tokenizer, found = load(vocabulary), read(lines)
+
+    def batches() -> Iterator[np.ndarray]:
+        for start in range(0, len(found), BATCH):
+            texts = found[start : start + BATCH]
+            encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+            yield padded([x.ids[:LENGTH] for x in encoded])
+
+    return batches
+
+
+def tokens_two_threads(lines: str, vocabulary: str) -> Open:
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    tokenizer, found = load(vocabulary), read(lines)
+
+    def make(rows: range) -> np.ndarray:
+        texts = found[rows.start : rows.stop]
+        encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        return padded([x.ids[:LENGTH] for x in encoded])
+
+    return on_threads(len(found), BATCH, make)
+
+
+def tokens_job(lines: str, vocabulary: str) -> mapping.Job:
+    found = mapping.Job(read(lines), Tokens(vocabulary), BATCH, padded)
+    found.of_batch(found.items[:1])
+    return found
+
+
+def tokens_dataloader(lines: str, vocabulary: str) -> Open:
+    return mapping.dataloader(tokens_job(lines, vocabulary))
+
+
+def tokens_huggingface(lines: str, vocabulary: str) -> Open:
+    return mapping.huggingface(tokens_job(lines, vocabulary))
+
+
+def tokens_tensorflow(lines: str, vocabulary: str) -> Open:
+    import tensorflow as tf
+
+    tokenizer = load(vocabulary)
+
+    def tokenize(batch: Any) -> np.ndarray:
+        texts = [line.decode() for line in batch]
+        encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        return padded([x.ids[:LENGTH] for x in encoded])
+
+    def ids(batch: Any) -> Any:
+        return tf.numpy_function(tokenize, [batch], tf.int64)
+
+    def batches() -> Any:
+        dataset = tf.data.TextLineDataset(lines).batch(BATCH)
+        dataset = dataset.map(ids, num_parallel_calls=mapping.WORKERS).prefetch(mapping.WORKERS)
+        return dataset.as_numpy_iterator()
+
+    return batches
+
+
+_PLAIN = "Hugging Face tokenizers by hand"
+_TOKENS_PEERS = (
+    Contestant("DataLoader, 2 workers", tokens_dataloader, environment=_TORCH),
+    Contestant("HF datasets", tokens_huggingface, environment=_TORCH, long=True),
+    Contestant("tf.data, same tokenizer", tokens_tensorflow, environment="tensorflow"),
+)
+
+TOKENS = Workload(
+    name="tokens",
+    title="Tokens: byte-level BPE, truncate, special tokens, pad, batches of 32",
+    setting=of_lines(51_200, quick=2_048),
+    contestants=(
+        Contestant(_PLAIN, tokens_one_thread),
+        Contestant(_HAND, tokens_two_threads),
+        Contestant("silva auto", tokens_silva, key="ids"),
+        *_TOKENS_PEERS,
+    ),
+    targets=(
+        Target("silva auto", at_most=0.25, of=_PLAIN, metric="cpu_row"),
+        Target("silva auto", at_least=2.5, of=tuple(peer.name for peer in _TOKENS_PEERS)),
+    ),
+    checksum=sum_of,
+    rounds=3,
+    remarks="the same tokenizer in all; silva runs it with fastokens, which it starts in the clock",
 )

@@ -31,6 +31,7 @@ WORKLOADS: dict[str, Workload] = {
         classification.WORKLOAD,
         classification.LARGE,
         text.WORKLOAD,
+        text.TOKENS,
         audio.WORKLOAD,
         recsys.WORKLOAD,
         objects.WORKLOAD,

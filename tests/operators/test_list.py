@@ -505,3 +505,20 @@ def test_the_stream_is_the_same_however_it_is_run() -> None:
 
 def test_log1p_of_items_is_that_of_numbers() -> None:
     assert one(X.log1p(), [0, 1]) == [0, float(np.float32(math.log(2)))]
+
+
+@pytest.mark.parametrize("zero", [0.0, -0.0, 1.5], ids=["zeros", "negative zeros", "no zeros"])
+@pytest.mark.parametrize("pad", [0, 3])
+def test_embed_gives_the_bits_of_the_table_also_where_much_is_padding(
+    zero: float, pad: int
+) -> None:
+    table = np.random.default_rng(0).standard_normal((5, 512), np.float32)
+    table[pad] = zero
+    ids = np.random.default_rng(1).integers(0, 5, (16, 96))
+    for row, length in zip(ids, [0, 1, 2, 96, 95, *range(11)], strict=True):
+        row[length:] = pad
+    for padded in (ids, ids[3:4].repeat(16, axis=0), np.full_like(ids, pad)):
+        out = run(X.embed(table), Array(padded))
+        assert isinstance(out, Array)
+        assert out.data.nbytes > 1 << 20
+        assert out.data.tobytes() == table[padded].tobytes()

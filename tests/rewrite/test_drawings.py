@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import torchvision_here
+from trained_tokenizers import byte_level
 
 import silva as sv
 from silva.plan.law import laws
@@ -20,6 +21,7 @@ from silva.plan.show import show_plan
 from silva.rewrite import rules
 from silva.rewrite.rules import (
     drop_unread,
+    fast_tokenizer,
     filter_early,
     fold_constants,
     merge_derives,
@@ -65,6 +67,9 @@ def law(plan: Node) -> Any:
 
 EXAMPLES: dict[ModuleType, Callable[[Path], sv.Pipeline]] = {
     drop_unread: lambda _: files().derive(label=f).derive(image=decode).select("label"),
+    fast_tokenizer: lambda _: sv.from_columns({"text": ["a"]}).derive(
+        ids=sv.text("text").tokenize(byte_level(["green forest"], 400))
+    ),
     filter_early: lambda _: files().derive(image=decode).filter(sv.col("label") >= 0),
     fold_constants: lambda _: files().filter((sv.col("label") > 0) & True),
     merge_derives: lambda _: (

@@ -20,6 +20,18 @@ class Ids:
         return found
 
 
+@dataclass(frozen=True)
+class FastIds:
+    """`Ids`, computed by another library."""
+
+    tokenizer: Any
+    """A `FastTokenizer`."""
+
+    def __call__(self, text: str) -> list[int]:
+        found: list[int] = self.tokenizer.row_ids(text)
+        return found
+
+
 def as_function(step: Any) -> Any:
     """Returns `step`; a tokenizer, which cannot be called, becomes a function of a row."""
     is_tokenizer = type(step).__module__.partition(".")[0] == "tokenizers"

@@ -185,7 +185,7 @@ class Planner:
     def _named(self) -> Node:
         """The plan with the steps as written, so that errors name what the user wrote."""
         changed = [o.rule for o in self.outcomes if o.applied and o.rule.exact]
-        names = [rule.name for rule in changed if rule.numeric or rule.merges]
+        names = [r.name for r in changed if r.numeric or r.merges or r.renames]
         return self._optimized(frozenset(names))[0]
 
     def _begin(self, base: Node) -> None:

@@ -16,6 +16,8 @@ class Rewrite:
     plan: Node
     notes: tuple[str, ...] = ()
     """What was changed, a line each, as `explain` shows it."""
+    why_not: str | None = None
+    """Why nothing was changed, where users would expect that something is."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,9 @@ class Rule:
     reorders: bool = False
     """It moves a filter before a step that may fail: a row that fails as written is then dropped
     first, so it is not used where failures are counted."""
+    renames: bool = False
+    """It puts another implementation in place of a step: a row that fails is repeated without it,
+    so that errors are those of the step as written."""
     refused: str | None = None
     """Why it must never be used: a tempting rewrite that does not hold is matched only so that
     `explain` can name it."""

@@ -21,6 +21,7 @@ from silva.plan.schema import verify
 from silva.rewrite.rule import Outcome, Rewrite, Rule, RuleBatch
 from silva.rewrite.rules import (
     drop_unread,
+    fast_tokenizer,
     filter_early,
     fold_constants,
     merge_derives,
@@ -43,7 +44,7 @@ COUNTS = "failures are counted, and a row that is dropped earlier would not fail
 
 _BUILT_IN = {
     "columns": (read_stored, fold_constants, drop_unread, shuffle_early, filter_early),
-    "functions": (recognise,),
+    "functions": (recognise, fast_tokenizer),
     "merge": (merge_derives,),
     "laws": (),
     "yours": (),
@@ -154,7 +155,9 @@ class _Run:
         if before is not None and before.applied:
             notes, spent = before.notes + notes, before.seconds + spent
         elif not changed:
-            return
+            if made.why_not is None:
+                return
+            why = made.why_not
         self.outcomes[rule.name] = Outcome(rule, why is None, notes, spent, why)
 
     def _why_skipped(self, rule: Rule) -> str | None:

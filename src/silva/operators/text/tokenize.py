@@ -21,6 +21,7 @@ from silva.operators.items.items import valid_text
 from silva.operators.items.ragged import offsets_of
 from silva.operators.list import ListExpr
 from silva.operators.native import pa
+from silva.operators.text.fast_tokenizer import FastTokenizer
 from silva.operators.text.read import read_text
 from silva.operators.text.tokenizer import (
     FunctionTokenizer,
@@ -140,16 +141,23 @@ def tokenize(columns: list[Column], params: Params, draw: object) -> Column:
     if params["strings"]:
         rows = tokenizer.strings(texts, special)
         flat: Column = Strings(pa.array([*chain.from_iterable(rows)], pa.large_string()))
+        lengths = _lengths(rows)
+    elif isinstance(tokenizer, FastTokenizer):
+        ids, lengths = tokenizer.flat_ids(texts, special)
+        flat = Array(ids)
     else:
         rows = tokenizer.ids(texts, special)
-        flat = Array(_flat_ids(rows))
+        flat, lengths = Array(_flat_ids(rows)), _lengths(rows)
     valid = None
-    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
     if text.null_count:
         valid = valid_text(text)
         present, lengths = lengths, np.zeros(len(text), np.int64)
         lengths[valid] = present
     return Lists(flat, offsets_of(lengths), valid)
+
+
+def _lengths(rows: Rows) -> np.ndarray:
+    return np.fromiter(map(len, rows), np.int64, len(rows))
 
 
 def _flat_ids(rows: Rows) -> np.ndarray:

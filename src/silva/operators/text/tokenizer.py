@@ -13,9 +13,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from silva.errors import PlanError
+from silva.operators.text.environment import variable_set
 from silva.plan.function import describe
 from silva.plan.identity import tagged
 
@@ -49,12 +49,23 @@ class JsonTokenizer:
     def _built(self) -> Any:
         from tokenizers import Tokenizer
 
-        tokenizer = Tokenizer.from_str(self.__dict__["json"])
+        tokenizer = Tokenizer.from_str(self.json)
         tokenizer.encode_special_tokens = self.keeps_special
         return tokenizer
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_built"}
+        kept_here = ("_built", "_fast")  # `_fast`: see `fast_tokenizer.find_fast`
+        return {name: value for name, value in self.__dict__.items() if name not in kept_here}
+
+    @property
+    def json(self) -> str:
+        """All that it is, without its padding and truncation."""
+        return str(self.__dict__["json_"])
+
+    def added_tokens(self) -> list[str]:
+        """The tokens that it looks for before it splits a text, special ones among them."""
+        found = self._built.get_added_tokens_decoder()
+        return [found[number].content for number in sorted(found)]
 
     def ids(self, texts: list[str], special_tokens: bool) -> Rows:
         with one_thread():
@@ -154,7 +165,7 @@ def _from_file(path: Path) -> JsonTokenizer:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise PlanError(f"the tokenizer {str(path)!r} cannot be read: {error}") from None
-    return _from_json(text, False, path)
+    return read_json(text, False, path)
 
 
 def _from_object(tokenizer: Any) -> JsonTokenizer:
@@ -164,10 +175,11 @@ def _from_object(tokenizer: Any) -> JsonTokenizer:
         raise PlanError(
             f"the tokenizer has no JSON: {error}; give a function that calls it"
         ) from None
-    return _from_json(text, tokenizer.encode_special_tokens, None)
+    return read_json(text, tokenizer.encode_special_tokens, None)
 
 
-def _from_json(text: str, keeps_special: bool, path: Path | None) -> JsonTokenizer:
+def read_json(text: str, keeps_special: bool, path: Path | None = None) -> JsonTokenizer:
+    """A tokenizer from its JSON."""
     try:
         from tokenizers import Tokenizer
     except ModuleNotFoundError:
@@ -186,8 +198,8 @@ def _from_json(text: str, keeps_special: bool, path: Path | None) -> JsonTokeniz
     json = tokenizer.to_str()
     tokenizer.encode_special_tokens = keeps_special
     label = repr(path.name) if path else f"tokenizer of {tokenizer.get_vocab_size()}"
-    made = JsonTokenizer(_hash(json), _version("tokenizers"), keeps_special)
-    made.__dict__.update(json=json, label=label, _built=tokenizer)
+    made = JsonTokenizer(_hash(json), version_of("tokenizers"), keeps_special)
+    made.__dict__.update(json_=json, label=label, _built=tokenizer)
     return made
 
 
@@ -195,12 +207,13 @@ def _from_tiktoken(encoding: Any) -> TiktokenTokenizer:
     ranks = sorted((rank, token) for token, rank in encoding._mergeable_ranks.items())
     special = sorted(encoding._special_tokens.items())
     content = _hash(repr((encoding._pat_str, ranks, special)))
-    made = TiktokenTokenizer(content, _version("tiktoken"))
+    made = TiktokenTokenizer(content, version_of("tiktoken"))
     made.__dict__["encoding"] = encoding
     return made
 
 
-def _version(package: str) -> str:
+def version_of(package: str) -> str:
+    """The version of an installed package."""
     import importlib.metadata  # slow to import, and needed here only
 
     return importlib.metadata.version(package)
@@ -210,40 +223,8 @@ def _hash(data: str) -> str:
     return hashlib.blake2b(data.encode(), digest_size=16).hexdigest()
 
 
-_VARIABLE = "TOKENIZERS_PARALLELISM"
-
-_lock = threading.Lock()
-_inside = 0
-# Of the process, as the environment is: one count for all of its threads.
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
+def one_thread() -> AbstractContextManager[None]:
     """Keeps `tokenizers` on the calling thread while any thread is inside: silva's workers are the
-    threads.
-
-    The library decides by a variable of the environment, at each call, and by nothing else that
-    Python can reach. So the variable is set while a call of silva's runs, and then restored: your
-    own calls, before and after, are as you asked for. It is set beneath `os.environ`, which never
-    shows it and can be copied at any time.
-    """
-    global _inside
-    with _lock:
-        _inside += 1
-        if _inside == 1:
-            os.putenv(_VARIABLE, "false")
-    try:
-        yield
-    finally:
-        with _lock:
-            _inside -= 1
-            if _inside == 0:
-                _restore()
-
-
-def _restore() -> None:
-    chosen = os.environ.get(_VARIABLE)
-    if chosen is None:
-        os.unsetenv(_VARIABLE)
-    else:
-        os.putenv(_VARIABLE, chosen)
+    threads. The library decides by this variable, at each call, and by nothing else that Python
+    can reach."""
+    return variable_set("TOKENIZERS_PARALLELISM", "false")
