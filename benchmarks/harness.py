@@ -20,9 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from benchmarks.environments import NotInstalled, python_of
 from benchmarks.machine import OtherLoad
-from benchmarks.resident import PeakWatch, process_tree
+from benchmarks.resident import PeakWatch
 from benchmarks.workload import Contestant, Metric, Target, Workload
 
 _DEADLINE, _QUICK_DEADLINE = 600.0, 60.0
@@ -47,6 +49,10 @@ _PINNED = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
 }
 """Libraries use one thread in each worker: how work is spread is what is compared."""
+
+
+class NoEnd(RuntimeError):
+    """A run had not ended by its deadline, and was killed."""
 
 
 @dataclass
@@ -108,16 +114,19 @@ def run_workload(
     with workload.setting(quick) as given:
         parameters = {name: value for name, value in given.items() if name != "data"}
         outcome.data = given.get("data", "")
+        hanging: set[str] = set()
         for number in range(rounds):
             turn = number % len(workload.contestants)
             for contestant in workload.contestants[turn:] + workload.contestants[:turn]:
-                if contestant.name in outcome.missing:
+                if contestant.name in outcome.missing or contestant.name in hanging:
                     outcome.runs[contestant.name].append(None)
                     continue
                 say(f"{workload.name}, round {number + 1} of {rounds}: {contestant.name}")
                 try:
                     run = run_once(workload, contestant, parameters, deadline)
                 except RuntimeError as error:
+                    if isinstance(error, NoEnd):  # another round would hang as long
+                        hanging.add(contestant.name)
                     outcome.errors.append(f"{contestant.name}, round {number + 1}: {error}")
                     outcome.runs[contestant.name].append(None)
                 else:
@@ -142,21 +151,25 @@ def run_once(
     path = os.pathsep.join((str(source), str(_ROOT)))  # also for workers that peers start
     load, before = OtherLoad(), _our_cpu()
     with tempfile.TemporaryDirectory(prefix=_SCRATCH, ignore_cleanup_errors=True) as scratch:
-        process = subprocess.Popen(
-            [python_of(contestant.environment), "-m", "benchmarks.child", json.dumps(order)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-            env=os.environ | _PINNED
-            | {"PYTHONPATH": path, "TMPDIR": scratch, "SILVA_PROFILES": scratch}, cwd=_ROOT,
-        )  # fmt: skip
+        # files, not pipes: a daemon that outlives the run would keep a pipe open
+        written, said = Path(scratch, "out"), Path(scratch, "err")
+        with written.open("w") as stdout, said.open("w") as stderr:
+            process = subprocess.Popen(
+                [python_of(contestant.environment), "-m", "benchmarks.child", json.dumps(order)],
+                stdout=stdout, stderr=stderr, text=True, start_new_session=True,
+                env=os.environ | _PINNED
+                | {"PYTHONPATH": path, "TMPDIR": scratch, "SILVA_PROFILES": scratch}, cwd=_ROOT,
+            )  # fmt: skip
         watch = PeakWatch(process.pid, workload.shared_once)
         try:
-            out, err = process.communicate(timeout=deadline)
+            process.wait(deadline)
         except subprocess.TimeoutExpired:
-            raise RuntimeError(f"no end after {deadline:.0f} s") from None
+            raise NoEnd(f"no end after {deadline:.0f} s") from None
         finally:
             watch.stop()
             if process.poll() is None:
-                _kill(process)
+                _kill(process, watch.seen)
+        out, err = written.read_text(errors="replace"), said.read_text(errors="replace")
     if process.returncode != 0 or not out.strip():
         raise RuntimeError(f"ended with {process.returncode}: {err.strip()[-2000:]}")
     run: Run = json.loads(out.strip().splitlines()[-1])
@@ -166,14 +179,13 @@ def run_once(
     return run
 
 
-def _kill(process: subprocess.Popen[str]) -> None:
+def _kill(process: subprocess.Popen[str], seen: set[psutil.Process]) -> None:
     """Ends a run with all that it started: its session, and daemons that left it."""
-    daemons = process_tree(process.pid)
     os.killpg(process.pid, signal.SIGKILL)
-    for pid in daemons:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    process.communicate()
+    for daemon in seen:
+        with suppress(psutil.Error):  # it has ended, or its number is another's by now
+            daemon.kill()
+    process.wait()
 
 
 def disagreements(outcome: Outcome) -> list[str]:

@@ -18,6 +18,8 @@ class PeakWatch:
 
     def __init__(self, pid: int, shared_once: bool) -> None:
         self.peak = 0
+        self.seen: set[psutil.Process] = set()
+        """All processes that were in the tree, also those whose parent has ended since."""
         self._pid = pid
         self._measure = held_bytes if shared_once else resident_bytes
         self._stop = threading.Event()
@@ -27,21 +29,25 @@ class PeakWatch:
     def stop(self) -> None:
         self._stop.set()
         self._thread.join()
+        self._tree()
 
     def _watch(self) -> None:
         pids, count = [self._pid], 0
         while not self._stop.wait(_INTERVAL):
             if count % _REFRESH == 0:
-                pids = process_tree(self._pid)
+                pids = self._tree()
             count += 1
             self.peak = max(self.peak, self._measure(pids))
 
-
-def process_tree(pid: int) -> list[int]:
-    try:
-        return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
-    except psutil.Error:
-        return [pid]
+    def _tree(self) -> list[int]:
+        """The process and its descendants."""
+        try:
+            process = psutil.Process(self._pid)
+            tree = [process, *process.children(recursive=True)]
+        except psutil.Error:
+            return [self._pid]
+        self.seen.update(tree)
+        return [each.pid for each in tree]
 
 
 def resident_bytes(pids: list[int]) -> int:

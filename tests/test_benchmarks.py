@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import colorsys
+import contextlib
 import io
 import json
 import subprocess
@@ -12,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,7 +21,7 @@ from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks import audio, chart, data, environments, overhead, readme, recsys, ssd
+from benchmarks import audio, chart, data, environments, harness, overhead, readme, recsys, ssd
 from benchmarks import hand_images as hand
 from benchmarks.harness import fits, run_once, run_workload
 from benchmarks.page import page
@@ -147,6 +149,34 @@ def test_a_run_without_end_is_an_error():
     contestant = overhead.WORKLOAD.contestant("plain loop")
     with pytest.raises(RuntimeError, match="no end after"):
         run_once(overhead.WORKLOAD, contestant, {"rows": 10**12}, deadline=0.2)
+
+
+def test_a_contestant_that_hangs_is_ended_with_its_daemons_and_not_tried_again(
+    tmp_path, monkeypatch
+):
+    said: list[str] = []
+    pids = tmp_path / "pids"
+    code = (
+        "import subprocess, sys, time\n"
+        "args = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
+        "daemon = subprocess.Popen(args, start_new_session=True)\n"
+        f"open({str(pids)!r}, 'w').write(str(daemon.pid))\n"
+        "time.sleep(600)\n"
+    )
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{code}"\n')
+    python.chmod(0o700)
+    real = harness.python_of
+    monkeypatch.setattr(harness, "python_of", lambda name: str(python) if name else real(name))
+    monkeypatch.setattr(harness, "_QUICK_DEADLINE", 5.0)
+    workload = overhead.WORKLOAD.only(lambda c: c.name in ("plain loop", "torchdata.nodes"))
+    outcome = run_workload(workload, quick=True, rounds=2, say=said.append)
+    assert outcome.errors == ["torchdata.nodes, round 1: no end after 5 s"]
+    assert outcome.known("plain loop", "rows") == [90_000] * 2
+    assert outcome.runs["torchdata.nodes"] == [None, None]
+    assert sum("torchdata.nodes" in line for line in said) == 1
+    with contextlib.suppress(psutil.NoSuchProcess):
+        assert psutil.Process(int(pids.read_text())).status() == psutil.STATUS_ZOMBIE
 
 
 # The same work: what is written by hand, beside a plain reference.

@@ -10,6 +10,8 @@ from silva.columns import Array
 from silva.run.placement.lane import Lane
 from silva.run.placement.measured import LaneStats
 from silva.run.placement.sizing import Blocks
+from silva.run.pools.task import Flight, Task, Window
+from silva.run.pools.threads import InlinePool
 from silva.run.seams import MemoryBudget
 from silva.testing import stream
 
@@ -112,11 +114,22 @@ def test_operators_of_ones_own_work_in_processes():
 
 
 def test_memory_bounds_what_waits_and_one_large_row_goes_alone():
-    made = Blocks(LaneStats(), 1000, calls_python=False, alone=False)
-    made._bytes_per_row, made.rows = 400.0, 1
-    assert made.admits(0, 0, 0, 0, width=2, ahead=2)
-    assert made.admits(1, 1, 0, 1, width=2, ahead=2)
-    assert not made.admits(2, 2, 400, 1, width=2, ahead=2)
-    made._bytes_per_row = 1e9
-    assert made.admits(0, 0, 0, 0, width=2, ahead=2)
-    assert not made.admits(1, 1, 0, 1, width=2, ahead=2)
+    made = Blocks(LaneStats(), lambda held: 1000, calls_python=False, alone=False)
+    made.bytes_per_row, made.rows = 400.0, 1
+    none, one, two = (window_of(count) for count in range(3))
+    two.running_rows, two.done_bytes = 1, 400
+    assert made.admits(none, width=2, ahead=2)
+    assert made.admits(one, width=2, ahead=2)
+    assert not made.admits(two, width=2, ahead=2)
+    made.bytes_per_row = 1e9
+    assert made.admits(none, width=2, ahead=2)
+    assert not made.admits(one, width=2, ahead=2)
+
+
+def window_of(count: int) -> Window[None]:
+    """A window of tasks of one row each."""
+    window: Window[None] = Window()
+    for _ in range(count):
+        task = Task(None, None, None)  # type: ignore[arg-type]
+        window.add(Flight(None, task, InlinePool(), 1))
+    return window

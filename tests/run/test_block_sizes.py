@@ -65,7 +65,7 @@ def test_a_large_batch_does_not_fill_the_window_with_tiny_blocks(backend):
 
 def rows_of_a_block(actors: int, left: int | None, waits: float = 0.0) -> int:
     """Where a row takes 10 ms."""
-    blocks = Blocks(LaneStats(blocks=2), 1 << 30, calls_python=True, alone=False)
+    blocks = Blocks(LaneStats(blocks=2), lambda held: 1 << 30, calls_python=True, alone=False)
     for _ in range(8):
         blocks.learn(RowCost(0.01, waits, 8.0), 1.0, actors, left)
     return blocks.rows

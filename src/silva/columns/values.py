@@ -27,6 +27,9 @@ PLAIN = frozenset({bool, int, float, str, bytes, type(None), list, tuple, dict})
 _NUMBERS = {bool: np.dtype(bool), int: np.dtype(np.int64), float: np.dtype(np.float64)}
 _OWN = frozenset({np.bool_, np.int64, np.float64})
 """Numpy scalars that come back from an array as Python numbers."""
+_SMALL = frozenset({bool, int, float, type(None)})
+"""Types whose values all count as `_SMALL_BYTES`."""
+_SMALL_BYTES = 64
 
 
 class Values:
@@ -47,12 +50,19 @@ class Values:
             self._kinds = frozenset(kinds[:1] if alike else kinds)
         return self._kinds
 
+    @property
+    def are_numbers(self) -> bool:
+        """Whether they are all known to be Python numbers of one type."""
+        return self._kinds is not None and len(self._kinds) == 1 and self._kinds <= _NUMBERS.keys()
+
     def __len__(self) -> int:
         return len(self.items)
 
     @property
     def nbytes(self) -> int:
         items = self.items
+        if self._kinds is not None and self._kinds <= _SMALL:
+            return _SMALL_BYTES * len(items)
         if len(items) <= 64:
             return sum(map(_size, items))
         step = len(items) // 64
@@ -107,7 +117,7 @@ def _size(item: Any) -> int:
     except KeyboardInterrupt:
         raise
     except BaseException:  # noqa: BLE001  a guess is enough for an estimate
-        return 64
+        return _SMALL_BYTES
 
 
 def _measured_size(item: Any) -> int:
@@ -120,7 +130,7 @@ def _measured_size(item: Any) -> int:
     if isinstance(item, dict):
         return 200 + sum(_size(v) for v in item.values())
     nbytes = getattr(item, "nbytes", None)
-    return int(nbytes) if isinstance(nbytes, int) else 64
+    return int(nbytes) if isinstance(nbytes, int) else _SMALL_BYTES
 
 
 def settle(values: Values, allocate: Allocate = empty) -> Column:

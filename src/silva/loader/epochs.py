@@ -136,7 +136,9 @@ class EpochReader:
             stream = begun.stream if begun else self.open(self._start)
             self._stream = stream
             report_reads(self._planner.physical(), self.epoch)
-            batches = self._replanned(begun.batches() if begun else iter(stream))
+            batches = begun.batches() if begun else iter(stream)
+            if not self._planner.settled:
+                batches = self._replanned(batches)
             if self._may_overlap():
                 batches = self._overlapped(batches)
             if self._options.group is not None and self._world > 1 and not self._options.eval:

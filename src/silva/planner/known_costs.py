@@ -25,6 +25,7 @@ _OCTAVES = 41
 """Sizes of rows that are distinguished, as powers of two: up to a terabyte."""
 READ = "read"
 LATE = "read late"
+DISK, NETWORK = "seconds of the disk", "seconds of the network"
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,14 @@ class DevicePace:
         0.001
         """
         return (cost.disk * self.disk + cost.network * self.network) / max(cost.rows, 1)
+
+    def updated(self, later: DevicePace) -> DevicePace:
+        """These seconds, replaced by later ones where those are known.
+
+        >>> DevicePace(1e-9, 1e-6).updated(DevicePace(network=2e-6))
+        DevicePace(disk=1e-09, network=2e-06)
+        """
+        return DevicePace(later.disk or self.disk, later.network or self.network)
 
 
 @dataclass
@@ -60,7 +69,7 @@ class Measured:
             later.read if later.read.rows else self.read,
             later.late if later.late.rows else self.late,
             {**self.steps, **later.steps},
-            later.pace,
+            self.pace.updated(later.pace),
         )
 
     def knows(self, steps: Iterable[Derive | Filter]) -> bool:
@@ -140,6 +149,8 @@ def from_book(book: Book, source: Source, steps: Iterable[Derive | Filter]) -> M
     origin = _origin(source)
     found.read = book.get(_key(origin, READ)) or Cost()
     found.late = book.get(_key(origin, LATE)) or Cost()
+    devices = (book.get(_key(origin, name)) or _NOTHING for name in (DISK, NETWORK))
+    found.pace = DevicePace(*(_seconds_a_byte(cost) for cost in devices))
     sizes = _source_sizes(source, found)
     for step in steps:
         own = step_key(origin, step.step)
@@ -153,6 +164,20 @@ def from_book(book: Book, source: Source, steps: Iterable[Derive | Filter]) -> M
         found.steps[step.id] = known
         sizes |= {name: known.bytes_a_row(name) for name in step.writes}
     return found
+
+
+_DEVICE_BYTES = 1 << 20
+"""The bytes for which the seconds of a device are written down."""
+
+
+def _device_cost(seconds_a_byte: float) -> Cost:
+    """The seconds of a device as the book keeps them: like a step over one row of so many bytes."""
+    seconds = seconds_a_byte * _DEVICE_BYTES
+    return Cost(rows=1, kept=1, seconds=seconds, moved=_DEVICE_BYTES)
+
+
+def _seconds_a_byte(cost: Cost) -> float:
+    return cost.seconds / cost.moved if cost.moved else 0.0
 
 
 def _origin(source: Source) -> str:
@@ -194,6 +219,9 @@ def write_down(
     for name, cost in ((READ, found.read), (LATE, found.late)):
         if cost.rows:
             book.put(_key(origin, name), cost)
+    for name, seconds in ((DISK, found.pace.disk), (NETWORK, found.pace.network)):
+        if seconds:
+            book.put(_key(origin, name), _device_cost(seconds))
     for step in steps:
         key, seen = step_key(origin, step.step), found.steps.get(step.id)
         if key is not None and seen is not None and seen.rows:

@@ -196,14 +196,14 @@ class Planner:
             for step in run.steps
             if step.id in known.steps
         }
-        reads = [(known.read, known.late) for known in self._known]
+        reads = [(known.read, known.late, known.pace) for known in self._known]
         self._ruled = self.plan = base
         self._twin = base if self._counts or not self._optimizes else self._named()
         self._runs = list(step_runs(base))
         self._known = [Measured() for _ in self._runs]
         for number, (run, known) in enumerate(zip(self._runs, self._known, strict=True)):
             if number < len(reads):
-                known.read, known.late = reads[number]
+                known.read, known.late, known.pace = reads[number]
             for step in run.steps:
                 was, cost = before.get(step.id, (None, None))
                 if cost is not None and was == step.step:

@@ -173,6 +173,11 @@ class Executor:
         slots = _BatchSlots(lane.blocks.align)
         failed: Exception | None = None
         ended, ready, closings = False, 0, self._closings
+
+        def held() -> float:
+            return window.held(lane.blocks.bytes_per_row)
+
+        self._memory.hold(held)
         try:
             while True:
                 while not ended and _admits(lane, window):
@@ -218,6 +223,7 @@ class Executor:
         finally:
             lane.stats.ready -= ready
             window.cancel()
+            self._memory.release(held)
 
     def _submit(self, node: Node, lane: Lane, task: Task, trail: T) -> Flight[T]:
         if self._keep_input is not None:
@@ -393,6 +399,4 @@ def _admits(lane: Lane, window: Window[Any]) -> bool:
     """Whether one more block of a stage may be submitted."""
     window.look()
     width = 0 if lane.backend == "inline" else lane.width.now
-    return lane.blocks.admits(
-        len(window), window.rows, window.done_bytes, window.running_rows, width, lane.width.ahead
-    )
+    return lane.blocks.admits(window, width, lane.width.ahead)

@@ -3,9 +3,11 @@ positions of the shards after each."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import compress, islice, repeat
+from operator import length_hint
 from typing import Any
 
 from silva.errors import PlanError, RowError
@@ -92,10 +94,15 @@ class Stream:
         self._failures = failures
         self._as_blocks = as_blocks
         self._run: Run | None = None
-        self._given = 0
-        """Batches of this run that were handed out."""
+        self._to_give = repeat(True, sys.maxsize)
+        """Loses one item for each batch of this run that is handed out."""
         self._before = 0
         """Batches of earlier runs."""
+
+    @property
+    def _given(self) -> int:
+        """Batches of this run that were handed out."""
+        return sys.maxsize - length_hint(self._to_give)
 
     @property
     def count(self) -> int:
@@ -127,10 +134,9 @@ class Stream:
             for run in runs:
                 if self._failures.unjudged:
                     self._judge(run.positions(1))
-                self._before, self._given, self._run = self.count, 0, run
-                for given, batch in enumerate(run.shown(), 1):
-                    self._given = given
-                    yield batch
+                self._before, self._run = self.count, run
+                self._to_give = repeat(True, sys.maxsize)
+                yield from compress(run.shown(), self._to_give)  # counts without a step of Python
         except RowError as error:
             self._failures.note_end(error)
             raise

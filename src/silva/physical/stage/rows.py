@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from silva.columns import Block, Column, Values, concat
-from silva.columns.owned import private, without_shared_containers
+from silva.columns.owned import is_fixed, private, without_shared_containers
 from silva.order.draws import Draw, stream_key
 from silva.physical.stage.checks import Trial
 from silva.physical.stage.context import Context, Failure, key_at
@@ -40,6 +40,8 @@ class Rows:
     failures: list[Failure] = field(default_factory=list)
     index: np.ndarray | None = None
     """The place of each row in its source, if some columns are still to be read."""
+    at_last: bool = False
+    """Whether the present step is the last one that computes."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -63,6 +65,8 @@ class Rows:
 
     def _pick(self, picked: np.ndarray, flags: Sequence[int]) -> None:
         """Keeps the rows at `picked`, which are those where `flags` are true (for lists)."""
+        if self.at_last and 2 * len(picked) > len(flags):  # an array drops a few rows faster
+            self.columns = {name: _numbers(column) for name, column in self.columns.items()}
         self.columns = {
             name: column.keep(flags) if isinstance(column, Values) else column.take(picked)
             for name, column in self.columns.items()
@@ -137,6 +141,11 @@ class Rows:
         return Block(self.columns, self.ids, self.places)
 
 
+def _numbers(column: Column) -> Column:
+    """Python numbers of one type as an array; other columns unchanged."""
+    return column.settled() if isinstance(column, Values) and column.are_numbers else column
+
+
 def concat_each(parts: list[dict[str, Column]], names: tuple[str, ...]) -> dict[str, Column]:
     """The columns of these names, joined."""
     return {n: concat([p[n] for p in parts]) if parts else Values([]) for n in names}
@@ -151,7 +160,7 @@ def call_arguments(
         rows = columns[name].rows()
         if name in function.marks.owns:
             rows = list(map(private, rows))
-        elif trial is not None:
+        elif trial is not None and not all(map(is_fixed, set(map(type, rows)))):
             rows = [trial.give(name, row) for row in rows]
         out.append(rows)
     return out

@@ -20,7 +20,7 @@ from silva.physical.stage.call import Worker
 from silva.physical.stage.context import Context, Failure
 from silva.physical.stage.read import Places, ReadPlaces, ReadUnits, UnitRows
 from silva.physical.stage.rows import Rows
-from silva.physical.stage.steps import Keep, Spread, Step
+from silva.physical.stage.steps import Keep, Project, Spread, Step
 from silva.plan import expr
 from silva.plan.function import Function
 from silva.plan.operator import adopt_operators, is_built_in, operator
@@ -187,6 +187,12 @@ class Stage:
                 return tuple(sorted(late)), number
         return (tuple(sorted(late)), len(self.steps)) if filtered and late else ((), -1)
 
+    @functools.cached_property
+    def _last(self) -> int:
+        """The number of the last step that computes."""
+        numbers = (n for n, step in enumerate(self.steps) if not isinstance(step, Project))
+        return max(numbers, default=-1)
+
     @property
     def late(self) -> tuple[str, ...]:
         """The columns that are read only of rows that the first filter keeps."""
@@ -245,6 +251,7 @@ class Stage:
             if step is not None:
                 reads = step.reads or ()
                 read = sum(rows.columns[name].nbytes for name in reads if name in rows.columns)
+                rows.at_last = number == self._last
                 with metering() as operators:
                     step.apply(rows, worker)
                 meter.step(rows, step.writes, operators, read)

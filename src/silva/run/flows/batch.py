@@ -121,20 +121,29 @@ class SlicedBatches:
             yield from map(_shown, self.made())
             return
         size, first = self.size, self.begin.row + 1
-        starts = range(first, first + self.count * size, size)
         if len(arrays) == 1:
             ((name, array),) = arrays.items()
-            for at in starts:
-                yield {name: array[at : at + size]}
+            for batch in _batches_of(array, first, size, self.count):
+                yield {name: batch}
         else:
-            for at in starts:
-                yield {name: array[at : at + size] for name, array in arrays.items()}
+            names = list(arrays)
+            parts = (_batches_of(array, first, size, self.count) for array in arrays.values())
+            for batches in zip(*parts, strict=True):
+                yield dict(zip(names, batches, strict=True))
 
     def positions(self, given: int) -> Positions:
         return replace(self.begin, row=self.begin.row + given * self.size)()
 
     def first(self, count: int) -> SlicedBatches:
         return replace(self, count=min(self.count, count))
+
+
+def _batches_of(array: np.ndarray, first: int, size: int, count: int) -> Iterable[np.ndarray]:
+    """Consecutive slices of `size` rows; numpy gives the rows of a reshaped array fastest."""
+    stop = first + count * size
+    if array.flags.c_contiguous:
+        return array[first:stop].reshape(count, size, *array.shape[1:])
+    return (array[at : at + size] for at in range(first, stop, size))
 
 
 def fast_arrays(block: Block) -> dict[str, np.ndarray] | None:

@@ -81,7 +81,7 @@ class Lane:
         """Controls how many of the workers are used."""
         self.stats = LaneStats()
         self.blocks = Blocks(
-            self.stats, memory.lane_bytes(), _calls_python(stage), alone=self.backend == "inline"
+            self.stats, memory.lane_bytes, _calls_python(stage), alone=self.backend == "inline"
         )
         self.forecasts = Forecasts()
         """Predictions, each beside what was then measured."""

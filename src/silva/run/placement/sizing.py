@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from silva.run.placement.measured import LaneStats
+from silva.run.pools.task import Window
 
 _INTERVAL, _LONG_INTERVAL = 0.5, 3.0
 _OWN = 0.25
@@ -176,17 +178,24 @@ class RowCost(NamedTuple):
 
 
 class Blocks:
-    def __init__(self, stats: LaneStats, budget: int, calls_python: bool, alone: bool) -> None:
-        """`alone`: the consumer runs the first blocks itself, one at a time. On workers several
-        start at once, before the size of a row is known."""
+    def __init__(
+        self,
+        stats: LaneStats,
+        budget: Callable[[float | None], int],
+        calls_python: bool,
+        alone: bool,
+    ) -> None:
+        """`budget`: the bytes that may be in flight, given those that are, or for a start (None).
+        `alone`: the consumer runs the first blocks itself, one at a time. On workers several start
+        at once, before the size of a row is known."""
         self.stats = stats
-        self.budget = budget
+        self._budget = budget
         self.align = 1
         """Rows of a batch, if the stage neither drops nor adds rows."""
         self.need_rows = 0
         """Rows that the consumer takes at once; a window should hold twice as many."""
         self.rows = _FIRST_ROWS if alone else 1
-        self._bytes_per_row = 0.0
+        self.bytes_per_row = 0.0
         self._most_rows = _MOST_PYTHON_ROWS if calls_python else _MOST_ROWS
 
     def expect(self, rows: int, *, aligned: bool) -> None:
@@ -199,12 +208,12 @@ class Blocks:
     def learn(self, row: RowCost, weight: float, actors: int, left: int | None) -> None:
         """Adapts the block size to the recent cost of a row; `actors` share the rows that are left
         (0: local workers)."""
-        self._bytes_per_row = max(
-            row.nbytes, self._bytes_per_row + weight * (row.nbytes - self._bytes_per_row)
+        self.bytes_per_row = max(
+            row.nbytes, self.bytes_per_row + weight * (row.nbytes - self.bytes_per_row)
         )
         if self.stats.blocks == 1:
             return
-        by_bytes = min(_BLOCK_BYTES, self.budget // 8) / max(self._bytes_per_row, 1e-9)
+        by_bytes = min(_BLOCK_BYTES, self._budget(None) // 8) / max(self.bytes_per_row, 1e-9)
         by_time = _by_time(row, actors, left)
         self.rows = max(1, int(min(by_time, by_bytes, self._most_rows, self.rows * 4)))
 
@@ -217,25 +226,24 @@ class Blocks:
             rows = self.align
         return max(rows, 1)
 
-    def admits(
-        self, blocks: int, rows: int, done_bytes: int, running_rows: int, width: int, ahead: int
-    ) -> bool:
-        """Whether one more block may be submitted, with `blocks` in flight or waiting, on `width`
-        workers (0: the consumer's thread) that may have `ahead` blocks each."""
-        self.stats.most_bytes = max(self.stats.most_bytes, done_bytes)
+    def admits(self, window: Window[Any], width: int, ahead: int) -> bool:
+        """Whether one more block may be submitted, on `width` workers (0: the consumer's thread)
+        that may have `ahead` blocks each."""
+        blocks = len(window)
+        self.stats.most_bytes = max(self.stats.most_bytes, window.done_bytes)
         if blocks == 0:
             return True  # the head of the order always may
         if width == 0:
             return False
-        expected = done_bytes + (running_rows + self.next_rows()) * self._bytes_per_row
-        if expected > self.budget:
+        expected = window.held(self.bytes_per_row, self.next_rows())
+        if expected > self._budget(window.held(self.bytes_per_row)):
             self.stats.blocked += 1
             return False
         if blocks < ahead * width + 1:
             return True
         if self.stats.blocks < _FIRST_BLOCKS or blocks >= _MOST_BLOCKS:
             return False  # blocks are small as long as little is known: no need for many
-        return rows < ahead * self.need_rows + width * self.next_rows()
+        return window.rows < ahead * self.need_rows + width * self.next_rows()
 
 
 def _by_time(row: RowCost, actors: int, left: int | None) -> float:

@@ -252,13 +252,15 @@ T = TypeVar("T")
 class Flight(Generic[T]):
     """A task in flight."""
 
-    __slots__ = ("nbytes", "pool", "rows", "task", "trail")
+    __slots__ = ("input_bytes", "nbytes", "pool", "rows", "task", "trail")
 
     def __init__(self, trail: T, task: Task, pool: Pool, rows: int) -> None:
         self.trail = trail
         self.task = task
         self.pool = pool
         self.rows = rows
+        self.input_bytes = task.payload.nbytes if isinstance(task.payload, Block) else 0
+        """Bytes of a block that it was given, which it keeps until its results are taken."""
         self.nbytes: int | None = None
         """Bytes of its results; None until it was seen to have finished."""
 
@@ -278,6 +280,7 @@ class Window(Generic[T]):
         """Tasks that were not yet seen to have finished."""
         self.rows = 0
         self.running_rows = 0
+        self.input_bytes = 0
         self.done_bytes = 0
 
     def __len__(self) -> int:
@@ -293,12 +296,20 @@ class Window(Generic[T]):
         """Tasks that had finished at the latest look."""
         return len(self._all) - len(self._running)
 
+    def held(self, bytes_per_row: float, more_rows: int = 0) -> float:
+        """Bytes in flight, about, with `more_rows`: results that are not there yet are expected to
+        have `bytes_per_row`; while that is 0, not known, they are as large as what was given."""
+        running = (self.running_rows + more_rows) * bytes_per_row
+        expected = running if bytes_per_row else self.input_bytes
+        return self.input_bytes + self.done_bytes + expected
+
     def add(self, flight: Flight[T]) -> None:
         """Adds a task. Its `landed` was set to the window's before it was submitted."""
         self._all.append(flight)
         self._running[flight.task] = flight
         self.rows += flight.rows
         self.running_rows += flight.rows
+        self.input_bytes += flight.input_bytes
 
     def look(self) -> None:
         """Handles the tasks that have finished since the latest look."""
@@ -315,6 +326,7 @@ class Window(Generic[T]):
         """Removes the first task and returns it."""
         flight = self._all.popleft()
         self.rows -= flight.rows
+        self.input_bytes -= flight.input_bytes
         if flight.nbytes is None:
             del self._running[flight.task]
             self.running_rows -= flight.rows

@@ -1,0 +1,115 @@
+"""Blocks in flight and rows in caches share one memory budget, whenever they begin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import silva as sv
+from silva.cache.row_store import MemoryStore
+from silva.columns import Block
+from silva.run import executor
+from silva.run.pools.task import Window
+from silva.run.seams import MemoryBudget
+
+MEMORY = 8 << 20
+ROW = 32 << 10
+
+
+def large(x: int) -> np.ndarray:
+    return np.full(ROW, x % 251, np.uint8)
+
+
+def rows(count: int = 400) -> Any:
+    return sv.from_columns({"x": range(count)}).derive(y=large)
+
+
+def later_cache() -> Any:
+    """The cache is opened when the first pipeline has ended."""
+    return sv.concat([rows(), rows(401).cache()])
+
+
+def two_caches() -> Any:
+    return sv.concat([rows(), rows(401).cache(), rows(402).cache()])
+
+
+def a_stage_behind_a_cache() -> Any:
+    return rows().cache().derive(z=lambda y: y + 1)
+
+
+PIPELINES = {"later": later_cache, "two": two_caches, "behind": a_stage_behind_a_cache}
+
+
+@pytest.fixture
+def windows(monkeypatch: pytest.MonkeyPatch) -> list[Window[Any]]:
+    """All windows of tasks in flight."""
+    found: list[Window[Any]] = []
+
+    class Recorded(Window[Any]):
+        def __init__(self) -> None:
+            super().__init__()
+            found.append(self)
+
+    monkeypatch.setattr(executor, "Window", Recorded)
+    return found
+
+
+def in_flight(windows: list[Window[Any]]) -> int:
+    """The bytes of the inputs and results of all tasks in flight, when all of them are done."""
+    total = 0
+    for task in [flight.task for window in windows for flight in window._all]:
+        assert task.cancelled or task.finished.wait(60)
+        total += sum(result.block.nbytes for result in task.results or ())
+        total += task.payload.nbytes if isinstance(task.payload, Block) else 0
+    return total
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_blocks_in_flight_and_cached_rows_stay_within_the_memory_together(
+    pipeline: str, windows: list[Window[Any]]
+) -> None:
+    batches = PIPELINES[pipeline]().batch(4)
+    most = kept = 0
+    with batches.loader(backend="threads", workers=8, memory=MEMORY, epochs=2) as loader:
+        for _ in range(2):
+            for _ in loader:
+                stores = loader._executor._stores.values()
+                kept = sum(s.nbytes for s in stores if isinstance(s, MemoryStore))
+                most = max(most, in_flight(windows) + kept)
+    assert MEMORY // 4 < kept <= MEMORY // 2
+    assert most <= MEMORY
+
+
+def test_a_lane_that_was_there_before_leaves_room_for_a_later_cache() -> None:
+    with later_cache().batch(4).loader(backend="threads", workers=2, memory=MEMORY) as loader:
+        batches = iter(loader)
+        next(batches)
+        memory = loader._epochs._memory
+        assert memory.lane_bytes() == MEMORY // 2  # two stages
+        for _ in batches:
+            pass
+        assert memory.lane_bytes() == MEMORY // 4
+
+
+def test_a_cache_takes_nothing_that_blocks_in_flight_hold() -> None:
+    memory = MemoryBudget(100_000)
+
+    def held() -> float:
+        return 70_000.0
+
+    memory.hold(held)
+    assert memory.caches.take(30_000)
+    assert not memory.caches.take(1)
+    memory.release(held)
+    assert memory.caches.take(20_000)
+    assert not memory.caches.take(1), "half of the memory is all that caches get"
+
+
+def test_segments_of_two_epochs_at_once_share_the_memory() -> None:
+    memory = MemoryBudget(1 << 20)
+    memory.hold(lambda: 900_000.0)
+    assert memory.lane_bytes() == 1 << 20
+    memory.hold(lambda: 10_000.0)  # the next epoch has begun
+    assert memory.lane_bytes(own=10_000.0) == (1 << 20) - 900_000
