@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections import defaultdict
@@ -267,7 +268,7 @@ def test_a_saved_trace_is_valid_for_perfetto(tmp_path) -> None:
     assert len(by_row) == 3  # two cores, and the stage
     for spans in by_row.values():  # no two overlap on a row
         ordered = sorted(spans)
-        assert all(a[1] <= b[0] + 1e-6 for a, b in zip(ordered, ordered[1:], strict=False))
+        assert all(a[1] <= b[0] + 1e-6 for a, b in itertools.pairwise(ordered))
     assert by_row[2, 1] == [(0.25e6, 0.5e6)]
     held = [e["args"]["held"] for e in events if e["ph"] == "C"]
     assert max(held) == 4
