@@ -103,7 +103,10 @@ def ran() -> RunFacts:
         replace(loaded, load=stage.load, backend=stage.backend, workers=stage.workers)
         for loaded, stage in zip(facts.consumer.stages, stages, strict=True)
     )
-    consumer = replace(facts.consumer, seconds=4.0, waited=3.0, own=1e-4, steady=15.5, stages=loads)
+    consumer = replace(
+        facts.consumer, seconds=4.0, waited=3.0, own=1e-4, steady=15.5, stages=loads, own_cpu=5e-5,
+        own_queued=0.0,
+    )  # fmt: skip
     failures = tuple(replace(failure, traceback="Traceback …") for failure in facts.failures)
     return replace(
         facts, stages=stages, consumer=consumer, loop=LOOP, cores=4, workers=4, failures=failures

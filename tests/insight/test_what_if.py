@@ -101,8 +101,11 @@ def test_what_if_needs_a_measurement() -> None:
     assert rows.what_if(seconds=0.5, y=0.5).gain > 1
 
 
+spinning = spin(0.2)  # so that the stage takes longer than the loop
+
+
 def thinks(x):
-    return x + 1
+    return spinning(x) + 1
 
 
 def test_why_and_what_if_know_the_same_names() -> None:

@@ -53,6 +53,20 @@ def _available_memory() -> int:
     return int(psutil.virtual_memory().available)
 
 
+def queued_seconds() -> float:
+    """Seconds that this thread was ready to run and waited for a core, since it began; 0 where the
+    system does not say."""
+    try:
+        file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+    except OSError:
+        return 0.0
+    try:
+        found = os.read(file, 80).split()
+    finally:
+        os.close(file)
+    return int(found[1]) / 1e9 if len(found) > 1 else 0.0
+
+
 def _read(path: str) -> str | None:
     try:
         return Path(path).read_text().strip()

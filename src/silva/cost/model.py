@@ -66,6 +66,8 @@ class Load:
     crossing: float = 1 / 4e9
     """Seconds per byte to receive from another process: measured, or else a usual value."""
     shared: Shared = NOTHING_SHARED
+    queued: float = 0.0
+    """Seconds of its time per row that it waited for a core; 0 where the system does not say."""
 
     @property
     def lock(self) -> float:

@@ -9,6 +9,7 @@ from dataclasses import fields
 from silva.cost.costs import Cost
 from silva.cost.machine import Machine
 from silva.cost.system import Loaded
+from silva.cost.trace import Span, Trace
 from silva.facts.formatting import plural, tidy
 from silva.facts.loop import LoopFacts
 from silva.facts.model import (
@@ -162,7 +163,26 @@ def _consumer(plan: PhysicalNode, lanes: list[Lane]) -> ConsumerFacts | None:
         for lane in lanes
     )
     own = max(seconds - waited, 0.0) / rows
-    return ConsumerFacts(rows, seconds, min(waited, seconds), own, stages, _steady(lanes, rows))
+    loop = lanes[-1].stats  # the consumer of the others is the stage after them
+    own_cpu = min(loop.own_cpu / rows, own)
+    queued = min(loop.own_queued / rows, own - own_cpu)
+    waited, steady = min(waited, seconds), _steady(lanes, rows)
+    return ConsumerFacts(rows, seconds, waited, own, stages, steady, own_cpu, queued)
+
+
+def run_trace(plan: PhysicalNode, executor: Executor) -> Trace:
+    """The latest blocks of each stage, and what the loop did between them, from 0 s on."""
+    lanes = _lanes(plan, executor)
+    spans = [
+        Span(f"{plural(block.rows, 'row')}", f"{lane.name} ({block.backend})", *block[:3])
+        for lane in lanes
+        for block in lane.worked
+    ]
+    if lanes:
+        spans += [Span("the loop", "the loop", *times) for times in lanes[-1].looped]
+    zero = min((span.start for span in spans), default=0.0)
+    moved = (s._replace(start=s.start - zero, end=s.end - zero) for s in spans)
+    return Trace(tuple(sorted(moved, key=lambda span: span.start)))
 
 
 def _top_stages(plan: PhysicalNode) -> Iterator[str]:

@@ -170,6 +170,10 @@ class ConsumerFacts:
     stages: tuple[Loaded, ...]
     steady: float | None = None
     """Rows per second since the workers have started; None where that is not known."""
+    own_cpu: float = 0.0
+    """CPU seconds per row of `own`."""
+    own_queued: float = 0.0
+    """Seconds per row of `own` that its thread waited for a core."""
 
     @property
     def rows_per_second(self) -> float:

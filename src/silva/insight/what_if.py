@@ -1,5 +1,5 @@
 """Predicts the throughput with a faster step, more workers, other cores or another backend: the
-cost model with other numbers.
+run is replayed in the simulator with other numbers.
 
 The prediction is scaled by the ratio of the measured to the modelled throughput. Its error bar
 combines how much blocks differ from each other and how wrong the model's predictions were so far.
@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from html import escape
 from statistics import median
 from typing import Any
 
 from silva.cost.machine import parse_bytes
 from silva.cost.model import Backend, Load, choose_place
-from silva.cost.system import Loaded, Throughput
+from silva.cost.replay import Own, Replay
+from silva.cost.system import Loaded, throughput
+from silva.cost.trace import Trace
 from silva.errors import PlanError
 from silva.facts.formatting import percent, rate, times
 from silva.facts.model import ConsumerFacts, RunFacts, StageFacts
@@ -45,6 +47,8 @@ class WhatIf:
     error: float
     """Half of the error bar, as a share of `expected`."""
     notes: tuple[str, ...] = ()
+    trace: Trace = field(default=Trace(()), repr=False)
+    """The simulated run that it was read from."""
 
     @property
     def gain(self) -> float:
@@ -66,7 +70,8 @@ class WhatIf:
     __repr__ = __str__
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "gain": self.gain}
+        shown = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "trace"}
+        return {**shown, "gain": self.gain}
 
     def _repr_html_(self) -> str:
         top = self.high or 1.0
@@ -97,16 +102,16 @@ def _range(low: float, middle: float, high: float) -> str:
 
 
 def what_if(facts: RunFacts, asked: Mapping[str, Any]) -> WhatIf:
-    """Asks the cost model about a run."""
+    """Replays a run with other numbers."""
     found = facts.need_consumer(_UNMEASURED)
     changes = _Changes.of(asked, facts)
-    before = found.model(facts.cores)
+    before = _measured_run(facts, found)
     by_name = {stage.name: stage for stage in facts.stages}
-    loads = tuple(changes.apply(load, by_name[load.name], found) for load in found.stages)
-    after = replace(found, stages=loads).model(changes.cores or facts.cores)
-    # where the loop itself limits, what the stages could do is only known from the model
-    now = found.present_rate if found.is_limited_by_stages else before.rows_per_second
-    expected = now * after.rows_per_second / before.rows_per_second
+    stages = tuple(changes.apply(stage, by_name[stage.name], found) for stage in before.stages)
+    after = replace(before, stages=stages, cores=changes.cores or facts.cores)
+    replayed = after.run()
+    now = found.present_rate
+    expected = now * replayed.rows_per_second / before.run().rows_per_second
     error = _error(facts)
     return WhatIf(
         asked=dict(asked),
@@ -118,10 +123,33 @@ def what_if(facts: RunFacts, asked: Mapping[str, Any]) -> WhatIf:
         limit=_limit(after),
         error=error,
         notes=changes.notes(found),
+        trace=replayed.trace,
     )
 
 
-def _limit(found: Throughput) -> str:
+def _measured_run(facts: RunFacts, found: ConsumerFacts) -> Replay:
+    """The run as it is, with the time that rows take if nobody is in their way."""
+    by_name = {stage.name: stage for stage in facts.stages}
+    stages = tuple(_observed(loaded, found.present_rate) for loaded in found.stages)
+    slowest = max(stages, key=lambda stage: stage.rows * stage.load.seconds)
+    totals = by_name[slowest.name].totals
+    rows = totals.rows_in / max(totals.blocks, 1) / max(slowest.rows, 1e-12)
+    own = Own(found.own - found.own_queued, found.own_cpu)
+    return Replay(stages, facts.cores, own, rows).without_contention()
+
+
+def _observed(loaded: Loaded, rate: float) -> Loaded:
+    """A stage that holds the GIL no longer than its threads were seen to do together. Where it was
+    not sampled, a function is assumed to hold it all the time."""
+    load, most = loaded.load, 1 / max(rate * loaded.rows, 1e-12)
+    if loaded.backend != "threads" or load.lock <= most:
+        return loaded
+    share = min(most / max(load.seconds, 1e-12), load.lock_share)
+    return replace(loaded, load=replace(load, lock_share=share))
+
+
+def _limit(run: Replay) -> str:
+    found = throughput(run.stages, run.cores, run.own.seconds)
     return found.limit if found.stage is None else f"{found.limit}, {found.stage}"
 
 
@@ -175,7 +203,7 @@ class _Changes:
     def apply(self, loaded: Loaded, stage: StageFacts, found: ConsumerFacts) -> Loaded:
         """A stage as it would be."""
         left = max(1 - self._saved(stage), 0.0)
-        load = _without_contention(loaded.load, stage) if self._moves(loaded) else loaded.load
+        load = loaded.load
         load = replace(load, seconds=load.seconds * left, cpu=load.cpu * left)
         workers = loaded.workers if self.workers is None else self.workers
         backend = self.backend or self._backend(loaded, stage, load, workers, found)
@@ -185,10 +213,6 @@ class _Changes:
         """The share of the stage's time that the changed steps no longer take."""
         own = [(work, factor) for work, factor in self.factors if work.stage is stage]
         return sum((1 - factor) * work.share for work, factor in own)
-
-    def _moves(self, loaded: Loaded) -> bool:
-        """Whether the stage would share its cores with another number of workers."""
-        return self.workers not in (None, loaded.workers) or self.cores is not None
 
     def _backend(
         self, loaded: Loaded, stage: StageFacts, load: Load, workers: int, found: ConsumerFacts
@@ -216,15 +240,6 @@ class _Changes:
         if not found.is_limited_by_stages:
             notes.append("the bottleneck now is the loop that reads the batches")
         return tuple(notes)
-
-
-def _without_contention(load: Load, stage: StageFacts) -> Load:
-    """The load without the time that workers wait for each other: only what a row waited when
-    nothing ran beside the stage, for a disk or a network."""
-    if stage.alone is None or stage.backend == "inline":
-        return load
-    waits = max(stage.alone.seconds - stage.alone.cpu, 0.0)
-    return replace(load, seconds=min(load.seconds, load.cpu + waits))
 
 
 def _count(name: str, value: Any, least: int) -> int | None:

@@ -42,6 +42,7 @@ from silva.run.seams import MemoryBudget, Seams
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from silva.cost.trace import Trace
     from silva.facts.model import RunFacts
     from silva.facts.why import Why
     from silva.feed.torch import TorchFeed
@@ -312,6 +313,21 @@ class Loader:
         from silva.insight.what_if import what_if
 
         return what_if(self.facts(), asked)
+
+    def trace(self) -> Trace:
+        """The latest blocks of each stage and what the loop did between them; `save()` writes them
+        for Perfetto.
+
+        >>> import silva as sv
+        >>> with sv.from_columns({"x": range(6)}).batch(4).loader(backend="inline") as loader:
+        ...     seen = list(loader)
+        ...     trace = loader.trace()
+        >>> sorted({span.resource for span in trace.spans})
+        ['stage 1 (inline)', 'the loop']
+        """
+        from silva.facts.collect import run_trace
+
+        return run_trace(self._planner.physical(), self._executor)
 
     def headroom(self, seconds: float) -> Headroom:
         """Measures for each step how fast the pipeline would be if all other steps were free: runs

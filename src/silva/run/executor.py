@@ -217,6 +217,7 @@ class Executor:
                 lane.decide(rows)
                 given = self._seams.clock()
                 self._adjust(lane, given)
+                lane.hand_over()
                 yield trail, results
                 starting = not (pool.ready and self._pool_of(lane.backend).ready)
                 lane.returned(given, starting)

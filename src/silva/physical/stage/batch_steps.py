@@ -110,6 +110,7 @@ def _result(
         cpu=time.thread_time() - cpu_started,
         moved=worker.moved,
         seeded=label if seeded else None,
+        began=started,
     )
 
 

@@ -52,6 +52,10 @@ class Result:
     """Bytes of the columns that the steps began with."""
     came: Incoming = NOTHING
     """Bytes that other threads have fetched meanwhile."""
+    queued: float = 0.0
+    """Seconds that the worker waited for a core."""
+    began: float = 0.0
+    """The start, on the clock of the machine that ran it; 0 where that is not known."""
 
     @property
     def waited(self) -> float:
@@ -269,6 +273,7 @@ class Stage:
             seeded=self._seeded(worker),
             bytes_in=bytes_in,
             came=LEDGER.rest(),
+            began=started.wall,
         )
 
     def _seeded(self, worker: Worker) -> str | None:

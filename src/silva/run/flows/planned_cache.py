@@ -117,6 +117,7 @@ def joined(first: Result, second: Result) -> Result:
         seeded=first.seeded or second.seeded,
         bytes_in=first.bytes_in,
         came=first.came.plus(second.came),
+        began=second.began and second.began - first.seconds,
     )
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import functools
+import time
+from collections import deque
 from dataclasses import replace
+from typing import NamedTuple
 
 from silva.cost.disk import Disk
 from silva.cost.gil import GilProbe
+from silva.cost.machine import queued_seconds
 from silva.cost.model import OPERATORS_SHARE, Backend, Load, Shared, choose_place, predict
 from silva.cost.pickling_cost import object_seconds
 from silva.cost.speeds import crossing_seconds
@@ -39,6 +43,19 @@ _WATCHED_SECONDS = 0.004
 
 _MUCH_DISK_BYTES = 1 << 20
 """Below this, the speed of the disk does not matter."""
+
+
+_RECORDED = 4096
+"""Blocks of a stage whose times are kept, for traces."""
+
+
+class BlockTimes(NamedTuple):
+    """When a block was worked on, and when the consumer had it; seconds on the machine's clock."""
+
+    start: float
+    end: float
+    rows: int
+    backend: Backend
 
 
 class Lane:
@@ -86,6 +103,13 @@ class Lane:
         self.forecasts = Forecasts()
         """Predictions, each beside what was then measured."""
         self._at = self._seams.clock()
+        self._own_since = (0.0, 0.0)
+        """The CPU seconds and the seconds in the run queue of the consumer's thread, when it was
+        given its latest block."""
+        self.worked: deque[BlockTimes] = deque(maxlen=_RECORDED)
+        """The latest blocks, on the workers."""
+        self.looped: deque[tuple[float, float]] = deque(maxlen=_RECORDED)
+        """From when to when the consumer had them."""
         self._seconds_per_row = 0.0
         self._cpu_per_row = 0.0
         self._waits_per_row = 0.0
@@ -161,6 +185,10 @@ class Lane:
         stats, block = self.stats, result.block
         nbytes = block.nbytes
         stats.add(result, rows_in, nbytes)
+        # the clock of another machine is not this one's
+        here = result.began and self.backend != "ray"
+        start = result.began if here else time.perf_counter() - result.seconds
+        self.worked.append(BlockTimes(start, start + result.seconds, rows_in, self.backend))
         stats.add_steps(result, watched)
         self._handed += nbytes if self.reads else nbytes + result.bytes_in
         self._seeded = self._seeded or result.seeded is not None
@@ -315,10 +343,21 @@ class Lane:
     def counters(self) -> Counters:
         return self.stats.now()
 
+    def hand_over(self) -> None:
+        """The consumer is about to get a block."""
+        self._own_since = time.thread_time(), queued_seconds()
+
     def returned(self, given: float, starting: bool) -> None:
         """The consumer got a block at `given` and asks for the next one; `starting`: workers are
         still starting."""
-        self.consumer_seconds += self._seams.clock() - given
+        own = self._seams.clock() - given
+        self.consumer_seconds += own
+        now = time.perf_counter()
+        self.looped.append((now - own, now))
+        # another thread may have begun the epoch, and threads have clocks of their own
+        cpu, queued = self._own_since
+        self.stats.own_cpu += min(max(time.thread_time() - cpu, 0.0), own)
+        self.stats.own_queued += min(max(queued_seconds() - queued, 0.0), own)
         self._tick()
         if starting:
             if self.offload is not None and self.backend == "ray":
@@ -364,7 +403,10 @@ class Lane:
         first = self.forecasts.first
         load = self.load() if first is None else self._since(first.since)
         since = self._warm_since if first is None else first.since
-        return replace(load, crossing=crossing_seconds(), shared=self._shared(since))
+        now = self.counters
+        queued = (now.queued - since.queued) / max(now.rows - since.rows, 1)
+        shared = self._shared(since)
+        return replace(load, crossing=crossing_seconds(), shared=shared, queued=queued)
 
     def _since(self, before: Counters) -> Load:
         now, lately = self.counters, self.load()

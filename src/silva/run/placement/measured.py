@@ -44,6 +44,8 @@ class Counters(NamedTuple):
     moved: int = 0
     """Bytes that were read from memory or written to it; `came` are bytes from disks and
     networks."""
+    queued: float = 0.0
+    """Seconds of `busy` that workers waited for a core."""
 
     def pace(self, since: Counters) -> float | None:
         """Rows a second since an earlier moment, the consumer's own time included."""
@@ -168,6 +170,8 @@ class LaneStats:
     busy: float = 0.0
     """Seconds that workers spent in the stage."""
     cpu: float = 0.0
+    queued: float = 0.0
+    """Seconds of `busy` that workers waited for a core."""
     came: Incoming = NOTHING
     """Bytes from disks and networks."""
     moved: int = 0
@@ -176,6 +180,10 @@ class LaneStats:
     """Seconds that the consumer spent on looking rows up in a cache and putting them into it."""
     elapsed: float = 0.0
     """Seconds that the stage was being read, the consumer's own time included."""
+    own_cpu: float = 0.0
+    """CPU seconds of the consumer between two blocks."""
+    own_queued: float = 0.0
+    """Seconds that its thread waited for a core meanwhile."""
     starved: float = 0.0
     """Seconds that the consumer waited for the stage."""
     blocked: int = 0
@@ -199,7 +207,7 @@ class LaneStats:
         """The counters at this moment."""
         return Counters(
             self.rows_in, self.elapsed, self.starved, self.busy, self.cpu, self.blocks, self.ready,
-            self.came, self.moved,
+            self.came, self.moved, self.queued,
         )  # fmt: skip
 
     def add(self, result: Result, rows_in: int, nbytes: int) -> None:
@@ -211,6 +219,7 @@ class LaneStats:
         self.bytes_out += nbytes
         self.busy += result.seconds
         self.cpu += result.cpu
+        self.queued += result.queued
         self.moved += sum(use.moved for use in uses)
         self.came = self.came.plus(result.came).plus(Incoming(sum(use.disk for use in uses)))
         self.followed += 1

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 from silva.columns import Block, empty
 from silva.columns.allocation import BatchSlot, filling
 from silva.columns.column import Allocate
+from silva.cost.machine import queued_seconds
 from silva.errors import SilvaError, StepError
 from silva.physical.stage.batch_steps import BatchStage, CollateStage
 from silva.physical.stage.batch_value import BatchValue
@@ -129,9 +130,14 @@ def execute(
 ) -> list[Result]:
     """Runs a stage on one input and settles its columns; every backend does just this. An exception
     that is not the failure of a row becomes a `StepError`, the same on every backend."""
+    results: list[Result] = []
+    queued = queued_seconds()
     try:
         with filling(slot):
-            return [_settled(result, allocate) for result in stage.run(payload, context, worker)]
+            for result in stage.run(payload, context, worker):
+                before, queued = queued, queued_seconds()
+                results.append(_settled(result, allocate, queued - before))
+        return results
     except (KeyboardInterrupt, SilvaError):
         raise
     except BaseException as error:
@@ -139,10 +145,10 @@ def execute(
         raise StepError(f"`{stage.label}` failed on {describe(payload)}: {shown}") from error
 
 
-def _settled(result: Result, allocate: Allocate) -> Result:
+def _settled(result: Result, allocate: Allocate, queued: float) -> Result:
     block = result.block
     columns = {name: column.settled(allocate) for name, column in block.columns.items()}
-    return replace(result, block=Block(columns, block.ids, block.places))
+    return replace(result, block=Block(columns, block.ids, block.places), queued=queued)
 
 
 class Pool:

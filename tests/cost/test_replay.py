@@ -1,0 +1,84 @@
+"""A replayed run: what workers, cores, the GIL, the disk and the loop allow, and no more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from silva.cost.model import Load, Shared
+from silva.cost.replay import Own, Replay
+from silva.cost.system import Loaded
+
+IDLE = Own(0.0)
+
+
+def rate(load: Load, backend: str, workers: int, cores: int = 2, own: Own = IDLE) -> float:
+    stage = Loaded("stage 1", load, backend, workers)
+    return Replay((stage,), cores, own).run().rows_per_second
+
+
+CPU = Load(4e-3, 4e-3, 0.0, 0)
+PYTHON = Load(4e-3, 4e-3, 1.0, 0)
+SLEEP = Load(4e-3, 0.0, 0.0, 0)
+
+
+@pytest.mark.parametrize("workers", [2, 3, 8, 64])
+def test_more_workers_than_cores_are_no_faster(workers: int) -> None:
+    assert rate(CPU, "processes", workers) == pytest.approx(500)
+    assert rate(CPU, "threads", workers) == pytest.approx(500)
+
+
+def test_rows_that_wait_are_as_fast_as_there_are_workers() -> None:
+    assert rate(SLEEP, "threads", 8) == pytest.approx(2000)
+    assert rate(SLEEP, "inline", 0) == pytest.approx(250)
+
+
+def test_threads_that_hold_the_gil_are_slower_than_one() -> None:
+    assert rate(PYTHON, "threads", 1) == pytest.approx(250)
+    assert rate(PYTHON, "threads", 8) < 250
+    assert rate(PYTHON, "processes", 8) == pytest.approx(500)
+
+
+def test_the_disk_is_shared_by_all_workers() -> None:
+    read = replace(SLEEP, shared=Shared(disk=1e-3))
+    assert rate(read, "threads", 2) == pytest.approx(500)
+    assert rate(read, "threads", 64) == pytest.approx(1000)
+
+
+def test_the_loop_overlaps_with_workers_and_not_with_inline_stages() -> None:
+    own = Own(2e-3)
+    assert rate(SLEEP, "inline", 0, own=own) == pytest.approx(1 / 6e-3)
+    assert rate(SLEEP, "threads", 8, own=own) == pytest.approx(500)
+
+
+def test_a_loop_that_computes_takes_a_share_of_the_cores() -> None:
+    assert rate(CPU, "processes", 8, own=Own(1e-3)) == pytest.approx(500)
+    assert rate(CPU, "processes", 8, own=Own(1e-3, 1e-3)) == pytest.approx(400)
+
+
+def test_stages_share_workers_and_inline_stages_the_loop() -> None:
+    read, decode = Loaded("read", SLEEP, "inline", 0), Loaded("decode", SLEEP, "threads", 2)
+    both = Replay((read, decode), 2, Own(1e-3)).run()
+    assert both.rows_per_second == pytest.approx(1 / 5e-3)
+    threads = Replay((replace(read, backend="threads", workers=2), decode), 2, Own(0.0)).run()
+    assert threads.rows_per_second == pytest.approx(250, rel=0.05)
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_time_in_which_rows_stood_in_each_others_way_is_found(backend: str) -> None:
+    """A row that took 8 ms beside others, and 4 ms of a core, did not wait by itself."""
+    crowded = Loaded("stage 1", replace(CPU, seconds=8e-3), backend, 4)
+    found = Replay((crowded,), 2, Own(0.0)).without_contention()
+    assert found.stages[0].load.seconds == pytest.approx(4e-3, rel=0.05)
+    asleep = Loaded("stage 1", SLEEP, backend, 4)
+    found = Replay((asleep,), 2, Own(0.0)).without_contention()
+    assert found.stages[0].load.seconds == pytest.approx(4e-3)
+
+
+def test_time_behind_other_programs_is_not_waiting_that_workers_overlap() -> None:
+    load = replace(CPU, seconds=9e-3, queued=5e-3)
+    crowded = Loaded("stage 1", load, "processes", 2)
+    found = Replay((crowded,), 2, Own(0.0)).without_contention()
+    more = replace(found, stages=(replace(found.stages[0], workers=8),))
+    assert more.run().rows_per_second == pytest.approx(found.run().rows_per_second)
