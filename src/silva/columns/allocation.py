@@ -8,18 +8,27 @@ Where a row takes long, blocks are smaller than batches, and their results would
 batch once more. So a task may be given its *slot* in a batch (`filling`): an operator that makes
 one large array for the rows of its block (`empty_rows`) then gets that part of the batch's array.
 Joining neighbours only compares their addresses (`join_adjacent`).
+
+While a service has readers on this machine (`begin_sharing`), new buffers are anonymous files
+(memfd), which another process can read where they lie: a batch is made in shared memory and not
+copied there.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import math
 import mmap
+import os
+import resource
 import threading
+import weakref
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,19 +37,52 @@ _LEAST_BYTES = 1 << 20
 _MOST_FREE_BYTES = 256 << 20
 """Free buffers that are kept for their next use; beyond this they are released."""
 
-_free: dict[int, deque[mmap.mmap]] = {}
+_FILLED = 1.25
+"""Bytes of a buffer per byte of an array that fills it; sizes are rounded up by at most 1/8."""
+_MOST_SHARED = 512
+"""Buffers that are files at a time; each needs two file descriptors."""
+
+
+class _Buffer:
+    """Memory that arrays use in turn."""
+
+    def __init__(self, size: int, file: int | None) -> None:
+        """`file`: the memfd in which the memory lies, if it is shared."""
+        self.file, self.recyclable = file, True
+        if file is None:
+            self.memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        else:
+            self.memory = mmap.mmap(file, size)
+            _shared.add(self)
+        self.memory.madvise(mmap.MADV_HUGEPAGE)  # a fifth of the time for the first touch
+
+    def __len__(self) -> int:
+        return len(self.memory)
+
+    def __del__(self) -> None:
+        if self.file is not None:
+            os.close(self.file)
+
+
+_free: dict[int, deque[_Buffer]] = {}
 # No lock: `__del__` may run anywhere, also while this thread holds one. The deques' own operations
 # are atomic, and free bytes are counted each time: a running sum would drift.
+_shared: weakref.WeakSet[_Buffer] = weakref.WeakSet()
+"""The buffers that are files."""
+_sharers: list[object] = []
+"""Those who asked for buffers that are files."""
 
 
 class _Lease(np.ndarray):
     """All of a buffer. Arrays handed out are views of it, so it dies with the last of them."""
 
-    _buffer: mmap.mmap | None = None
+    _buffer: _Buffer | None = None
 
     def __del__(self) -> None:
         buffer = self._buffer
-        if buffer is not None and free_bytes() + len(buffer) <= _MOST_FREE_BYTES:
+        if buffer is None or not buffer.recyclable:
+            return
+        if free_bytes() + len(buffer) <= _MOST_FREE_BYTES:
             _free.setdefault(len(buffer), deque()).append(buffer)
 
 
@@ -68,20 +110,37 @@ def _lease(size: int) -> _Lease:
     buffer = _take(size)
     if buffer is None:
         _drop_one(size)
-        buffer = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        buffer.madvise(mmap.MADV_HUGEPAGE)  # a fifth of the time for the first touch
-    lease = _Lease((len(buffer),), np.uint8, buffer=buffer)
+        buffer = _Buffer(size, _new_file(size) if _sharers else None)
+    lease = _Lease((len(buffer),), np.uint8, buffer=buffer.memory)
     lease._buffer = buffer
     return lease
 
 
-def _take(size: int) -> mmap.mmap | None:
+def _new_file(size: int) -> int | None:
+    """A memfd of this size; None if the system has none left."""
+    most = min(_MOST_SHARED, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8)
+    if len(_shared) >= most:
+        return None
+    try:
+        file = os.memfd_create("silva", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    except OSError:
+        return None
+    try:
+        os.posix_fallocate(file, 0, size)  # without memory: an error here, no bus error later
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+    except OSError:
+        os.close(file)
+        return None
+    return file
+
+
+def _take(size: int) -> _Buffer | None:
     """The smallest free buffer that is large enough, but less than twice as large."""
     for found in sorted(s for s, buffers in list(_free.items()) if buffers and s < 2 * size):
         if found >= size:
             try:
                 return _free[found].popleft()
-            except IndexError:  # another thread was first
+            except (IndexError, KeyError):  # another thread was first
                 continue
     return None
 
@@ -101,6 +160,60 @@ def _rounded(nbytes: int) -> int:
     """The next of eight sizes between two powers of two, so that few sizes serve all."""
     step = 1 << max((nbytes - 1).bit_length() - 3, 0)
     return -(-nbytes // step) * step
+
+
+class SharedPlace(NamedTuple):
+    """Where an array lies in a file that another process may read."""
+
+    file: int
+    offset: int
+
+
+def begin_sharing(owner: object) -> None:
+    """Makes new buffers files, until `owner` ends it; does nothing where there are no memfds."""
+    if hasattr(os, "memfd_create"):
+        _sharers.append(owner)
+        _free.clear()
+
+
+def end_sharing(owner: object) -> None:
+    with contextlib.suppress(ValueError):  # it never began
+        _sharers.remove(owner)
+        _free.clear()
+
+
+def is_sharing() -> bool:
+    return bool(_sharers)
+
+
+def shared_place(array: np.ndarray) -> SharedPlace | None:
+    """The place of a contiguous array in a file; None for other memory."""
+    lease = _lease_of(array)
+    if lease is None or lease._buffer is None or lease._buffer.file is None:
+        return None
+    start = array.__array_interface__["data"][0] - lease.__array_interface__["data"][0]
+    return SharedPlace(lease._buffer.file, start)
+
+
+def never_recycle(array: np.ndarray) -> None:
+    """Frees the buffer of an array after its last use, since another process may still read it."""
+    lease = _lease_of(array)
+    if lease is not None and lease._buffer is not None:
+        lease._buffer.recyclable = False
+
+
+def fills_buffer(array: np.ndarray) -> bool:
+    """Whether an array takes up most of a recycled buffer: to keep it then costs little more memory
+    than a copy."""
+    lease = _lease_of(array)
+    return lease is not None and lease.nbytes <= _FILLED * array.nbytes
+
+
+def _lease_of(array: np.ndarray) -> _Lease | None:
+    found: Any = array
+    while found is not None and not isinstance(found, _Lease):
+        found = getattr(found, "base", None)
+    return found
 
 
 class BatchBuffer:

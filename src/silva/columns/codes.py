@@ -64,6 +64,17 @@ def together(columns: Sequence[Column]) -> tuple[np.ndarray, np.ndarray]:
     return joined(codes(c) for c in columns)
 
 
+def numbers(columns: Sequence[Column]) -> np.ndarray:
+    """A whole number from 0 up for each row, equal where rows are equal in all these columns. The
+    index of a dictionary is one already."""
+    first, *others = columns
+    if isinstance(first, Dictionary) and first.distinct:
+        alike = (isinstance(c, Dictionary) and c.inverse is first.inverse for c in others)
+        if all(alike):
+            return first.inverse
+    return together(columns)[1]
+
+
 def _codes_at(column: Dictionary, rows: np.ndarray) -> np.ndarray:
     if len(column.unique) > len(rows) and not column.distinct:
         return codes(column.at(rows))

@@ -91,11 +91,30 @@ def appearance(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     heads = np.flatnonzero(changes)
     if (keys[heads[1:]] > keys[heads[:-1]]).all():  # as those of clustered rows mostly are
         return heads, np.cumsum(changes) - 1
-    _, first, found = np.unique(keys[heads], return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    return heads[first[order]], rank[found][np.cumsum(changes) - 1]
+    first, number = _ranked(keys[heads])
+    return heads[first], number[np.cumsum(changes) - 1]
+
+
+def _ranked(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`appearance` of keys in any order. Where a key and its place fit into one number, one sort of
+    these is all: a third of the time of `np.unique`."""
+    bits, least, most = len(keys).bit_length(), int(keys.min()), int(keys.max())
+    if (most - least).bit_length() + bits > 63:
+        _, place, found = np.unique(keys, return_index=True, return_inverse=True)
+    else:
+        small = (keys - keys.min()) if keys.dtype == np.uint64 else keys.astype(np.int64) - least
+        both = (small.astype(np.int64) << bits) | np.arange(len(keys))
+        both.sort()
+        changes = np.ones(len(keys), dtype=bool)
+        key, row = both >> bits, both & ((1 << bits) - 1)
+        np.not_equal(key[1:], key[:-1], out=changes[1:])
+        place = row[changes]
+        found = np.empty(len(keys), np.int64)
+        found[row] = np.cumsum(changes) - 1
+    is_first = np.zeros(len(keys), dtype=bool)
+    is_first[place] = True
+    rank = (np.cumsum(is_first) - 1)[place]
+    return np.flatnonzero(is_first), rank[found]
 
 
 def offsets_of(lengths: Any) -> np.ndarray:

@@ -25,8 +25,11 @@ class BoundedReader(io.RawIOBase):
         connection: socket.socket,
         silence: float,
         clock: Callable[[], float] = time.monotonic,
+        receive: Callable[[socket.socket, Any], int] | None = None,
     ) -> None:
-        """`silence`: the timeout in seconds while no byte arrives."""
+        """`silence`: the timeout in seconds while no byte arrives; `receive`: what fills a buffer,
+        if not the socket's `recv_into`."""
+        self._receive = receive
         self._connection, self._silence, self._clock = connection, silence, clock
         self._raw = connection.makefile("rb", buffering=0)  # keeps the socket open
         self.until: float | None = None
@@ -49,7 +52,10 @@ class BoundedReader(io.RawIOBase):
             if self.left <= 0:
                 raise TooManyBytes
             buffer = memoryview(buffer)[: self.left]
-        got = self._connection.recv_into(buffer)
+        if self._receive is None:
+            got = self._connection.recv_into(buffer)
+        else:
+            got = self._receive(self._connection, buffer)
         if self.left is not None:
             self.left -= got
         return got

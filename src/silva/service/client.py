@@ -62,6 +62,8 @@ class Served:
             opened = connection.open(OpenRequest(self._stream))
         self._state, self._length = opened.state, opened.length
         """The state after the last batch that the loop yielded."""
+        self._local = opened.local
+        """The name of the service's Unix socket, if it is on this machine."""
         self._fresh = True
         """Whether the next loop starts at that state, and not with the next epoch."""
         self._live: _Prefetcher | None = None
@@ -84,7 +86,9 @@ class Served:
         if self._epochs is not None and self.epoch >= self._epochs:
             raise LoaderError(f"all {self._epochs} epochs of this loader are done")
         self._fresh = False
-        ahead = self._live = _Prefetcher(self._connect(), self._request(), self._memory)
+        connection = self._connect()
+        connection.local = self._local
+        ahead = self._live = _Prefetcher(connection, self._request(), self._memory)
         close_at_exit(ahead)
         closer = weakref.finalize(self, ahead.close)
         closer.atexit = False
@@ -128,8 +132,8 @@ class Served:
         if self._live is not None:
             raise LoaderError("load_state_dict comes before the loop, not inside it")
         with _closing(self._connect()) as connection:
-            self._state = connection.open(OpenRequest(self._stream, state=dict(state))).state
-        self._fresh = True
+            opened = connection.open(OpenRequest(self._stream, state=dict(state)))
+        self._state, self._local, self._fresh = opened.state, opened.local, True
 
     def set_epoch(self, epoch: int) -> None:
         """The next loop reads this epoch from its start."""
@@ -138,8 +142,8 @@ class Served:
         if epoch < 0:
             raise PlanError(f"epochs count from 0, not {epoch}")
         with _closing(self._connect()) as connection:
-            self._state = connection.open(OpenRequest(self._stream, epoch)).state
-        self._fresh = True
+            opened = connection.open(OpenRequest(self._stream, epoch))
+        self._state, self._local, self._fresh = opened.state, opened.local, True
 
     @property
     def epoch(self) -> int:

@@ -15,7 +15,7 @@ import ssl
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -27,15 +27,18 @@ from silva.columns.serial.buffers import ALIGN
 from silva.cost.machine import parse_bytes
 from silva.errors import ServiceError, SilvaError
 from silva.options import ServiceOptions
-from silva.service.access import client_context, client_token, parse_address
+from silva.service.access import client_context, client_token, is_loopback, parse_address
 from silva.service.bounded_reader import BoundedReader, TooManyBytes
+from silva.service.same_host import NoSharedMemory, ReceivedFiles, connect_local
 from silva.service.wire import (
     PROGRESS,
     VERSION,
+    BatchHead,
     BatchRequest,
     ErrorResponse,
     OpenRequest,
     OpenResponse,
+    Piece,
     ResponseHead,
     error_from,
 )
@@ -83,7 +86,10 @@ class Connection:
             "Authorization": f"Bearer {client_token(options.token)}",
             "Content-Type": "application/json",
         }
+        self.local: str | None = None
+        """The name of the service's Unix socket, if both are on this machine."""
         self._http: http.client.HTTPConnection | None = None
+        self._files = ReceivedFiles()
         self._closed = threading.Event()
 
     def open(self, request: OpenRequest) -> OpenResponse:
@@ -124,6 +130,8 @@ class Connection:
                 return self._try_once(path, body, read, until)
             except (OSError, http.client.HTTPException) as error:
                 self.close()
+                if isinstance(error, NoSharedMemory):
+                    self.local = None
                 self._raise_if_final(error, reused)
                 failed = error
             now = self._clock()
@@ -185,9 +193,17 @@ class Connection:
                 f"the response of {self._address} has more than {self._most >> 20} MiB: raise "
                 "memory=…, or make the batches smaller"
             ) from None
+        finally:
+            self._files.close_files()
 
     def _connect(self, until: float) -> http.client.HTTPConnection:
         where, seconds = self._where, max(min(_CONNECT, until - self._clock()), _LEAST_SECONDS)
+        local = connect_local(self.local, seconds) if is_loopback(where.host) else None
+        self.local = self.local if local else None  # a service that was restarted has another one
+        if local is not None:
+            made = http.client.HTTPConnection(where.host, where.port)
+            made.sock, made.auto_open = local, 0
+            return made
         made = (
             http.client.HTTPSConnection(
                 where.host, where.port, timeout=seconds, context=self._context
@@ -207,7 +223,9 @@ class Connection:
         ) -> http.client.HTTPResponse:
             response = http.client.HTTPResponse(sock, debuglevel, method)
             response.fp.close()
-            reader = BoundedReader(sock, _RESPONSE, self._clock)
+            is_local = sock.family == socket.AF_UNIX
+            receive = self._files.receive_into if is_local else None
+            reader = BoundedReader(sock, _RESPONSE, self._clock, receive)
             reader.until, reader.left = until, self._most + _HEAD_BYTES
             response.fp = io.BufferedReader(reader)
             return response
@@ -237,20 +255,49 @@ class Connection:
         if int(head_length) > min(length, _HEAD_BYTES):
             raise http.client.HTTPException("the head of the response is too long")
         head = _decode(_read_exactly(response, int(head_length)).tobytes(), ResponseHead)
-        sizes = [item.bytes for item in head.items if item.bytes is not None]
-        if int(head_length) + sum(sizes) != length:
+        batches = [_pieces(item) for item in head.items if item.bytes is not None]
+        inline = [piece.bytes for batch in batches for piece in batch if piece.file is None]
+        if int(head_length) + sum(inline) != length:
             raise http.client.HTTPException("the lengths in the response do not add up")
-        if length > self._most:
+        if sum(item.bytes or 0 for item in head.items) > self._most:
             raise TooManyBytes
-        batches = _read_batches(response, sizes)
+        read = self._read_batches(response, batches)
         return [
-            (None if item.bytes is None else next(batches), _check_progress(item.moved))
+            (None if item.bytes is None else next(read), _check_progress(item.moved))
             for item in head.items
         ]
+
+    def _read_batches(
+        self, response: http.client.HTTPResponse, batches: list[list[Piece]]
+    ) -> Iterator[np.ndarray]:
+        """The next batches. Small ones share an array, so that they need few reads, and memory that
+        is recycled."""
+        start, together = 0, 0
+        sizes = [sum(piece.bytes for piece in batch) for batch in batches]
+        for stop, size in enumerate(sizes, 1):
+            together += size
+            if together >= _TOGETHER or size % ALIGN or stop == len(sizes):
+                data, begin = empty((together,), np.uint8), 0
+                for piece in _merged(piece for batch in batches[start:stop] for piece in batch):
+                    self._fill(data.data[begin : begin + piece.bytes], piece, response)
+                    begin += piece.bytes
+                begin = 0
+                for each in sizes[start:stop]:
+                    yield data[begin : begin + each]
+                    begin += each
+                start, together = stop, 0
+
+    def _fill(self, view: memoryview, piece: Piece, response: http.client.HTTPResponse) -> None:
+        """Copies a piece, from shared memory or the response."""
+        if piece.file is None:
+            _read_into(response, view)
+        else:
+            self._files.read(piece.file, piece.offset, view)
 
     def close(self) -> None:
         """Closes the connection."""
         connection, self._http = self._http, None
+        self._files.close()
         if connection is not None:
             connection.close()
 
@@ -313,30 +360,49 @@ def _check_progress(moved: dict[str, Any]) -> dict[str, Any]:
     return moved
 
 
-def _read_batches(response: http.client.HTTPResponse, sizes: list[int]) -> Iterator[np.ndarray]:
-    """The next batches, of these sizes. Small ones share an array, so that they need few reads, and
-    memory that is recycled."""
-    start, together = 0, 0
-    for stop, size in enumerate(sizes, 1):
-        together += size
-        if together >= _TOGETHER or size % ALIGN or stop == len(sizes):
-            data, begin = _read_exactly(response, together), 0
-            for each in sizes[start:stop]:
-                yield data[begin : begin + each]
-                begin += each
-            start, together = stop, 0
+def _pieces(item: BatchHead) -> list[Piece]:
+    """The pieces of a batch, which make up its bytes."""
+    if item.pieces is None:
+        return [Piece(item.bytes or 0)]
+    if sum(piece.bytes for piece in item.pieces) != item.bytes:
+        raise NoSharedMemory("the pieces of a batch do not add up")
+    return item.pieces
+
+
+def _merged(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """Neighbours as one, so that small batches need few reads."""
+    last: Piece | None = None
+    for piece in pieces:
+        if last is None:
+            last = piece
+        elif last.file == piece.file and piece.offset == _end(last):
+            last = Piece(last.bytes + piece.bytes, last.file, last.offset)
+        else:
+            yield last
+            last = piece
+    if last is not None:
+        yield last
+
+
+def _end(piece: Piece) -> int:
+    """The offset at which the next bytes follow."""
+    return 0 if piece.file is None else piece.offset + piece.bytes
 
 
 def _read_exactly(response: http.client.HTTPResponse, size: int) -> np.ndarray:
     """The next `size` bytes, in a new writable array."""
     data = empty((size,), np.uint8)
-    view, done = data.data, 0
-    while done < size:
+    _read_into(response, data.data)
+    return data
+
+
+def _read_into(response: http.client.HTTPResponse, view: memoryview) -> None:
+    done = 0
+    while done < len(view):
         got = response.readinto(view[done:])
         if not got:
-            raise http.client.IncompleteRead(b"", size - done)
+            raise http.client.IncompleteRead(b"", len(view) - done)
         done += got
-    return data
 
 
 def _reason(error: BaseException) -> str:

@@ -24,9 +24,10 @@ import msgspec
 
 from silva.errors import PlanError, ServiceError, SilvaError
 from silva.lifetime import Thread, join_all
-from silva.service.access import has_token
+from silva.service.access import has_token, is_loopback
 from silva.service.bounded_reader import BoundedReader, TooManyBytes
 from silva.service.limits import REQUEST_BYTES, check_next, check_open
+from silva.service.same_host import Lent, LocalListener
 from silva.service.wire import (
     VERSION,
     BatchHead,
@@ -48,6 +49,8 @@ _WHOLE = 30.0
 """Seconds in which a request must arrive, once it has begun."""
 _HEAD = 64 << 10
 """The most bytes of a request's first line and headers."""
+_LOCAL = ("127.0.0.1", 0)
+"""The address of readers that connect by the Unix socket."""
 _MESSAGE = 4096
 """The most characters of an error message."""
 _FULL = (
@@ -69,6 +72,8 @@ class _Response(NamedTuple):
     head: bytes
     rest: Sequence[memoryview] = ()
     code: int = 200
+    lent: Lent | None = None
+    """What the reader gets through shared memory."""
 
 
 class _Client:
@@ -108,6 +113,7 @@ class Server(ThreadingHTTPServer):
             self.address_family = socket.AF_INET6
         super().__init__(bind_address, _Handler)
         self._thread = Thread(self.serve_forever, "service-http", (0.1,))
+        self._local: LocalListener | None = None
 
     @property
     def port(self) -> int:
@@ -120,8 +126,15 @@ class Server(ThreadingHTTPServer):
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = str(self.server_address[0]), self.port
 
+    @property
+    def local_name(self) -> str | None:
+        """The name of the Unix socket for readers on this machine, if there is one."""
+        return None if self._local is None else self._local.name
+
     def start(self) -> None:
         self._thread.start()
+        with contextlib.suppress(OSError):  # then all readers get bytes
+            self._local = LocalListener(lambda found: self.process_request(found, _LOCAL))
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serves a connection on a thread. If there are too many, the one that has been idle for
@@ -166,6 +179,8 @@ class Server(ThreadingHTTPServer):
 
     def stop(self) -> None:
         """Accepts no more connections, and closes the open ones."""
+        if self._local is not None:
+            self._local.close()
         self.shutdown()
         self.server_close()
         with self._lock:
@@ -192,7 +207,6 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "silva", ""
     timeout = _SILENT
-    disable_nagle_algorithm = True
     server: Server
 
     def setup(self) -> None:
@@ -200,27 +214,35 @@ class _Handler(BaseHTTPRequestHandler):
         if client is None:
             raise ConnectionError("closed to make room for another connection")
         self._client = client
-        if self.server.context is not None:
+        self._is_local = self.request.family == socket.AF_UNIX
+        self._lent: Lent | None = None
+        """What the reader may still be copying from shared memory."""
+        if self.server.context is not None and not self._is_local:
             self.request.settimeout(_WHOLE)  # on this thread: a slow client delays no other
             self.request = client.connection = self.server.context.wrap_socket(
                 self.request, server_side=True, do_handshake_on_connect=False
             )
             self.request.do_handshake()
         super().setup()
+        if not self._is_local:
+            self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
         self.rfile.close()
         self._bounded = BoundedReader(self.connection, _SILENT)
         self.rfile = self._buffered = io.BufferedReader(self._bounded)
 
     def finish(self) -> None:
+        if self._lent is not None:
+            self._lent.abandon()
         super().finish()
-        if self.server.context is not None:
+        if self.server.context is not None and not self._is_local:
             self.connection.close()
 
     def handle_one_request(self) -> None:
         """Handles one request, from its first byte to the last byte of the response."""
         bounded, client = self._bounded, self._client
         bounded.until = bounded.left = None
-        self._buffered.peek(1)  # idle time before a request does not count
+        if self._buffered.peek(1):  # idle time before a request does not count
+            self._lent = None  # a reader asks again when it has copied what it got
         client.since = time.monotonic()
         bounded.until, bounded.left = client.since + _WHOLE, _HEAD
         try:
@@ -295,17 +317,27 @@ class _Handler(BaseHTTPRequestHandler):
     def _route(self, body: bytes) -> _Response:
         endpoint, request = self.server.endpoint, (self.command, self.path)
         if request == ("POST", f"/v{VERSION}/next"):
-            return _next_batches(endpoint, body, str(self.client_address[0]))
+            lent = Lent() if self._is_local else None
+            return _next_batches(endpoint, body, str(self.client_address[0]), lent)
         if request == ("POST", f"/v{VERSION}/open"):
             opening = _decode(body, OpenRequest)
             check_open(opening)
-            return _Response(msgspec.json.encode(endpoint.open(opening)))
+            opened = endpoint.open(opening)
+            if is_loopback(str(self.client_address[0])):
+                opened.local = self.server.local_name
+            return _Response(msgspec.json.encode(opened))
         if request == ("GET", f"/v{VERSION}/stats"):
             return _Response(msgspec.json.encode(endpoint.stats()))
         message = f"this service has protocol version {VERSION}, and no path {self.path:.80}"
         return _error_response(ServiceError(message), 404)
 
-    def _send(self, head: bytes, rest: Sequence[memoryview] = (), code: int = 200) -> None:
+    def _send(
+        self,
+        head: bytes,
+        rest: Sequence[memoryview] = (),
+        code: int = 200,
+        lent: Lent | None = None,
+    ) -> None:
         self.connection.settimeout(_SILENT)
         self.send_response(code)
         self.send_header("Content-Type", "application/octet-stream" if rest else "application/json")
@@ -314,7 +346,11 @@ class _Handler(BaseHTTPRequestHandler):
         if self.close_connection:
             self.send_header("Connection", "close")
         self.end_headers()
-        self.wfile.write(head)
+        self._lent = lent
+        if lent is None:
+            self.wfile.write(head)
+        else:
+            lent.send(self.connection, head)
         for part in rest:
             self.wfile.write(part)
 
@@ -325,16 +361,23 @@ def _error_response(error: Exception, code: int) -> _Response:
     return _Response(msgspec.json.encode(response), (), code)
 
 
-def _next_batches(endpoint: Endpoint, body: bytes, address: str) -> _Response:
+def _next_batches(endpoint: Endpoint, body: bytes, address: str, lent: Lent | None) -> _Response:
     request = _decode(body, BatchRequest)
     check_next(request)
-    items, parts = [], []
+    items, rest = [], []
     for kept in endpoint.next(request, address):
-        part = kept.parts[request.part] if kept.parts else None
-        items.append(BatchHead(None if part is None else part.nbytes, kept.moved))
-        if part is not None:
-            parts.append(part)
-    return _Response(msgspec.json.encode(ResponseHead(items)), parts)
+        if not kept.parts:
+            items.append(BatchHead(None, kept.moved))
+            continue
+        part = kept.parts[request.part]
+        described = None if lent is None else [lent.describe(piece) for piece in part]
+        items.append(BatchHead(sum(piece.nbytes for piece in part), kept.moved, described))
+        rest += (
+            part
+            if described is None
+            else [piece for piece, told in zip(part, described, strict=True) if told.file is None]
+        )
+    return _Response(msgspec.json.encode(ResponseHead(items)), rest, 200, lent)
 
 
 def _decode(body: bytes, kind: type[_Request]) -> _Request:

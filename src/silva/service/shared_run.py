@@ -15,7 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from silva.columns.serial.batch_codec import encode_batch
+import numpy as np
+
+from silva.columns import empty
+from silva.columns.allocation import is_sharing
+from silva.columns.serial.batch_codec import encode_pieces
 from silva.errors import LoaderError
 from silva.lifetime import Thread, join_all
 from silva.loader import Loader
@@ -24,8 +28,13 @@ from silva.service.wire import PROGRESS
 
 _AHEAD_BYTES, _AHEAD = 64 << 20, 64
 """Bytes and batches that are made ahead of the fastest reader."""
+_ALONE_BYTES = 128 << 20
+"""Bytes that are kept while a run has had one reader only, for those that start a little later. To
+keep more costs page faults for nobody's use."""
 _OWN = 1024
 """Bytes of bookkeeping per batch."""
+_BUFFER = 2 << 20
+"""Bytes of a buffer that small batches share."""
 _READERS = 4096
 """The most readers of a run that are remembered."""
 _ENDING = 0.5
@@ -35,8 +44,8 @@ _ENDING = 0.5
 class EncodedBatch(NamedTuple):
     """An encoded batch, or the end of an epoch."""
 
-    parts: tuple[memoryview, ...]
-    """The bytes for each rank that shares the batch; empty at the end of an epoch."""
+    parts: tuple[list[memoryview], ...]
+    """The bytes for each rank that shares the batch, in pieces; empty at the end of an epoch."""
     moved: dict[str, Any]
     """What has changed in the state after it."""
     key: str
@@ -53,6 +62,22 @@ class _Reader:
     last_request: float
     """The time of its last request."""
     waits_since: float | None = None
+
+
+class _BatchMemory:
+    """Memory for encoded batches: while readers on this machine share it, small batches lie side by
+    side in one buffer, which is free when the last of them is dropped."""
+
+    def __init__(self) -> None:
+        self._buffer, self._used = np.empty(0, np.uint8), 0
+
+    def allocate(self, size: int) -> memoryview:
+        if size >= _BUFFER or not is_sharing():
+            return empty((size,), np.uint8).data
+        if self._used + size > len(self._buffer):
+            self._buffer, self._used = empty((_BUFFER,), np.uint8), 0
+        start, self._used = self._used, self._used + size
+        return self._buffer[start : self._used].data
 
 
 def key_of(state: dict[str, Any]) -> str:
@@ -79,6 +104,7 @@ class SharedRun:
         self.address = address
         self._loader, self._parts = loader, parts
         self._room, self._patience, self._idle = room, patience, idle
+        self._memory = _BatchMemory()
         self._changed = threading.Condition()
         self._kept: deque[EncodedBatch] = deque()
         self._bytes = 0
@@ -92,6 +118,8 @@ class SharedRun:
         self._readers: dict[str, _Reader] = {}
         self.last_request = time.monotonic()
         """The time of the last request of any reader."""
+        self._several = parts > 1
+        """Whether it has had several readers, so that there may be more."""
         self._left_behind = 0
         self._left = False
         """Whether its last reader has moved to another run."""
@@ -127,6 +155,7 @@ class SharedRun:
         with self._changed:
             me = self._readers.setdefault(reader, _Reader(number, 0.0))
             me.place = number
+            self._several = self._several or len(self._readers) > 1
             self.last_request = me.last_request = time.monotonic()
             self._forget_some()
             while number >= self.made and not self._closed and self._error is None:
@@ -191,15 +220,18 @@ class SharedRun:
         finally:
             self._loader.close()
 
-    def _encoded(self, batch: dict[str, Any]) -> tuple[memoryview, ...] | None:
+    def _encoded(self, batch: dict[str, Any]) -> tuple[list[memoryview], ...] | None:
         if not isinstance(batch, dict):
             raise LoaderError("a service serves batches: end the pipeline with batch(n)")
         if not self._parts:
-            return (encode_batch(batch),)
+            return (self._pieces(batch),)
         dealt = split_batch(batch, self._parts)
-        return None if dealt is None else tuple(map(encode_batch, dealt))
+        return None if dealt is None else tuple(map(self._pieces, dealt))
 
-    def _put(self, parts: tuple[memoryview, ...] | None, state: dict[str, Any]) -> bool:
+    def _pieces(self, batch: dict[str, Any]) -> list[memoryview]:
+        return encode_pieces(batch, self._memory.allocate)
+
+    def _put(self, parts: tuple[list[memoryview], ...] | None, state: dict[str, Any]) -> bool:
         """Keeps a batch; False if the run has been closed."""
         with self._changed:
             if self._closed:
@@ -207,7 +239,7 @@ class SharedRun:
             if parts is None:  # fewer rows than ranks: no rank gets any
                 return True
             moved = {name: state[name] for name in PROGRESS if name in state}
-            size = _OWN + sum(part.nbytes for part in parts)
+            size = _OWN + sum(piece.nbytes for part in parts for piece in part)
             self._kept.append(EncodedBatch(parts, moved, self._place, size, self._made_bytes))
             self._bytes += size
             self._made_bytes += size
@@ -239,7 +271,7 @@ class SharedRun:
         ahead = self._bytes_from(max(places))
         if ahead >= min(_AHEAD_BYTES, room // 2) or self.made - max(places) >= _AHEAD:
             return self._idle
-        self._drop(room, before=min(places))
+        self._drop(room if self._several else min(room, _ALONE_BYTES), before=min(places))
         if self._bytes < room or not self._kept:
             return None
         waits = [r.waits_since for r in self._readers.values() if r.waits_since is not None]

@@ -44,9 +44,11 @@ class OpenRequest(msgspec.Struct, forbid_unknown_fields=True):
     state: dict[str, Any] | None = None
 
 
-class OpenResponse(msgspec.Struct):
+class OpenResponse(msgspec.Struct, omit_defaults=True):
     state: dict[str, Any]
     length: int | None
+    local: str | None = None
+    """The name of the Unix socket for readers on the same machine."""
 
 
 class BatchRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -63,11 +65,23 @@ class BatchRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Bytes after which no further batch is added to the response."""
 
 
-class BatchHead(msgspec.Struct):
+class Piece(msgspec.Struct, array_like=True):
+    """A piece of a batch: bytes of a file that came with the response, or of the response."""
+
+    bytes: Annotated[int, msgspec.Meta(ge=0)]
+    file: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    """The number of the file; None for bytes of the response."""
+    offset: Annotated[int, msgspec.Meta(ge=0, le=1 << 48)] = 0
+
+
+class BatchHead(msgspec.Struct, omit_defaults=True):
     bytes: Annotated[int, msgspec.Meta(ge=0)] | None
     """The size of the batch; None at the end of an epoch."""
     moved: dict[str, Any]
     """What has changed in the state after it."""
+    pieces: list[Piece] | None = None
+    """The pieces of the batch, to a reader on the same machine; None if all of it is in the
+    response."""
 
 
 class ResponseHead(msgspec.Struct):

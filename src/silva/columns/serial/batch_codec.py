@@ -5,13 +5,13 @@ Decoded arrays are views of the bytes, writable where the bytes are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from silva.columns.ragged import Grouped, Ragged, is_tensor
-from silva.columns.serial.buffers import Buffers, FoundBuffers
+from silva.columns.serial.buffers import Buffers, FoundBuffers, new_memory
 from silva.columns.serial.checks import CannotDecode, check, check_offsets, check_places, strictly
 from silva.columns.serial.python_values import CannotEncode, decode_items, encode_items
 from silva.errors import ColumnError
@@ -28,6 +28,19 @@ def encode_batch(batch: Mapping[str, Any]) -> memoryview:
     >>> again["x"].tolist(), [row.tolist() for row in again["t"]]
     ([0, 1, 2], [[5, 6], []])
     """
+    writer, contents = _described(batch)
+    return writer.joined(contents)
+
+
+def encode_pieces(
+    batch: Mapping[str, Any], allocate: Callable[[int], memoryview] = new_memory
+) -> list[memoryview]:
+    """The bytes of `encode_batch` in pieces, of which large arrays are not copied."""
+    writer, contents = _described(batch)
+    return writer.pieces(contents, allocate)
+
+
+def _described(batch: Mapping[str, Any]) -> tuple[_BatchWriter, list[Any]]:
     writer = _BatchWriter()
     contents = []
     for name, value in batch.items():
@@ -38,7 +51,7 @@ def encode_batch(batch: Mapping[str, Any]) -> memoryview:
                 f"column {name!r} of a batch holds {error}, which cannot be sent: a service sends "
                 "numbers, text, bytes, arrays, tensors, and lists, tuples and dicts of these"
             ) from None
-    return writer.joined(contents)
+    return writer, contents
 
 
 @strictly

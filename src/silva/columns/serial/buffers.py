@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from silva.columns.allocation import fills_buffer
 from silva.columns.serial.checks import CannotDecode, check, whole_view
 from silva.columns.serial.python_values import check_layout, encode_dtype
 
 ALIGN = 64
 """Buffers begin at multiples of this, which suits vector instructions; the bytes of a batch end at
 one."""
+_IN_PLACE = 1 << 20
+"""Bytes of an array from which it is a piece of its own."""
 _HEAD = msgspec.msgpack.Decoder(tuple[list[tuple[str, Any]], list[tuple[int, int]]])
 """The contents by name, and the start and size of each buffer."""
 
@@ -44,31 +48,52 @@ class Buffers:
         self, contents: Any, allocate: Callable[[int], memoryview] = new_memory
     ) -> memoryview:
         """The contents and all buffers, in memory from `allocate`; see `FoundBuffers`."""
+        return _join(self._laid_out(contents), allocate)
+
+    def pieces(
+        self, contents: Any, allocate: Callable[[int], memoryview] = new_memory
+    ) -> list[memoryview]:
+        """The same bytes as `joined`, in pieces: large arrays in buffers of their own are not
+        copied."""
+        pieces: list[memoryview] = []
+        for in_place, found in itertools.groupby(self._laid_out(contents), _stays):
+            parts = list(found)
+            pieces += parts if in_place else [_join(parts, allocate)]
+        return pieces
+
+    def _laid_out(self, contents: Any) -> list[memoryview]:
+        """All parts in order, with the zeros between them."""
         spans, end = [], 0
         for parts in self._buffers:
             size = sum(part.nbytes for part in parts)
             spans.append((end, size))
             end += _aligned(size)
         head = msgspec.msgpack.encode([contents, spans])
-        out = allocate(_aligned(8 + len(head)) + end)
-        end = 0
-        for parts in [
-            [memoryview(len(head).to_bytes(8, "little")), memoryview(head)],
-            *self._buffers,
-        ]:
-            for part in parts:
-                _copy(part, out, end)
-                end += part.nbytes
-            out[end : _aligned(end)] = bytes(_aligned(end) - end)
-            end = _aligned(end)
-        return out.toreadonly()
+        first = [memoryview(len(head).to_bytes(8, "little")), memoryview(head)]
+        laid_out = []
+        for parts in [first, *self._buffers]:
+            size = sum(part.nbytes for part in parts)
+            laid_out += [*parts, memoryview(bytes(_aligned(size) - size))]
+        return [part for part in laid_out if part.nbytes]
+
+
+def _join(parts: list[memoryview], allocate: Callable[[int], memoryview]) -> memoryview:
+    out, end = allocate(sum(part.nbytes for part in parts)), 0
+    for part in parts:
+        _copy(part, out, end)
+        end += part.nbytes
+    return out.toreadonly()
+
+
+def _stays(part: memoryview) -> bool:
+    """Whether a part is sent from where it lies."""
+    return part.nbytes >= _IN_PLACE and isinstance(part.obj, np.ndarray) and fills_buffer(part.obj)
 
 
 def _copy(part: memoryview, out: memoryview, start: int) -> None:
     """Copies with numpy, which releases the GIL for large copies."""
-    if part.nbytes:
-        place = np.frombuffer(out, np.uint8, part.nbytes, start)
-        place[:] = np.frombuffer(part, np.uint8)
+    place = np.frombuffer(out, np.uint8, part.nbytes, start)
+    place[:] = np.frombuffer(part, np.uint8)
 
 
 class FoundBuffers:

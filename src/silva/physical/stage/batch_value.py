@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from silva.columns import Block, Column, Ragged, Values
-from silva.columns.codes import rows_at, together
+from silva.columns import Array, Block, Column, Ragged, Values
+from silva.columns.codes import numbers, rows_at, together
 from silva.columns.column import Strings
+from silva.columns.number_runs import appearance
 from silva.columns.ragged import Grouped, filled
 from silva.columns.union import Union, typed_rows
 from silva.columns.values import PLAIN, common_dtype, plain_item
@@ -56,6 +58,54 @@ def batch_value(block: Block, pad: Any, grouped: tuple[tuple[str, ...], ...] = (
     values |= {name: Grouped.of(values[name], number) for name, number in inverse.items()}
     place = None if block.places is None or not len(block) else int(block.places[0])
     return BatchValue(values, len(block), int(block.ids[0]) if len(block) else 0, place)
+
+
+def grouped_batches(
+    block: Block, size: int, pad: Any, grouped: tuple[tuple[str, ...], ...]
+) -> Iterator[BatchValue]:
+    """`batch_value` of each `size` rows of a block. Distinct rows are found and copied once for all
+    batches, so that a batch costs slices only: less than the copies of rows that repeat."""
+    starts = range(0, len(block) - size + 1, size)
+    try:
+        groups = [_distinct_in_each(names, block.columns, size) for names in grouped]
+    except ColumnError:  # of a later batch, perhaps: those before it come first
+        for at in starts:
+            yield batch_value(block.slice(at, at + size), pad, grouped)
+        return
+    cuts = {name: _cut(name, column, pad) for name, column in block.columns.items()}
+    ends = dict.fromkeys(cuts, np.arange(0, len(block) + 1, size).tolist())
+    for names, (first, _, bounds) in zip(grouped, groups, strict=True):
+        for name in names:
+            cuts[name] = _cut(name, rows_at(block.columns[name], first), pad)
+            ends[name] = bounds
+    ids = block.ids.tolist()
+    places = None if block.places is None else block.places.tolist()
+    for i, at in enumerate(starts):
+        values = {name: cut(ends[name][i], ends[name][i + 1]) for name, cut in cuts.items()}
+        for names, (_, number, _) in zip(grouped, groups, strict=True):
+            inverse = number[at : at + size]
+            values |= {name: Grouped.of(values[name], inverse) for name in names}
+        yield BatchValue(values, size, ids[at], None if places is None else places[at])
+
+
+def _distinct_in_each(
+    names: tuple[str, ...], columns: dict[str, Column], size: int
+) -> tuple[np.ndarray, np.ndarray, list[int]]:
+    """The rows at which a combination first appears in its batch, the number of each row's
+    combination in its batch, and where the first rows of each batch begin and end."""
+    number = numbers([columns[name] for name in names])
+    batch = np.arange(len(number)) // size
+    first, number = appearance(batch * (int(number.max(initial=0)) + 1) + number)
+    bounds = np.searchsorted(first, np.arange(0, len(number) + 1, size))
+    return first, number - bounds[batch], bounds.tolist()
+
+
+def _cut(name: str, column: Column, pad: Any) -> Callable[[int, int], Any]:
+    """A function that gives some rows of a column as a batch holds them."""
+    if isinstance(column, Array) and column.valid is None:
+        data = writable(column.data)
+        return lambda start, stop: data[start:stop]
+    return lambda start, stop: column_batch(name, column.slice(start, stop), pad)
 
 
 def _distinct(names: tuple[str, ...], columns: dict[str, Column]) -> tuple[np.ndarray, np.ndarray]:

@@ -7,6 +7,7 @@ cost something per block and nothing per batch. Most kinds of batches come in ru
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -16,7 +17,7 @@ import numpy as np
 from silva.columns import Array, Block
 from silva.errors import PlanError, SilvaError
 from silva.physical import plan as physical
-from silva.physical.stage.batch_value import BatchValue, batch_value
+from silva.physical.stage.batch_value import BatchValue, batch_value, grouped_batches
 from silva.plan.schema import MASK
 from silva.run.flows.flow import Piece, Position, Positions, RankSession, Reader, Trail
 
@@ -109,9 +110,14 @@ class SlicedBatches:
     make: Callable[[Block], Made]
     sliceable: bool
     """Columns that are plain arrays may be sliced as they are, without `make`."""
+    make_all: Callable[[Block], Iterator[Made]] | None = None
+    """Makes all batches at once, where that costs less than one by one."""
 
     def made(self) -> Iterator[Made]:
         first = self.begin.row + 1
+        if self.make_all is not None:
+            yield from self.make_all(self.block.slice(first, first + self.count * self.size))
+            return
         for at in range(first, first + self.count * self.size, self.size):
             yield self.make(self.block.slice(at, at + self.size))
 
@@ -204,7 +210,10 @@ class FixedBatchFlow:
     def _runs_of_one_shard(self, shard: int) -> Iterator[BatchRun]:
         """Slices of the blocks of the flow below; a batch that spans blocks is joined."""
         size = self._share()
-        sliceable = not self._blocks and not self._spec.grouped
+        sliceable, make_all = not self._blocks and not self._spec.grouped, None
+        if self._spec.grouped and not self._blocks:
+            pad, grouped = self._spec.pad, self._spec.grouped
+            make_all = functools.partial(grouped_batches, size=size, pad=pad, grouped=grouped)
         start = self._session.start_of(shard)
         rest: list[Block] = []
         count = 0
@@ -222,7 +231,7 @@ class FixedBatchFlow:
             whole = (len(block) - at) // size
             if whole:
                 begin = ShardEnd(shard, start, piece.trail, at - 1)
-                yield SlicedBatches(begin, block, size, whole, self._make, sliceable)
+                yield SlicedBatches(begin, block, size, whole, self._make, sliceable, make_all)
             at += whole * size
             if at < len(block):
                 rest, count = [block.slice(at, len(block))], len(block) - at

@@ -1,0 +1,86 @@
+"""`python -m benchmarks.grouped`: grouped batches beside plain ones of the same table.
+
+Tables whose rows come in runs of two and of eight, read in order and shuffled, in batches of 64 and
+512: CPU seconds of an epoch with `batch(n, grouped="hist")` and with `batch(n)`, in turns. Grouped
+batches should cost no more, since they copy fewer rows.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+import silva as sv
+
+_ROWS = 40_000
+_ROUNDS = 7
+_REPEATS = (2, 8)
+_BATCHES = (64, 512)
+
+
+def _lists(rng: np.random.Generator, rows: int, longest: int) -> list[np.ndarray]:
+    return [rng.integers(0, 100_000, n) for n in rng.integers(1, longest, rows)]
+
+
+def _windows(rng: np.random.Generator, rows: int) -> list[np.ndarray]:
+    items = rng.integers(0, 100_000, rows + 50)
+    return [items[i : i + 50] for i in range(rows)]
+
+
+KINDS: dict[str, Callable[[np.random.Generator, int], Any]] = {
+    "lists of 40": lambda rng, rows: _lists(rng, rows, 80),
+    "lists of 4": lambda rng, rows: _lists(rng, rows, 8),
+    "windows of 50": _windows,
+    "64 floats": lambda rng, rows: list(rng.random((rows, 64), np.float32)),
+    "text": lambda rng, rows: [f"user {i:08d} of somewhere" for i in range(rows)],
+}
+"""Distinct rows of each kind."""
+
+
+def _epoch(loader: sv.Loader) -> float:
+    began = time.process_time()
+    for _ in loader:
+        pass
+    return time.process_time() - began
+
+
+def ratios(path: str) -> Iterator[tuple[str, float]]:
+    """CPU seconds of grouped batches per second of plain ones."""
+    for shuffled in (False, True):
+        rows = sv.read_table(path)
+        rows = rows.shuffle(seed=1) if shuffled else rows
+        for size in _BATCHES:
+            given: dict[str, Any] = {"workers": 0, "backend": "inline", "cache": "off"}
+            with (
+                rows.batch(size).loader(**given) as plain,
+                rows.batch(size, grouped="hist").loader(**given) as grouped,
+            ):
+                spent = [(_epoch(plain), _epoch(grouped)) for _ in range(_ROUNDS)][1:]
+            found = median(ours for _, ours in spent) / median(theirs for theirs, _ in spent)
+            yield f"{'shuffled' if shuffled else 'in order'}, batches of {size}", found
+
+
+def main(kinds: list[str]) -> None:
+    rng = np.random.default_rng(0)
+    worst = 0.0
+    for kind in kinds:
+        for repeats in _REPEATS:
+            distinct = KINDS[kind](rng, _ROWS // repeats)
+            hist = [distinct[i // repeats] for i in range(_ROWS)]
+            with tempfile.TemporaryDirectory(prefix="silva-bench-") as folder:
+                path = f"{folder}/table"
+                sv.from_columns({"hist": hist, "x": range(_ROWS)}).to_table(path)
+                for how, found in ratios(path):
+                    worst = max(worst, found)
+                    print(f"{kind}, {repeats} of each, {how}: {found:.2f}", flush=True)
+    print(f"grouped batches cost at most {worst:.2f} times the CPU seconds of plain ones")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or list(KINDS))

@@ -1,0 +1,126 @@
+"""Grouped batches of a block are those that are made one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import silva as sv
+from silva.columns import Array, Block, Column, Lists, Values
+from silva.columns.dictionary import Dictionary
+from silva.columns.number_runs import appearance
+from silva.errors import ColumnError
+from silva.physical.stage.batch_value import batch_value, grouped_batches
+from silva.testing import digest
+
+ROWS = 60
+
+
+def _columns(rng: np.random.Generator) -> dict[str, Column]:
+    few = rng.integers(0, 5, ROWS)
+    lists = Lists(Array(rng.integers(0, 9, 30)), np.array([0, 3, 3, 10, 20, 30]))
+    missing = np.arange(ROWS) % 7 > 0
+    return {
+        "ints": Array(few - 2),
+        "nulls": Array(few.astype(np.float32), missing),
+        "matrix": Array(rng.random((5, 2, 3))[few]),
+        "text": Dictionary(Values(list("abcde")), few, True),
+        "lists": Dictionary(lists, few, True),
+        "again": Dictionary(Array(np.array([1, 2, 1, 2, 1])), few),
+        "mixed": Values([[1, "1", 1.0, None, (1,)][i] for i in few]),
+        "plain lists": lists.take(few),
+        "each": Array(np.arange(ROWS)),
+        "read-only": _read_only(np.arange(ROWS)),
+    }
+
+
+def _read_only(data: np.ndarray) -> Array:
+    data.flags.writeable = False
+    return Array(data)
+
+
+def _block(columns: dict[str, Column], places: bool = True) -> Block:
+    return Block(columns, np.arange(ROWS) + 100, np.arange(ROWS) * 2 if places else None)
+
+
+GROUPS: list[tuple[tuple[str, ...], ...]] = [
+    *((((name,),)) for name in _columns(np.random.default_rng(0))),
+    (("text", "lists"), ("ints",)),
+    (("text", "again"), ("matrix", "nulls")),
+    (("each", "lists"),),
+]
+
+
+@pytest.mark.parametrize("grouped", GROUPS, ids=str)
+@pytest.mark.parametrize("size", [1, 7, 20, 60])
+@pytest.mark.parametrize("pad", [None, 0])
+def test_batches_made_together_are_those_made_one_by_one(grouped, size, pad):
+    block = _block(_columns(np.random.default_rng(size)), places=pad is None)
+    whole = block.slice(0, ROWS // size * size)
+    found = list(grouped_batches(whole, size, pad, grouped))
+    one_by_one = [
+        batch_value(block.slice(at, at + size), pad, grouped) for at in range(0, len(whole), size)
+    ]
+    assert len(found) == len(one_by_one)
+    for ours, expected in zip(found, one_by_one, strict=True):
+        assert digest(ours.values) == digest(expected.values)
+        assert list(ours.values) == list(expected.values)
+        assert (ours.rows, ours.id, ours.place) == (expected.rows, expected.id, expected.place)
+
+
+def test_columns_of_a_group_share_one_index_and_batches_share_no_values():
+    block = _block(_columns(np.random.default_rng(0)))
+    first, second, *_ = grouped_batches(block, 20, None, (("matrix", "text"),))
+    assert first.values["matrix"].inverse is first.values["text"].inverse
+    before = digest(second.values)
+    for value in first.values.values():
+        data: Any = getattr(value, "values", value)
+        if isinstance(data, np.ndarray) and data.dtype != object:
+            data[...] = 0
+    assert digest(second.values) == before
+
+
+def test_batches_before_one_that_cannot_be_grouped_come_first():
+    rows = [[i] for i in range(40)] + [{1}] * 20
+    block = _block({"x": Values(rows)})
+    batches = grouped_batches(block, 20, None, (("x",),))
+    assert [next(batches).rows, next(batches).rows] == [20, 20]
+    with pytest.raises(ColumnError, match="column 'x'"):
+        next(batches)
+
+
+def test_a_state_within_a_block_continues_with_the_same_grouped_batches():
+    rows = sv.from_columns({"user": [i // 3 for i in range(100)], "x": range(100)})
+    made = rows.batch(8, grouped="user")
+    all_of_them = [digest(batch) for batch in made.loader(workers=0)]
+    loader = made.loader(workers=0)
+    batches = iter(loader)
+    for _ in range(5):
+        next(batches)
+    state = loader.state_dict()
+    loader.close()
+    again = made.loader(workers=0)
+    again.load_state_dict(state)
+    assert [digest(batch) for batch in again] == all_of_them[5:]
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "i4", "u4", "i8", "u8", "?"])
+@pytest.mark.parametrize("wide", [3, 100, None])
+def test_first_appearances_are_those_of_a_loop(dtype, wide):
+    rng = np.random.default_rng(0)
+    for size in (1, 2, 50, 1000):
+        if dtype == "?":
+            keys = rng.random(size) < 0.5
+        else:
+            least, most = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+            keys = rng.integers(least, min(most, least + (wide or most)), size, dtype, True)
+            keys = keys if size % 2 else most - (keys - least) if wide else keys
+            keys = np.asarray(keys, dtype)
+        first, number = appearance(keys)
+        known: dict[int, int] = {}
+        expected = [known.setdefault(key, len(known)) for key in keys.tolist()]
+        assert number.tolist() == expected
+        assert first.tolist() == [expected.index(i) for i in range(len(known))]
+        assert first.dtype == number.dtype == np.int64
