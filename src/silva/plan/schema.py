@@ -6,6 +6,8 @@ The columns of a node are computed from the nodes below it, with their types whe
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from silva.errors import PlanError
@@ -193,8 +195,24 @@ def verify(plan: Node) -> None:
             _check_branches(node)
 
 
+def chosen_by_order(plan: Node) -> Iterator[tuple[Node, Node]]:
+    """Each `take` or `skip` that chooses rows by a random order, with the `shuffle` or `sample`
+    below it that makes the order."""
+    for node in logical.walk(plan):
+        if isinstance(node, logical.Take | logical.SkipRows):
+            for below in logical.walk(node.input):
+                if isinstance(below, logical.Shuffle | logical.Sample):
+                    yield node, below
+
+
 def verify_eval(plan: Node) -> None:
-    """Raises `PlanError` if `loader(eval=True)` would overwrite a column."""
+    """Raises `PlanError` if `loader(eval=True)` would choose other rows or overwrite a column."""
+    for chooses, orders in chosen_by_order(plan):
+        raise PlanError(
+            f"loader(eval=True) reads rows in their own order, without {orders.verb}, so "
+            f"`{show_node(chooses)}` would keep other rows than in training: put {chooses.verb} "
+            f"before {orders.verb}, or divide the rows with split(train=0.9, val=0.1)"
+        )
     for node in logical.walk(plan):
         pads = isinstance(node, logical.Batch) and node.size is not None and node.collate is None
         if pads and MASK in columns(node.inputs[0]):
