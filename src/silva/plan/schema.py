@@ -6,6 +6,7 @@ The columns of a node are computed from the nodes below it, with their types whe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -193,6 +194,45 @@ def verify(plan: Node) -> None:
             raise PlanError(f"`{show_node(node)}` works on rows and must come before batch")
         if isinstance(node, logical.Mix | logical.Concat | logical.Zip):
             _check_branches(node)
+
+
+_NUMBER = re.compile(r"u?int(8|16|32|64)|float(16|32|64)")
+_TEXT = ("str", "bytes")
+
+
+def verify_comparisons(plan: Node, step: expr.Term) -> None:
+    """Raises `PlanError` where an expression over `plan` compares numbers with text: no row is
+    equal."""
+    calls = [part for part in expr.walk(step) if isinstance(part, expr.Call)]
+    sides = [side for call in calls for side in _compared(call)]
+    known = types(plan) if sides else {}
+    for name, values in sides:
+        kind = known.get(name)
+        if kind is not None and values and all(_mismatched(kind, value) for value in values):
+            wanted = {"str": "text", "bytes": "bytes"}.get(kind, "a number")
+            raise PlanError(
+                f"{expr.show_term(step)}: {name!r} is {kind}, and no row of it is equal to "
+                f"{values[0]!r:.40}, which is {type(values[0]).__name__}: compare it with {wanted},"
+                f" or with a column that is converted first, as by derive(y=lambda {name}: …)"
+            )
+
+
+def _compared(call: expr.Call) -> Iterator[tuple[str, tuple[object, ...]]]:
+    """The columns that a call compares with constants."""
+    if call.op == "is_in" and isinstance(call.args[0], expr.Col):
+        yield call.args[0].name, tuple(dict(call.params)["values"])
+    elif call.op in COMPARISONS:
+        left, right = call.args
+        for one, two in ((left, right), (right, left)):
+            if isinstance(one, expr.Col) and isinstance(two, expr.Literal):
+                yield one.name, (two.value,)
+
+
+def _mismatched(kind: str, value: object) -> bool:
+    if _NUMBER.fullmatch(kind):
+        return isinstance(value, str | bytes)
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    return kind in _TEXT and number
 
 
 def chosen_by_order(plan: Node) -> Iterator[tuple[Node, Node]]:
