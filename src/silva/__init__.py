@@ -147,7 +147,9 @@ def __getattr__(name: str) -> Any:
     try:
         home = _HOME[name]
     except KeyError:
-        raise AttributeError(f"module 'silva' has no attribute {name!r}") from None
+        hint = import_module("silva.plan.hints").FUNCTIONS.get(name)
+        told = "" if hint is None else f": write {hint}"
+        raise AttributeError(f"module 'silva' has no attribute {name!r}{told}") from None
     value = getattr(import_module(home), name)
     globals()[name] = value  # found here the next time
     return value

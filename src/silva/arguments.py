@@ -14,7 +14,7 @@ from silva.plan.expr import Expr, width
 from silva.plan.expr import Literal as Constant
 from silva.plan.function import Stateful, Step, describe, locate, read_function
 from silva.plan.identity import named
-from silva.plan.schema import columns, step_reads
+from silva.plan.schema import columns, step_reads, verify_comparisons
 
 
 @named("Weights")
@@ -102,6 +102,7 @@ def as_step(plan: logical.Node, step: object, reads: Any) -> Step:
                 f"the expression {step!r} reads {missing[0]!r}, but the columns here are "
                 f"{', '.join(map(repr, there)) or '(none)'}"
             )
+        verify_comparisons(plan, step.term)
         return step.term
     if not callable(step):
         step = as_function(step)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from silva.errors import PlanError
 from silva.plan.arguments import explains
-from silva.plan.node import Node
-from silva.plan.schema import columns, types, verify
-from silva.plan.show import show_plan
+from silva.plan.node import Node, Shuffle, SkipRows
+from silva.plan.schema import chosen_by_order, columns, types, verify
+from silva.plan.show import show_node, show_plan
 
 if TYPE_CHECKING:
     from silva.facts.why import Why
@@ -68,7 +69,21 @@ class InspectVerbs:
                 arguments |= {"rank": here.rank, "world": here.world}
         if "service" in arguments:
             return self._service_loader(**arguments)
-        return self._loader_of_all_rows(**arguments)
+        loader = self._loader_of_all_rows(**arguments)
+        if arguments.get("epochs") != 1:
+            self._warn_of_skipped_shuffle()
+        return loader
+
+    def _warn_of_skipped_shuffle(self) -> None:
+        for chooses, orders in chosen_by_order(self.plan):
+            if isinstance(chooses, SkipRows) and isinstance(orders, Shuffle):
+                warnings.warn(
+                    f"`{show_node(chooses)}` after shuffle drops other rows in each "
+                    "epoch, because each has another order, so it does not hold out fixed rows: "
+                    "divide them with split(train=0.9, val=0.1), or put skip before shuffle",
+                    stacklevel=3,
+                )
+                return
 
     def _service_loader(self, service: str, group: Any = None, **arguments: Any) -> Served:
         """Returns a loader that reads the pipeline from a service."""

@@ -176,3 +176,23 @@ def test_what_a_copy_reads_is_kept_until_it_is_done(monkeypatch) -> None:
     next(feed)
     feed.close()
     assert FakeEvent.done  # a loop that is left waits for its copies
+
+
+def test_rows_of_different_lengths_are_padded_and_measured_as_tensors():
+    rows = sv.from_items([{"t": np.array([5, 6])}, {"t": np.array([7])}, {"t": np.array([], int)}])
+    (batch,) = rows.batch(3).loader(workers=0).to_torch()
+    ragged = batch["t"]
+    assert isinstance(ragged.lengths, torch.Tensor)
+    assert ragged.lengths.tolist() == [2, 1, 0]
+    padded = ragged.padded(-1, length=3)
+    assert padded.dtype == torch.int64
+    assert padded.tolist() == [[5, 6, -1], [7, -1, -1], [-1, -1, -1]]
+    assert ragged.padded().tolist() == [[5, 6], [7, 0], [0, 0]]
+    assert [row.tolist() for row in ragged] == [[5, 6], [7], []]
+    with pytest.raises(sv.ColumnError, match="cannot be padded with 'x'"):
+        ragged.padded("x")
+    with pytest.raises(sv.ColumnError, match="does not fit into pad length 1"):
+        ragged.padded(length=1)
+    wide = sv.Ragged(torch.ones(3, 2), torch.tensor([0, 1, 3]))
+    assert wide.padded(0).shape == (2, 2, 2)
+    assert sv.Ragged(torch.ones(0), torch.tensor([0])).padded(0).shape == (0, 0)

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import silva as sv
-from silva.plan.hints import ARGUMENTS, EXPRESSIONS, METHODS
+from silva.plan.hints import ARGUMENTS, EXPRESSIONS, FUNCTIONS, METHODS
 
 ROWS = sv.from_columns({"x": range(5), "y": [[1]] * 5})
 
@@ -26,6 +26,13 @@ def test_a_method_of_elsewhere_is_no_attribute_and_its_error_says_what_to_write(
     with pytest.raises(AttributeError) as error:
         getattr(ROWS, name)
     assert str(error.value) == f"a pipeline has no {name!r}: write {METHODS[name]}"
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_of_elsewhere_is_no_attribute_and_its_error_says_what_to_write(name):
+    with pytest.raises(AttributeError) as error:
+        getattr(sv, name)
+    assert str(error.value) == f"module 'silva' has no attribute {name!r}: write {FUNCTIONS[name]}"
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)

@@ -158,3 +158,53 @@ def test_a_column_is_not_compared_with_several_values(several):
     for compare in (operator.eq, operator.ne):
         with pytest.raises(sv.PlanError, match=r"write is_in\(\[…\]\)"):
             compare(sv.col("x"), several)
+
+
+TYPED = sv.from_columns(
+    {
+        "day": np.arange(10),
+        "share": np.arange(10.0),
+        "name": ["a"] * 10,
+        "on": [True] * 10,
+        "when": np.arange(10).astype("datetime64[D]"),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        (sv.col("day") == "5", "'day' is int64, and no row of it is equal to '5', which is str"),
+        (sv.col("day") != b"5", "which is bytes: compare it with a number"),
+        (sv.col("share") >= "0.5", "'share' is float64"),
+        (sv.col("day").is_in(["5", "6"]), "'day' is int64"),
+        (sv.col("name") == 5, "'name' is str, .* which is int: compare it with text"),
+        (sv.col("name").is_in([1, 2]), "'name' is str"),
+        ((sv.col("day") > 3) & (sv.col("name") < 1.5), "'name' is str"),
+    ],
+    ids=repr,
+)
+def test_a_comparison_of_numbers_with_text_is_refused_when_it_is_written(condition, message):
+    with pytest.raises(sv.PlanError, match=message):
+        TYPED.filter(condition)
+    with pytest.raises(sv.PlanError, match=message):
+        TYPED.derive(y=condition)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        sv.col("day") == np.int32(5),
+        sv.col("day") == 5.0,
+        sv.col("on") == 1,
+        sv.col("day") == True,  # noqa: E712
+        sv.col("name") == "a",
+        sv.col("name").is_in([1, "a"]),
+        sv.col("when") > np.datetime64("2020-01-01"),
+        sv.col("later") == "5",
+        sv.col("day").is_in([]),
+    ],
+    ids=repr,
+)
+def test_comparisons_that_may_be_meant_are_accepted(condition):
+    TYPED.derive(later=lambda day: str(day)).filter(condition)

@@ -39,7 +39,7 @@ def test_values_come_in_the_order_of_read_or_by_key(tmp_path):
     table.put("score", [row["event"] * 2 for row in table.read()])
     assert scores(table) == {i: i * 2 for i in range(6)}
     table.put("score", np.array([0.5, 0.25]), keys=[4, 1])
-    assert scores(table) == {0: None, 1: 0.25, 2: None, 3: None, 4: 0.5, 5: None}
+    assert scores(table) == {0: 0, 1: 0.25, 2: 4, 3: 6, 4: 0.5, 5: 10}
     assert table.version.what == "put score"
 
 
@@ -110,8 +110,8 @@ def test_values_are_whatever_a_column_can_hold_and_read_as_if_they_had_been_appe
     filled = next(row for row in wanted if row["v"] is not None)
     default = array.drop_null().to_pylist()[0]
     table.put("v", array.slice(3, 1), keys=[3], default=default)
-    last = wanted[3] if wanted[3]["v"] is not None else filled
-    assert repr(rows_of(table, ["v"])) == repr([*[filled] * 3, last, filled])
+    kept = [filled if row["v"] is None else row for row in wanted]
+    assert repr(rows_of(table, ["v"])) == repr([*kept, filled])
     table.gc(versions=1)
     assert_no_orphans(tmp_path / "t")
 
@@ -166,6 +166,87 @@ def test_rows_without_a_value_have_the_default_also_those_appended_later(tmp_pat
     assert scores(table) == {**dict.fromkeys(range(8), 0.25), 2: 1.0}
     drawn = table.read().sample(weights="score", size=50)
     assert {row["event"] for row in drawn} <= set(range(8))
+
+
+def test_rows_without_a_new_value_keep_their_own(tmp_path):
+    table = make(tmp_path, group=None)
+    table.put("label", [0, 1, 2, 1, 0, 1]).append(more(6))
+    table.put("label", [5], keys=[2], default=0)
+    assert scores(table, "label") == {0: 0, 1: 1, 2: 5, 3: 1, 4: 0, 5: 1, 6: 0, 7: 0}
+    assert "int64 for 1 row, 5 kept; others are 0" in str(table.explain())
+    table.put("label", [None, 7], keys=[0, 6])
+    assert scores(table.append(more(8)), "label") == {
+        0: 0, 1: 1, 2: 5, 3: 1, 4: 0, 5: 1, 6: 7, 7: 0, 8: 0, 9: 0
+    }  # fmt: skip
+
+
+def test_rows_that_had_the_default_keep_it_when_the_default_changes(tmp_path):
+    table = make(tmp_path).append(more(6)).put("score", [1.5], keys=[0], default=0.5)
+    table.put("score", [2.5], keys=[1], default=9.0).append(more(8))
+    assert scores(table) == {0: 1.5, 1: 2.5, **dict.fromkeys(range(2, 8), 0.5), 8: 9.0, 9: 9.0}
+
+
+def test_kept_values_are_the_newest_also_of_rows_appended_since_the_version_read(tmp_path):
+    table = make(tmp_path, group=None).put("score", range(6))
+    read = table.version.number
+    table.append(more(6)).put("score", [60, 70], keys=[6, 7]).delete(sv.col("event") == 3)
+    table.put("score", [-1], keys=[0], at=read)
+    assert scores(table) == {0: -1, 1: 1, 2: 2, 4: 4, 5: 5, 6: 60, 7: 70}
+
+
+@pytest.mark.parametrize(
+    ("present", "new"),
+    [
+        (np.arange(6, dtype=np.float32), [0.5]),
+        (np.arange(6, dtype=np.float32), [7]),
+        (np.arange(6, dtype=np.int32), [7]),
+        (["a", None, "c", "d", "e", "f"], ["x"]),
+        ([b"a", b"b", b"c", b"d", b"e", b"f"], [b""]),
+        ([True] * 6, [False]),
+        (np.eye(6, dtype=np.float32), [[0.5] * 6]),
+        ([[1, 2], [], [3], [4], [5], [6]], [[7, 8]]),
+        ([dt.datetime(2024, 1, day) for day in range(1, 7)], [dt.datetime(2030, 1, 1)]),
+        ([1, 2, 3, 4, 5, 6], [None]),
+    ],
+    ids=str,
+)
+def test_a_column_keeps_its_type_when_some_values_change(tmp_path, present, new):
+    table = make(tmp_path, group=None).put("v", present)
+    (before,) = table.read(["v"]).batch(6).loader(workers=0)
+    table.put("v", new, keys=[0])
+    (after,) = table.read(["v"]).skip(1).batch(6).loader(workers=0)
+    (of_old,) = table.at(2).read(["v"]).skip(1).batch(6).loader(workers=0)
+    assert digest(after) == digest(of_old)
+    assert type(before["v"]) is type(after["v"])
+
+
+def test_values_of_another_kind_by_key_and_keys_of_a_computed_column_are_refused(tmp_path):
+    table = make(tmp_path).put("label", range(6)).derive(half=sv.col("event") / 2)
+    number = table.version.number
+    with pytest.raises(sv.PlanError, match="'label' holds int64, which the rows without a new"):
+        table.put("label", ["dog"], keys=[2])
+    with pytest.raises(sv.PlanError, match="'half' is computed, so with keys=… all other rows"):
+        table.put("half", [0.5], keys=[2])
+    assert table.version.number == number
+    assert scores(table.put("half", [0.0] * 6), "half") == dict.fromkeys(range(6), 0.0)
+
+
+def test_two_programs_that_change_values_of_one_column_lose_none(tmp_path, monkeypatch):
+    table = make(tmp_path, group=None).put("score", range(6))
+    rival, made, tried = sv.Table.open(table.path), put._with_values, []
+
+    def overtaken(*arguments):
+        tried.append(arguments)
+        if len(tried) == 1:
+            rival.put("score", [50], keys=[5])
+        return made(*arguments)
+
+    monkeypatch.setattr(put, "_with_values", overtaken)
+    table.put("score", [-1], keys=[0])
+    assert scores(table) == {0: -1, 1: 1, 2: 2, 3: 3, 4: 4, 5: 50}
+    assert len(tried) == 3
+    table.gc()
+    assert_no_orphans(tmp_path / "t")
 
 
 def test_old_versions_and_branches_keep_their_values(tmp_path):
@@ -291,6 +372,19 @@ def test_other_programs_read_values_and_explain_shows_them(tmp_path):
     for verb in (table.materialize, table.unstore):
         with pytest.raises(sv.PlanError, match="is given, not computed"):
             verb("score")
+
+
+def test_explain_says_that_a_column_reads_given_values_and_whether_those_are_older(tmp_path):
+    table = make(tmp_path).put("label", range(6))
+    table.derive(hard=sv.col("label") > 3).derive(both=sv.col("hard") & (sv.col("event") > 1))
+    text = str(table.explain())
+    assert "of label (given): label > 3" in text
+    assert "of hard (label (given)), event: hard & (event > 1)" in text
+    assert "as of its definition" not in text
+    told = " ".join(str(table.put("label", [0], keys=[5]).explain()).split())
+    assert told.count("reads label as of its definition, not as now: derive it again") == 2
+    again = table.derive(hard=sv.col("label") > 3).explain()
+    assert " ".join(str(again).split()).count("reads hard, label as of its definition") == 1
 
 
 def test_an_empty_table_takes_no_values(tmp_path):

@@ -26,9 +26,9 @@ class Ragged:
     """
 
     values: Any
-    """A numpy array, or a `Ragged` of the next level."""
-    offsets: np.ndarray
-    """One more than there are rows, starting at 0."""
+    """A numpy array, a tensor, or a `Ragged` of the next level."""
+    offsets: Any
+    """One more than there are rows, starting at 0: an array, or a tensor beside tensors."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -44,18 +44,22 @@ class Ragged:
         return (self[row] for row in range(len(self)))
 
     @property
-    def lengths(self) -> np.ndarray:
-        return np.diff(self.offsets)
+    def lengths(self) -> Any:
+        """The number of items of each row, as an array or a tensor like `offsets`."""
+        return self.offsets.diff() if is_tensor(self.offsets) else np.diff(self.offsets)
 
-    def padded(self, value: Any = 0, length: int | None = None) -> np.ndarray:
-        """A dense array: rows shorter than `length` (default: the longest) end with `value`."""
+    def padded(self, value: Any = 0, length: int | None = None) -> Any:
+        """A dense array, or tensor: rows shorter than `length` (default: the longest) end with
+        `value`."""
         if isinstance(self.values, Ragged):
             raise ColumnError("only one ragged level can be padded; pad the inner lists first")
         lengths = self.lengths
-        longest = int(lengths.max(initial=0))
+        longest = int(lengths.max()) if len(self) else 0
         width = longest if length is None else length
         if longest > width:
             raise ColumnError(f"a row of length {longest} does not fit into pad length {width}")
+        if is_tensor(self.values):
+            return _padded_tensor(self.values, lengths, width, value)
         within = np.arange(width) < lengths[:, None]
         out = filled((len(self), width, *self.values.shape[1:]), value, self.values.dtype)
         out[within] = self.values
@@ -64,6 +68,19 @@ class Ragged:
             missing[within] = np.ma.getmaskarray(self.values)
             return np.ma.MaskedArray(out, mask=missing)
         return out
+
+
+def _padded_tensor(values: Any, lengths: Any, width: int, value: Any) -> Any:
+    """`Ragged.padded` for tensors, on their device."""
+    import torch
+
+    within = torch.arange(width, device=lengths.device) < lengths[:, None]
+    try:
+        out = values.new_full((len(lengths), width, *values.shape[1:]), value)
+    except (RuntimeError, TypeError):
+        raise ColumnError(f"rows of {values.dtype} cannot be padded with {value!r}") from None
+    out[within.to(values.device)] = values
+    return out
 
 
 def _rows(values: Any, start: int, stop: int) -> Any:

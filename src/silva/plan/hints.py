@@ -47,8 +47,28 @@ METHODS = {
     "merge": "join(other, on='x')", "column_names": "columns", "features": "schema",
     "num_rows": "count()", "iterrows": "a loop: `for row in pipeline`",
     "decode": "derive(image=sv.image('jpg').decode())",
+    "to_tuple": "select('jpg', 'cls')", "write_parquet": "to_parquet('folder')",
 }  # fmt: skip
 """Methods of other libraries' datasets, and what a pipeline has instead."""
+
+_MIX = "sv.mix([a, b], weights=[2, 1])"
+_TAR = "rows.to_tar('folder')"
+
+FUNCTIONS = {
+    "DataLoader": "rows.batch(n).loader()", "from_tensor_slices": "sv.from_columns({'x': …})",
+    "from_dict": "sv.from_columns({'x': …})", "from_list": "sv.from_items([{…}, …])",
+    "from_numpy": "sv.from_columns({'x': array})",
+    "from_pandas": "sv.from_arrow(pyarrow.Table.from_pandas(frame))",
+    "from_generator": "sv.from_items(list(generator)), or sv.from_torch(iterable_dataset)",
+    "load_dataset": "sv.from_huggingface(datasets.load_dataset(…))",
+    "interleave_datasets": _MIX, "sample_from_datasets": _MIX, "RandomMix": _MIX,
+    "concatenate_datasets": "sv.concat([a, b])", "ConcatDataset": "sv.concat([a, b])",
+    "WebDataset": "sv.read_tar('s-*.tar')", "TarWriter": _TAR, "ShardWriter": _TAR,
+    "random_split": "rows.split(train=0.9, val=0.1)",
+    "WeightedRandomSampler": "rows.sample(weights=…)",
+    "read_text": "sv.read_lines('*.txt')", "read_images": "sv.read_files('**/*.jpg')",
+}  # fmt: skip
+"""Functions and classes of other libraries, and what silva has instead."""
 
 EXPRESSIONS = {
     "isin": "is_in([…])", "isna": "is_null()", "isnull": "is_null()",

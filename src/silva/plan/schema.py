@@ -6,6 +6,9 @@ The columns of a node are computed from the nodes below it, with their types whe
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+
 import numpy as np
 
 from silva.errors import PlanError
@@ -193,8 +196,63 @@ def verify(plan: Node) -> None:
             _check_branches(node)
 
 
+_NUMBER = re.compile(r"u?int(8|16|32|64)|float(16|32|64)")
+_TEXT = ("str", "bytes")
+
+
+def verify_comparisons(plan: Node, step: expr.Term) -> None:
+    """Raises `PlanError` where an expression over `plan` compares numbers with text: no row is
+    equal."""
+    calls = [part for part in expr.walk(step) if isinstance(part, expr.Call)]
+    sides = [side for call in calls for side in _compared(call)]
+    known = types(plan) if sides else {}
+    for name, values in sides:
+        kind = known.get(name)
+        if kind is not None and values and all(_mismatched(kind, value) for value in values):
+            wanted = {"str": "text", "bytes": "bytes"}.get(kind, "a number")
+            raise PlanError(
+                f"{expr.show_term(step)}: {name!r} is {kind}, and no row of it is equal to "
+                f"{values[0]!r:.40}, which is {type(values[0]).__name__}: compare it with {wanted},"
+                f" or with a column that is converted first, as by derive(y=lambda {name}: …)"
+            )
+
+
+def _compared(call: expr.Call) -> Iterator[tuple[str, tuple[object, ...]]]:
+    """The columns that a call compares with constants."""
+    if call.op == "is_in" and isinstance(call.args[0], expr.Col):
+        yield call.args[0].name, tuple(dict(call.params)["values"])
+    elif call.op in COMPARISONS:
+        left, right = call.args
+        for one, two in ((left, right), (right, left)):
+            if isinstance(one, expr.Col) and isinstance(two, expr.Literal):
+                yield one.name, (two.value,)
+
+
+def _mismatched(kind: str, value: object) -> bool:
+    if _NUMBER.fullmatch(kind):
+        return isinstance(value, str | bytes)
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    return kind in _TEXT and number
+
+
+def chosen_by_order(plan: Node) -> Iterator[tuple[Node, Node]]:
+    """Each `take` or `skip` that chooses rows by a random order, with the `shuffle` or `sample`
+    below it that makes the order."""
+    for node in logical.walk(plan):
+        if isinstance(node, logical.Take | logical.SkipRows):
+            for below in logical.walk(node.input):
+                if isinstance(below, logical.Shuffle | logical.Sample):
+                    yield node, below
+
+
 def verify_eval(plan: Node) -> None:
-    """Raises `PlanError` if `loader(eval=True)` would overwrite a column."""
+    """Raises `PlanError` if `loader(eval=True)` would choose other rows or overwrite a column."""
+    for chooses, orders in chosen_by_order(plan):
+        raise PlanError(
+            f"loader(eval=True) reads rows in their own order, without {orders.verb}, so "
+            f"`{show_node(chooses)}` would keep other rows than in training: put {chooses.verb} "
+            f"before {orders.verb}, or divide the rows with split(train=0.9, val=0.1)"
+        )
     for node in logical.walk(plan):
         pads = isinstance(node, logical.Batch) and node.size is not None and node.collate is None
         if pads and MASK in columns(node.inputs[0]):

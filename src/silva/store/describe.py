@@ -42,6 +42,7 @@ def explain_table(folder: Folder, version: Version, steps: Mapping[str, Step]) -
             texts = [_stored_line(folder, fragments, name, sizes)]
         elif name in advice:
             texts = _derived_lines(folder, fragments, name, fingerprint, sizes, advice[name])
+            texts += _outdated_line(folder, current(folder, version), fingerprint)
         else:
             text = read_definition(folder, fingerprint).text
             texts = [f"given: {size(sizes.get(fingerprint, 0))}, {text}"]
@@ -101,11 +102,33 @@ def _derived_lines(
 def _lineage(folder: Folder, fingerprint: str) -> str:
     """The columns that a column is computed from, and what those are computed from."""
     definition = read_definition(folder, fingerprint)
+    if definition.given is not None:
+        return "given"
     inputs = [
         name if below.startswith(BASE) else f"{name} ({_lineage(folder, below)})"
         for name, below in zip(definition.reads, definition.inputs, strict=True)
     ]
-    return ", ".join(inputs) or "nothing"
+    return ", ".join(inputs) or "no columns"
+
+
+def _outdated_line(folder: Folder, now: Mapping[str, str], fingerprint: str) -> list[str]:
+    """A line that names the columns of which older versions are read, if there are any."""
+    found = sorted(_outdated(folder, now, fingerprint))
+    if not found:
+        return []
+    names = ", ".join(found)
+    return [f"reads {names} as of its definition, not as now: derive it again to read the new one"]
+
+
+def _outdated(folder: Folder, now: Mapping[str, str], fingerprint: str) -> set[str]:
+    definition = read_definition(folder, fingerprint)
+    found = set()
+    for name, below in zip(definition.reads, definition.inputs, strict=True):
+        if now.get(name) != below and name != definition.name:  # x = x + 1 reads the x before
+            found.add(name)
+        if not below.startswith(BASE):
+            found |= _outdated(folder, now, below)
+    return found
 
 
 def compare(folder: Folder, old: Version, new: Version) -> list[str]:

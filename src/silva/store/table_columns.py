@@ -141,9 +141,10 @@ class TableColumns:
         function. A value is whatever a column can hold.
 
         Give one value for each row, in the order of `read`; or with `keys`, one for each key (for
-        several key columns, a dict of columns). `at` is the version that was read, in case the
-        table has changed since. Other rows, and those appended later, have `default`. Putting the
-        column again adds a version; older ones keep their values, and equal values change nothing.
+        several key columns, a dict of columns): the rows of other keys keep the values that they
+        have. `at` is the version that was read, in case the table has changed since. Rows without a
+        value, and those appended later, have `default`. Putting the column again adds a version;
+        older ones keep their values, and equal values change nothing.
 
         >>> import silva as sv, pyarrow as pa, tempfile
         >>> rows = pa.table({"event": [1, 2, 3]})
@@ -151,6 +152,8 @@ class TableColumns:
         >>> first = t.put("score", [0.5, 0.1], keys=[3, 1], default=0.0).version.number
         >>> t.put("score", [9.0, 9.0, 9.0]).at(first).read().head(3)[1:]
         [{'event': 2, 'score': 0.0}, {'event': 3, 'score': 0.5}]
+        >>> t.put("score", [1.0], keys=[2]).read().head(3)[1:]
+        [{'event': 2, 'score': 1.0}, {'event': 3, 'score': 9.0}]
         """
         head = self._writable()
         version = head if at is None else find_version(self._folder, head, at)

@@ -10,9 +10,10 @@ A column that is *given* (`put`) has values and no function: its fingerprint is 
 
 from __future__ import annotations
 
+import contextlib
 import graphlib
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
@@ -46,14 +47,30 @@ class Given(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def missing(self, count: int) -> Column:
         """Rows that were given no value."""
+        with _telling_damage():
+            return from_arrow(self._repeated(count))
+
+    def row(self) -> Any:
+        """The value as an Arrow array of one row."""
+        with _telling_damage():
+            return self._repeated(1)
+
+    def _repeated(self, count: int) -> Any:
         import pyarrow as pa
 
-        try:
-            row = pa.ipc.open_stream(self.default).read_next_batch().column(0)
-            row.validate(full=True)
-            return from_arrow(row.take(pa.array(np.zeros(count, np.int64))))
-        except (pa.ArrowException, OSError, ValueError, IndexError, StopIteration) as error:
-            raise TableError(f"the default of a column that was put is damaged: {error}") from error
+        row = pa.ipc.open_stream(self.default).read_next_batch().column(0)
+        row.validate(full=True)
+        return row.take(pa.array(np.zeros(count, np.int64)))
+
+
+@contextlib.contextmanager
+def _telling_damage() -> Iterator[None]:
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, IndexError, StopIteration) as error:
+        raise TableError(f"the default of a column that was put is damaged: {error}") from error
 
 
 class Definition(msgspec.Struct, frozen=True, omit_defaults=True):

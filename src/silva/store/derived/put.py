@@ -7,6 +7,7 @@ nothing.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,6 +32,7 @@ from silva.store.derived.definitions import (
     with_definitions,
 )
 from silva.store.derived.materialize import New, with_new
+from silva.store.derived.present import Present
 from silva.store.derived.table_source import TableSource
 from silva.store.versions import commits
 from silva.store.versions.manifest import Version
@@ -40,24 +42,51 @@ from silva.store.versions.table_folder import Folder
 def put_column(
     folder: Folder, branch: str, at: Version, name: str, values: Any, keys: Any, default: Any
 ) -> None:
-    """Stores values for rows of the version `at`, on top of the newest version of the branch."""
+    """Stores values for rows of the version `at`, on top of the newest version of the branch. With
+    keys, the other rows keep the values that they have there."""
     _check_name(folder, at, name)
     source = TableSource.of(folder, at)
     array = given_values(name, values)
-    rest = _default_row(name, default, array.type)
     own = folder.schema(at.schema).key
     count = len(array)
     places = _in_order(source, count) if keys is None else _by_key(source, own, keys, count)
-    pieces, given = _pieces(source, array, places, rest)
+    while True:  # until no other put of the column comes in between
+        present = None if keys is None else Present.of(folder, folder.head(branch), name)
+        with contextlib.suppress(_Overtaken):
+            return _put(folder, branch, source, name, array, places, default, present)
+
+
+class _Overtaken(TableError):
+    """The column was put again since its values were read."""
+
+
+def _put(
+    folder: Folder,
+    branch: str,
+    source: TableSource,
+    name: str,
+    array: Any,
+    places: np.ndarray,
+    default: Any,
+    present: Present | None,
+) -> None:
+    if present is not None:
+        array = present.with_new(name, array)
+    if present is not None and default is None:
+        rest = present.default.cast(array.type)
+    else:
+        rest = _default_row(name, default, array.type)
+    pieces, given, kept = _pieces(source, array, places, rest, present)
     held = [(fragment, _contents(piece)) for fragment, piece in pieces.items()]
     fingerprint = digest((str(array.type), _contents(rest), held))
     shown = "null" if rest.null_count else f"{rest.to_pylist()[0]!r:.40}"
-    text = f"{array.type} for {plural(given, 'row')}; others are {shown}"
+    also = f", {kept:,} kept" if kept else ""
+    text = f"{array.type} for {plural(given, 'row')}{also}; others are {shown}"
     definition = Definition(name, (), (), text, given=Given(_as_bytes(rest)))
     with DataWriter(folder) as writer:
         new = _write_parts(writer, pieces, fingerprint)
         with writer.committing():
-            change = _with_values(folder, name, fingerprint, definition, new)
+            change = _with_values(folder, name, fingerprint, definition, new, present)
             commits.commit(folder, branch, change)
 
 
@@ -136,26 +165,36 @@ def _shown(names: tuple[str, ...], columns: list[Column], row: int) -> str:
 
 
 def _pieces(
-    source: TableSource, array: Any, places: np.ndarray, rest: Any
-) -> tuple[dict[str, Any], int]:
+    source: TableSource, array: Any, places: np.ndarray, rest: Any, present: Present | None
+) -> tuple[dict[str, Any], int, int]:
     """The values of each fragment that has any, one per row of its files, with `rest` for rows
-    without; and the number of rows that have one."""
+    without; the number of rows that are given one, and of those that keep theirs."""
     import pyarrow as pa
 
-    all_values = pa.concat_arrays([array, rest])
+    new = pa.concat_arrays([array, rest])
     there = np.append(from_arrow(array.is_valid()).batch(), False)
-    pieces: dict[str, Any] = {}
-    count = 0
+    without = len(array)
+    chosen: dict[str, np.ndarray] = {}
     for number, fragment in enumerate(source.fragments):
-        first, end = int(source.starts[number]), int(source.starts[number + 1])
-        wanted = np.full(fragment.rows, len(array), dtype=np.int64)
-        own = places[first:end]
-        given = there[own]
-        wanted[source.within(number, np.arange(first, end))] = np.where(given, own, len(array))
-        if given.any():
-            count += int(given.sum())
-            pieces[fragment.id] = all_values.take(pa.array(wanted))
-    return pieces, count
+        rows = np.arange(source.starts[number], source.starts[number + 1])
+        own = chosen[fragment.id] = np.full(fragment.rows, -1, dtype=np.int64)
+        own[source.within(number, rows)] = places[rows]
+    pieces: dict[str, Any] = {}
+    given = kept = 0
+    for fragment in source.fragments if present is None else present.fragments:
+        own = chosen.get(fragment.id, np.full(fragment.rows, -1, dtype=np.int64))
+        wanted = np.where(there[own], own, without)
+        given += int(there[own].sum())
+        values = new
+        old = None if present is None else present.values(fragment, array.type, rest)
+        if old is not None:
+            keeps = (own < 0) & from_arrow(old.is_valid()).batch()
+            wanted = np.where(keeps, without + 1 + np.arange(fragment.rows), wanted)
+            values = pa.concat_arrays([new, old])
+            kept += int(keeps.sum())
+        if (wanted != without).any():
+            pieces[fragment.id] = values.take(pa.array(wanted))
+    return pieces, given, kept
 
 
 def _write_parts(writer: DataWriter, pieces: Mapping[str, Any], fingerprint: str) -> New:
@@ -169,12 +208,19 @@ def _write_parts(writer: DataWriter, pieces: Mapping[str, Any], fingerprint: str
 
 
 def _with_values(
-    folder: Folder, name: str, fingerprint: str, definition: Definition, new: New
+    folder: Folder,
+    name: str,
+    fingerprint: str,
+    definition: Definition,
+    new: New,
+    present: Present | None,
 ) -> commits.Change:
     """The commit that adds the values to the fragments that the branch still has."""
 
     def change(head: Version) -> Version | None:
         _check_name(folder, head, name)
+        if present is not None and current(folder, head).get(name) != present.fingerprint:
+            raise _Overtaken(f"put: {name!r} was put again meanwhile")
         changed = with_new(folder.all_fragments(head), new)
         if not changed and current(folder, head).get(name) == fingerprint:
             return None
