@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import silva as sv
@@ -39,3 +40,45 @@ def test_arithmetic_of_arrays_and_numbers_gives_one_stream():
     assert (
         rows.batch(6).derive(y=sv.col("a") * sv.col("x")).head(1)[0]["y"][4].tolist() == [4.0] * 3
     )
+
+
+LISTS = {
+    "numbers": [[1, 2, 3], [4, 5, 6], [7, 8, 9]],
+    "huge": [2**70, 2**63, 2**72],
+    "complex": [1j, 2j, 3j],
+    "small": [2, 3, 4],
+}
+
+
+@pytest.mark.parametrize("sizes", [(1,), (2,), (3,)])
+@pytest.mark.parametrize("kind", LISTS)
+@pytest.mark.parametrize("arrow", [False, True])
+def test_arrays_beside_lists_and_objects_are_computed_row_by_row(kind, sizes, arrow):
+    values = LISTS[kind]
+    a = np.array([[1, 10, 100], [2, 20, 200], [3, 30, 300]])
+    if arrow and kind == "numbers":
+        rows = sv.from_arrow(pa.table({"l": values, "i": range(3)}))
+    else:
+        rows = sv.from_items([{"l": value, "i": i} for i, value in enumerate(values)])
+    rows = rows.derive(a=lambda i: a[i]).derive(
+        y=sv.col("l") * sv.col("a"), z=sv.col("a") + sv.col("l")
+    )
+    found = list(cut_blocks(rows.loader(backend="inline"), sizes))
+    for row, value, own in zip(found, values, a.astype(object), strict=True):
+        value = np.array(value, dtype=object)
+        assert np.asarray(row["y"]).tolist() == (value * own).tolist()
+        assert np.asarray(row["z"]).tolist() == (own + value).tolist()
+
+
+def test_a_null_beside_arrays_and_lists_stays_null():
+    rows = sv.from_items([{"l": [1, 2]}, {"l": None}, {"l": [3, 4]}])
+    rows = rows.derive(a=lambda: np.array([1, 10])).derive(y=sv.col("l") * sv.col("a"))
+    for sizes in ((1,), (3,)):
+        found = [row["y"] for row in cut_blocks(rows.loader(backend="inline"), sizes)]
+        assert [None if y is None else y.tolist() for y in found] == [[1, 20], None, [3, 40]]
+
+
+def test_lists_of_python_are_joined_and_repeated_as_python_does():
+    rows = sv.from_items([{"l": [1, 2], "n": 2}, {"l": [3], "n": 3}])
+    rows = rows.derive(y=sv.col("l") + sv.col("l"), z=sv.col("l") * sv.col("n"))
+    assert [(r["y"], r["z"]) for r in rows] == [([1, 2] * 2, [1, 2] * 2), ([3, 3], [3, 3, 3])]

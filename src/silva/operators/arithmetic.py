@@ -115,8 +115,13 @@ def _masked(
 def _objects(
     name: str, ufunc: Callable[..., Any], arrays: list[Any], valid: np.ndarray | None, count: int
 ) -> Column:
-    """Text and other Python values, row by row with Python's own operators."""
-    rows = [a if isinstance(a, np.ndarray) else np.full(count, a, dtype=object) for a in arrays]
+    """Text, lists and other Python values, row by row with the operators of the values: numpy's
+    where one of them is an array."""
+    rows = [_one_object_per_row(a, count) for a in arrays]
+    beyond = _beyond_64_bits(rows)
+    for operand in rows:
+        for i in beyond:
+            operand[i] = _with_python_numbers(operand[i])
     if valid is None:
         out = ufunc(*rows)
     else:
@@ -126,7 +131,42 @@ def _objects(
         keep = np.zeros(count, bool) if valid is None else ~valid
         flags = np.array([bool(x) for x in np.where(keep, False, out)], dtype=bool)
         return Array(flags, valid)
-    return Values(out.tolist()).settled()
+    items = out.tolist()
+    for i in beyond:
+        items[i] = _without_array(items[i])
+    return Values(items).settled()
+
+
+def _one_object_per_row(operand: Any, count: int) -> np.ndarray:
+    """The operand with one axis: as they are, numpy would align the rows of one operand with the
+    items of another."""
+    if not isinstance(operand, np.ndarray):
+        return np.full(count, operand, dtype=object)
+    return operand.astype(object) if operand.ndim == 1 else object_array(list(operand))
+
+
+def _beyond_64_bits(operands: list[np.ndarray]) -> list[int]:
+    """The rows in which an integer beyond 64 bits stands beside an array of integers, which would
+    refuse it."""
+    kinds = {kind for operand in operands for kind in set(map(type, operand))}
+    if int not in kinds or not any(issubclass(kind, np.ndarray) for kind in kinds):
+        return []
+    return [i for i, row in enumerate(zip(*operands, strict=True)) if _is_beyond(row)]
+
+
+def _is_beyond(row: tuple[Any, ...]) -> bool:
+    arrays = [x.dtype for x in row if isinstance(x, np.ndarray) and x.dtype.kind in "iu"]
+    end = 1 << (64 if np.dtype(np.uint64) in arrays else 63)
+    return bool(arrays) and any(type(x) is int and not -(1 << 63) <= x < end for x in row)
+
+
+def _with_python_numbers(item: Any) -> Any:
+    return item.astype(object) if isinstance(item, np.ndarray) else item
+
+
+def _without_array(item: Any) -> Any:
+    """A row of Python's numbers as a list, like any other row of them."""
+    return item.tolist() if isinstance(item, np.ndarray) else item
 
 
 @column_operator("is_null", keeps_masks=True)
