@@ -82,3 +82,38 @@ def test_lists_of_python_are_joined_and_repeated_as_python_does():
     rows = sv.from_items([{"l": [1, 2], "n": 2}, {"l": [3], "n": 3}])
     rows = rows.derive(y=sv.col("l") + sv.col("l"), z=sv.col("l") * sv.col("n"))
     assert [(r["y"], r["z"]) for r in rows] == [([1, 2] * 2, [1, 2] * 2), ([3, 3], [3, 3, 3])]
+
+
+def test_a_column_of_equal_numbers_is_no_constant_however_it_lies_in_memory():
+    columns = {
+        "x": np.broadcast_to(np.float64(0.1), 6),
+        "n": np.broadcast_to(np.int64(300), 6),
+        "f": np.arange(6, dtype=np.float32),
+        "u": np.arange(6, dtype=np.uint8),
+    }
+    rows = sv.from_columns(columns).derive(
+        y=sv.col("x") + sv.col("f"), z=sv.col("n") + sv.col("u"), w=sv.col("u") + 1
+    )
+    for pipeline in (rows.batch(3), rows.shuffle(seed=1).batch(3)):
+        for sizes in ((1,), (2,), (6,)):
+            for batch in cut_blocks(pipeline.loader(backend="inline"), sizes):
+                found = [batch[name].dtype.name for name in "yzw"]
+                assert found == ["float64", "int64", "uint8"]
+    assert_same_stream(rows.batch(3))
+
+
+def test_a_constant_column_has_its_own_type_in_the_steps_after_it():
+    rows = sv.from_columns({"u": np.arange(4, dtype=np.uint8)}).derive(c=300)
+    rows = rows.derive(y=sv.col("c") + sv.col("u")).batch(4)
+    for batch in (*rows.loader(backend="inline"), *rows.loader(backend="processes", workers=1)):
+        assert batch["y"].tolist() == [300, 301, 302, 303]
+
+
+def test_a_batched_function_may_return_a_broadcast_array():
+    @sv.batched
+    def tenth(u):
+        return np.broadcast_to(np.float64(0.1), len(u))
+
+    rows = sv.from_columns({"u": np.arange(4, dtype=np.float32)}).derive(c=tenth)
+    rows = rows.derive(y=sv.col("c") + sv.col("u")).batch(4)
+    assert [batch["y"].dtype.name for batch in rows.loader(backend="inline")] == ["float64"]

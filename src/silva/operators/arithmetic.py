@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from silva.columns import Array, Column, Lists, Values
+from silva.columns import Array, Column, Constant, Lists, Values
 from silva.columns.column import is_masked_array
 from silva.columns.values import object_array
 from silva.operators.declare import column_operator
@@ -57,7 +57,7 @@ def _operands(columns: list[Column]) -> tuple[list[Any], np.ndarray | None]:
         settled = column.settled()
         if isinstance(settled, Array):
             data, ok = settled.data, settled.valid
-            if data.ndim == 1 and data.strides == (0,) and len(data):
+            if isinstance(settled, Constant) and len(data):
                 data = data[0].item()
         else:
             items = settled.rows()
