@@ -75,7 +75,9 @@ def _run(operator: Operator, columns: list[Column], params: dict[str, Any], draw
     if places is None:
         return cast(Column, operator.kernel(columns, params, draw))
     results = [
-        operator.kernel([column.take(rows).settled() for column in columns], params, draw.take(rows))
+        operator.kernel(
+            [column.take(rows).settled() for column in columns], params, draw.take(rows)
+        )
         for rows in places
     ]
     return concat(results).take(np.argsort(np.concatenate(places)))
