@@ -117,3 +117,22 @@ def test_a_batched_function_may_return_a_broadcast_array():
     rows = sv.from_columns({"u": np.arange(4, dtype=np.float32)}).derive(c=tenth)
     rows = rows.derive(y=sv.col("c") + sv.col("u")).batch(4)
     assert [batch["y"].dtype.name for batch in rows.loader(backend="inline")] == ["float64"]
+
+
+def test_a_cast_to_text_or_bytes_keeps_the_nuls_at_their_ends():
+    rows = sv.from_items(
+        [
+            {"s": "a\0", "b": b"\x01\x00\x00", "l": ["a\0", "b"]},
+            {"s": "\0", "b": None, "l": ["c", "d"]},
+        ]
+    )
+    s, b = sv.col("s"), sv.col("b")
+    casts = {"t": s.cast("str"), "c": b.cast("bytes"), "d": s.cast("bytes"), "e": b.cast("str")}
+    rows = rows.derive(**casts, f=s.cast("U1"), o=s.cast("object"), m=sv.col("l").cast("str"))
+    first, second = rows.head(2)
+    assert [first[name] for name in "tcdefo"] == ["a\0", b"\1\0\0", b"a\0", "\1\0\0", "a", "a\0"]
+    assert [second[name] for name in "tcdefo"] == ["\0", None, b"\0", None, "\0", "\0"]
+    assert [list(row["m"]) for row in (first, second)] == [["a\0", "b"], ["c", "d"]]
+    table = pa.table({"s": ["a\0", None], "l": [["b\0"], ["c"]]})
+    rows = sv.from_arrow(table).derive(t=sv.col("s").cast("str"), m=sv.col("l").cast("str"))
+    assert [(row["t"], list(row["m"])) for row in rows] == [("a\0", ["b\0"]), (None, ["c"])]

@@ -200,13 +200,31 @@ def _cast(columns: list[Column], params: dict[str, Any], draw: Draw) -> Column:
     items = column.rows()
     if any(isinstance(x, list | tuple | np.ndarray) for x in items):
         return Values([x if x is None else _cast_row(x, dtype) for x in items]).settled()
+    if dtype.kind in "OUS" and all(x is None or isinstance(x, str | bytes) for x in items):
+        return Values([x if x is None else _cast_text(x, dtype) for x in items])
     present = np.array([x is not None for x in items], dtype=bool)
     data = np.array([0 if x is None else x for x in items]).astype(dtype)
     return _text_or_numbers(data, None if present.all() else present)
 
 
+def _cast_text(text: str | bytes, dtype: np.dtype) -> str | bytes:
+    """Text or bytes as numpy casts them, which would also cut the NULs off their ends."""
+    if dtype.kind == "U" and isinstance(text, bytes):
+        text = text.decode("ascii")
+    elif dtype.kind == "S" and isinstance(text, str):
+        text = text.encode("ascii")
+    width = 0 if dtype.kind == "O" else dtype.itemsize // np.dtype((dtype.kind, 1)).itemsize
+    return text[:width] if width else text[:]
+
+
 def _cast_row(row: Any, dtype: np.dtype) -> np.ndarray:
+    if dtype.kind in "OUS" and isinstance(row, list | tuple) and any(map(_ends_in_nul, row)):
+        return object_array([_cast_text(x, dtype) for x in row])  # numpy's own text has no NULs
     return (row if is_masked_array(row) else np.array(row)).astype(dtype)
+
+
+def _ends_in_nul(item: Any) -> bool:
+    return item[-1:] in ("\0", b"\0") if isinstance(item, str | bytes) else False
 
 
 def _text_or_numbers(data: np.ndarray, valid: np.ndarray | None) -> Column:
