@@ -24,6 +24,10 @@ class Weights:
     def __init__(self, values: Any) -> None:
         import numpy as np
 
+        from silva.columns.column import is_masked_array
+
+        if is_masked_array(values) and np.ma.is_masked(values):
+            raise PlanError("sample(weights=…) needs one number per row: some rows have none")
         try:
             self.values = np.asarray(values, dtype=np.float64)
         except (TypeError, ValueError):

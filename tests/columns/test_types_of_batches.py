@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from silva.columns import Column, Values, concat, from_arrow
+from silva.columns import Column, Ragged, Values, concat, from_arrow
 from silva.columns.owned import owned
 from silva.columns.serial.column_codec import decode_columns, encode_columns
 from silva.errors import ColumnError
@@ -203,3 +203,39 @@ def test_a_null_among_arrays_without_elements_stays_a_null(shape: tuple[int, ...
     batch = column_batch("x", Values(rows), None)
     assert batch.dtype == object
     assert [row if row is None else row.shape for row in batch] == [shape, None, shape]
+
+
+M = np.ma.array
+
+
+@pytest.mark.parametrize(
+    ("rows", "pad", "expected"),
+    [
+        ([M([1, 2]), M([3])], 0, [[1, 2], [3, 0]]),
+        ([M([1, 2], mask=[0, 1]), M([3])], 0, [[1, None], [3, 0]]),
+        ([M([1, 2], mask=[0, 1]), [3]], 0, [[1, None], [3, 0]]),
+        ([[1, None], [3]], 0, [[1, None], [3, 0]]),
+        ([[1, 2], None, [3]], 0, [[1, 2], [None, None], [3, 0]]),
+        ([[2**70, 1], [3]], 0, [[2**70, 1], [3, 0]]),
+        ([["a", "b"], ["c"]], "", [["a", "b"], ["c", ""]]),
+        ([M([[1, 2]], mask=[[0, 1]]), np.array([[3]])], 0, [[[1, None]], [[3, 0]]]),
+    ],
+    ids=str,
+)
+def test_lists_and_vectors_of_every_kind_are_padded(rows, pad, expected):
+    for column in (Values(rows), Values([*rows, *rows]).slice(0, len(rows))):
+        found = column_batch("x", column, pad)
+        assert isinstance(found, np.ndarray)
+        assert found.ndim == np.ndim(expected)
+        assert found.tolist() == expected
+
+
+@pytest.mark.parametrize("rows", [[["a"], ["b", "c"]], [[[1], [2, 3]], [[4]]], [[{}], []]], ids=str)
+def test_what_cannot_be_padded_is_refused(rows):
+    with pytest.raises(ColumnError, match=r"column 'x': .*pad"):
+        column_batch("x", Values(rows), 0)
+
+
+def test_a_masked_array_of_which_nothing_is_missing_is_batched_as_an_array():
+    assert isinstance(Values([M([1, 2]), M([3])]).batch(), Ragged)
+    assert type(Values([M([1, 2]), M([3, 4])]).batch()) is np.ndarray

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -404,6 +405,54 @@ def test_a_substitute_takes_part_in_the_type_of_its_batch_as_any_row_does(
             batches = list(loader)
         assert [batch["y"].dtype.name for batch in batches] == types
         assert [digest(batch) for batch in batches] == expected
+
+
+def _reciprocal(x):
+    return {"label": [1 // x]}
+
+
+def _reciprocals(x):
+    return [1 // x], [1 // x]
+
+
+@every_way
+def test_each_row_has_a_substitute_of_its_own(backend, workers):
+    value = {"label": [-1]}
+    rows = sv.from_items([{"x": 0}] * 4).derive(y=_reciprocal)
+    rows = rows.derive(_reciprocals, into=("a", "b")).batch(2)
+    loader = rows.loader(backend=backend, workers=workers, on_error=sv.Substitute(value))
+    with loader:
+        for epoch in range(2):
+            for batch in loader:
+                for name in ("y", "a", "b"):
+                    assert batch[name].tolist() == [{"label": [-1]}] * 2
+                    batch[name][0]["label"].append("changed")
+                    batch[name][0]["more"] = 1
+            assert len(loader.failures) == 8 * (epoch + 1)
+    assert value == {"label": [-1]}
+
+
+def test_a_batch_that_fails_has_a_substitute_of_its_own():
+    value = [-1]
+    rows = sv.from_items([{"x": 0}] * 4).batch(2).derive(y=lambda x: 1 // 0)
+    for batch in rows.loader(backend="inline", on_error=sv.Substitute(value)):
+        assert batch["y"] == [-1]
+        batch["y"].append(2)
+    assert value == [-1]
+
+
+def test_a_wrong_number_of_results_counts_even_if_the_result_equals_the_substitute():
+    rows = sv.from_items([{"x": 0}] * 4).derive(lambda x: 0, into=("a", "b")).batch(2)
+    loader = rows.loader(backend="inline", on_error=sv.Substitute(0))
+    assert [batch["a"].tolist() for batch in loader] == [[0, 0]] * 2
+    assert len(loader.failures) == 4
+
+
+def test_a_substitute_that_cannot_be_copied_is_handed_out_as_it_is():
+    value = threading.Lock()
+    rows = sv.from_items([{"x": 0}]).derive(y=lambda x: 1 // x).batch(1)
+    (batch,) = rows.loader(backend="inline", on_error=sv.Substitute(value))
+    assert batch["y"][0] is value
 
 
 @every_way

@@ -113,6 +113,24 @@ def test_redistributing_keeps_exactly_what_remains(count, old, new, data):
     assert max(sizes) - min(sizes) <= 1
 
 
+def test_weights_that_are_missing_are_refused_however_they_are_passed():
+    weights = np.ma.array([1.0, 200, 1], mask=[0, 1, 0])
+    rows = sv.from_columns({"i": np.arange(3), "w": weights})
+    for passed in (weights, "w"):
+        with pytest.raises(sv.PlanError, match="some rows have none"):
+            rows.sample(weights=passed, size=300, seed=0).head(1)
+    whole = np.ma.array([1.0, 2, 1], mask=False)
+    assert rows.sample(weights=whole, seed=0).head(3) == rows.sample([1, 2, 1], seed=0).head(3)
+
+
+@pytest.mark.filterwarnings("error")
+def test_weights_whose_sum_is_too_large_for_a_float_are_honoured():
+    rows = sv.from_columns({"i": np.arange(4)})
+    large = [row["i"] for row in rows.sample([1e308] * 4, size=400, seed=0)]
+    assert large == [row["i"] for row in rows.sample([1.0] * 4, size=400, seed=0)]
+    assert min(np.bincount(large, minlength=4)) > 60
+
+
 def test_weighted_samples_follow_their_weights_and_balance_classes():
     rows = sv.from_columns({"x": np.arange(100), "label": [int(i >= 90) for i in range(100)]})
     drawn = np.array([r["x"] for r in rows.sample(weights="label", size=500).head(500)])

@@ -12,7 +12,7 @@ that batch alone, never on where blocks begin: see `settle`.
 from silva.columns.allocation import empty, empty_rows
 from silva.columns.arrow_arrays import from_arrow, table_columns, to_arrow
 from silva.columns.block import Block, concat
-from silva.columns.column import Array, Column, Parts, Strings
+from silva.columns.column import Array, Column, Constant, Parts, Strings
 from silva.columns.dictionary import Dictionary
 from silva.columns.lists import Lists
 from silva.columns.ragged import Ragged
@@ -23,6 +23,7 @@ __all__ = [
     "Array",
     "Block",
     "Column",
+    "Constant",
     "Dictionary",
     "Lists",
     "Parts",

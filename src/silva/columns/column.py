@@ -88,6 +88,23 @@ class Array:
         return self
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Constant(Array):
+    """A literal of an expression, as an operator gets it: one number, the same in each row. It is
+    weak, as Python numbers are in numpy, and a column of equal numbers is not; so it is known by
+    its class, and no expression returns it."""
+
+    @staticmethod
+    def of(value: object, count: int) -> Constant:
+        return Constant(np.broadcast_to(np.asarray(value), (count,)))
+
+    def take(self, indices: np.ndarray) -> Constant:
+        return self.slice(0, len(indices))
+
+    def slice(self, start: int, stop: int) -> Constant:
+        return Constant(self.data[start:stop])
+
+
 def _broadcast(mask: np.ndarray, data: np.ndarray) -> np.ndarray:
     return np.broadcast_to(mask.reshape(-1, *[1] * (data.ndim - 1)), data.shape).copy()
 

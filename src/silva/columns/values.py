@@ -196,6 +196,8 @@ def plain_item(item: Any) -> Any:
     """The form of an item that does not depend on where blocks begin: a settled block returns
     int64, float64 and bool as Python numbers, and an array without dimensions as a scalar."""
     item = as_numpy(item)
+    if is_masked_array(item) and item.ndim and not np.ma.is_masked(item):
+        item = np.ma.getdata(item)  # nothing is missing: an array like any other
     if type(item) in (np.ndarray, np.memmap) and item.ndim == 0 and item.dtype.kind in "biufcmM":
         item = item[()]
     return item.item() if type(item) in _OWN else item
@@ -248,6 +250,8 @@ def _arrays(items: list[np.ndarray]) -> Any:
 
 
 def _lists(items: list[Any]) -> Any:
+    if any(map(is_masked_array, items)):
+        return object_array(items)
     inner = batch_of_rows([x for row in items for x in row])
     if is_masked_array(inner):
         return object_array(items)

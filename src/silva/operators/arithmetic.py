@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from silva.columns import Array, Column, Lists, Values
+from silva.columns import Array, Column, Constant, Lists, Values
 from silva.columns.column import is_masked_array
 from silva.columns.values import object_array
 from silva.operators.declare import column_operator
@@ -57,7 +57,7 @@ def _operands(columns: list[Column]) -> tuple[list[Any], np.ndarray | None]:
         settled = column.settled()
         if isinstance(settled, Array):
             data, ok = settled.data, settled.valid
-            if data.ndim == 1 and data.strides == (0,) and len(data):
+            if isinstance(settled, Constant) and len(data):
                 data = data[0].item()
         else:
             items = settled.rows()
@@ -115,8 +115,13 @@ def _masked(
 def _objects(
     name: str, ufunc: Callable[..., Any], arrays: list[Any], valid: np.ndarray | None, count: int
 ) -> Column:
-    """Text and other Python values, row by row with Python's own operators."""
-    rows = [a if isinstance(a, np.ndarray) else np.full(count, a, dtype=object) for a in arrays]
+    """Text, lists and other Python values, row by row with the operators of the values: numpy's
+    where one of them is an array."""
+    rows = [_one_object_per_row(a, count) for a in arrays]
+    beyond = _beyond_64_bits(rows)
+    for operand in rows:
+        for i in beyond:
+            operand[i] = _with_python_numbers(operand[i])
     if valid is None:
         out = ufunc(*rows)
     else:
@@ -126,7 +131,42 @@ def _objects(
         keep = np.zeros(count, bool) if valid is None else ~valid
         flags = np.array([bool(x) for x in np.where(keep, False, out)], dtype=bool)
         return Array(flags, valid)
-    return Values(out.tolist()).settled()
+    items = out.tolist()
+    for i in beyond:
+        items[i] = _without_array(items[i])
+    return Values(items).settled()
+
+
+def _one_object_per_row(operand: Any, count: int) -> np.ndarray:
+    """The operand with one axis: as they are, numpy would align the rows of one operand with the
+    items of another."""
+    if not isinstance(operand, np.ndarray):
+        return np.full(count, operand, dtype=object)
+    return operand.astype(object) if operand.ndim == 1 else object_array(list(operand))
+
+
+def _beyond_64_bits(operands: list[np.ndarray]) -> list[int]:
+    """The rows in which an integer beyond 64 bits stands beside an array of integers, which would
+    refuse it."""
+    kinds = {kind for operand in operands for kind in set(map(type, operand))}
+    if int not in kinds or not any(issubclass(kind, np.ndarray) for kind in kinds):
+        return []
+    return [i for i, row in enumerate(zip(*operands, strict=True)) if _is_beyond(row)]
+
+
+def _is_beyond(row: tuple[Any, ...]) -> bool:
+    arrays = [x.dtype for x in row if isinstance(x, np.ndarray) and x.dtype.kind in "iu"]
+    end = 1 << (64 if np.dtype(np.uint64) in arrays else 63)
+    return bool(arrays) and any(type(x) is int and not -(1 << 63) <= x < end for x in row)
+
+
+def _with_python_numbers(item: Any) -> Any:
+    return item.astype(object) if isinstance(item, np.ndarray) else item
+
+
+def _without_array(item: Any) -> Any:
+    """A row of Python's numbers as a list, like any other row of them."""
+    return item.tolist() if isinstance(item, np.ndarray) else item
 
 
 @column_operator("is_null", keeps_masks=True)
@@ -160,13 +200,31 @@ def _cast(columns: list[Column], params: dict[str, Any], draw: Draw) -> Column:
     items = column.rows()
     if any(isinstance(x, list | tuple | np.ndarray) for x in items):
         return Values([x if x is None else _cast_row(x, dtype) for x in items]).settled()
+    if dtype.kind in "OUS" and all(x is None or isinstance(x, str | bytes) for x in items):
+        return Values([x if x is None else _cast_text(x, dtype) for x in items])
     present = np.array([x is not None for x in items], dtype=bool)
     data = np.array([0 if x is None else x for x in items]).astype(dtype)
     return _text_or_numbers(data, None if present.all() else present)
 
 
+def _cast_text(text: str | bytes, dtype: np.dtype) -> str | bytes:
+    """Text or bytes as numpy casts them, which would also cut the NULs off their ends."""
+    if dtype.kind == "U" and isinstance(text, bytes):
+        text = text.decode("ascii")
+    elif dtype.kind == "S" and isinstance(text, str):
+        text = text.encode("ascii")
+    width = 0 if dtype.kind == "O" else dtype.itemsize // np.dtype((dtype.kind, 1)).itemsize
+    return text[:width] if width else text[:]
+
+
 def _cast_row(row: Any, dtype: np.dtype) -> np.ndarray:
+    if dtype.kind in "OUS" and isinstance(row, list | tuple) and any(map(_ends_in_nul, row)):
+        return object_array([_cast_text(x, dtype) for x in row])  # numpy's own text has no NULs
     return (row if is_masked_array(row) else np.array(row)).astype(dtype)
+
+
+def _ends_in_nul(item: Any) -> bool:
+    return item[-1:] in ("\0", b"\0") if isinstance(item, str | bytes) else False
 
 
 def _text_or_numbers(data: np.ndarray, valid: np.ndarray | None) -> Column:

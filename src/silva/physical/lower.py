@@ -291,7 +291,7 @@ class Lowering:
         rows = feed.size if node.size is None else node.size
         if rows and not feed.size:
             raise PlanError(f"sample: there are no rows of which {rows} could be drawn")
-        step = positions.DrawRows(np.cumsum(weights), rows, node.seed)
+        step = positions.DrawRows(_running_sum(weights), rows, node.seed)
         return self._reorder(chain, step, by_place=True)
 
     def _column_weights(self, plan: logical.Node, name: str, balanced: bool) -> np.ndarray:
@@ -317,7 +317,7 @@ class Lowering:
             weights = np.asarray(node.weights.values, dtype=np.float64)
         if len(weights) != size:
             raise PlanError(f"sample: {len(weights)} weights for {size} rows")
-        if size and (not np.isfinite(weights).all() or (weights < 0).any() or not weights.sum()):
+        if size and (not np.isfinite(weights).all() or (weights < 0).any() or not weights.any()):
             raise PlanError("sample: weights are finite, not negative and not all zero")
         return weights
 
@@ -482,3 +482,11 @@ def _forget(steps: list[Step]) -> tuple[Step, ...]:
             out.pop()
         out.append(step)
     return tuple(out)
+
+
+def _running_sum(weights: np.ndarray) -> np.ndarray:
+    """The running sum of the weights or, where that is too large for a float, of their shares of
+    the largest."""
+    with np.errstate(over="ignore"):
+        sums = np.cumsum(weights)
+    return np.cumsum(weights / weights.max()) if len(sums) and np.isinf(sums[-1]) else sums

@@ -53,7 +53,7 @@ class Substitute:
 
     value: Any
     """The result, as if the step had returned it: it takes part in the type of its batch like any
-    other row, so give it the type of the column, such as `np.float32(0)`."""
+    other row, so give it the type of the column, such as `np.float32(0)`. Each row gets a copy."""
 
 
 Policy = Skip | Substitute | Literal["raise"]

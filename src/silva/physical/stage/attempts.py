@@ -22,7 +22,6 @@ from silva.physical.stage.rows import Rows, concat_each
 from silva.plan.function import Function, Step
 from silva.plan.schema import step_is_random, step_reads
 
-_NEVER = object()
 _READ_ONCE = (
     "the function returned a {kind}, which can be read only once and cannot be sent to another "
     "process: return a value, such as a list (for one row per item, explode the list)"
@@ -157,28 +156,31 @@ def without_iterators(made: Values, rows: Rows, label: str) -> Values:
         if type(item) in bad:
             rows.fail(i, label, TypeError(_READ_ONCE.format(kind=type(item).__name__)))
             if rows.context.on_error == "substitute":
-                items[i] = rows.context.substitute
+                items[i] = rows.context.substituted()
             else:
                 good[i] = False
     rows.keep(good)
     return Values(items).keep(good.tolist())
 
 
-def spread(results: list[Any], names: tuple[str, ...], rows: Rows, label: str) -> dict[str, Column]:
-    """One column per name, for a function that returns several values per row."""
+def spread(
+    results: list[Any], names: tuple[str, ...], rows: Rows, label: str, since: int
+) -> dict[str, Column]:
+    """One column per name, for a function that returns several values per row. A row on which the
+    function itself failed is noted already, after the first `since` failures."""
     good = np.ones(len(results), dtype=bool)
+    noted = {(failure.row, failure.parts) for failure in rows.failures[since:]}
     parts: list[tuple[Any, ...]] = []
-    substitute = rows.context.substitute if rows.context.on_error == "substitute" else _NEVER
     for i, result in enumerate(results):
         try:
             parts.append(_parts(result, names))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001  the result may be an object of the user's
-            if result is not substitute:  # else the function itself failed, and was noted
+            if rows.comes_from(i) not in noted:
                 rows.fail(i, label, error)
-            if substitute is not _NEVER:
-                parts.append((substitute,) * len(names))
+            if rows.context.on_error == "substitute":
+                parts.append(tuple(rows.context.substituted() for _ in names))
             else:
                 good[i] = False
     rows.keep(good)

@@ -86,7 +86,7 @@ def _substituted(node: logical.Node, batch: BatchValue, context: Context) -> Bat
     """The batch with substitutes for what `node` should have derived; None if it is dropped."""
     if context.on_error != "substitute" or not isinstance(node, logical.Derive):
         return None
-    values = dict.fromkeys(node.into, context.substitute)
+    values = {name: context.substituted() for name in node.into}
     return replace(batch, values={**batch.values, **values})
 
 

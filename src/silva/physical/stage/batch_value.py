@@ -10,13 +10,16 @@ import numpy as np
 
 from silva.columns import Array, Block, Column, Ragged, Values
 from silva.columns.codes import numbers, rows_at, together
-from silva.columns.column import Strings
-from silva.columns.number_runs import appearance
+from silva.columns.column import Strings, is_masked_array
+from silva.columns.number_runs import appearance, offsets_of
 from silva.columns.ragged import Grouped, filled
 from silva.columns.union import Union, typed_rows
-from silva.columns.values import PLAIN, common_dtype, plain_item
+from silva.columns.values import PLAIN, batch_of_rows, common_dtype, plain_item
 from silva.errors import ColumnError
 from silva.physical.stage.raised import in_words
+
+_PADDED = ((int, float, complex), str, bytes)
+"""Kinds of items that numpy holds as objects and that are padded with their like."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,9 +167,50 @@ def _padded(name: str, column: Column, pad: Any) -> Any:
         if any(_dims(x) > 1 for x in rows) and len({getattr(x, "shape", None) for x in rows}) > 1:
             return _pad_arrays(typed_rows(column), fill)
     value = column.batch()
-    if isinstance(value, Ragged) and isinstance(value.values, np.ndarray):
-        return value.padded(fill) if value.values.dtype != object else value
+    if isinstance(value, Ragged):
+        return _pad_lists(value, fill)
+    if type(value) is np.ndarray and value.dtype == object and not isinstance(column, Strings):
+        rows = [plain_item(x) for x in typed_rows(column)]
+        lists = [x for x in rows if x is not None]
+        if lists and all(isinstance(x, list | tuple) or _dims(x) == 1 for x in lists):
+            return _pad_with_nulls(value, lists, np.array([x is not None for x in rows]), fill)
     return value
+
+
+def _pad_lists(lists: Ragged, fill: Any) -> np.ndarray:
+    items = lists.values
+    if isinstance(items, np.ndarray) and items.dtype == object:
+        kind = next((k for k in _PADDED if all(isinstance(x, k) for x in items)), ())
+        if not isinstance(fill, kind):
+            shown = ", ".join(sorted({type(x).__name__ for x in items})[:4])
+            raise ColumnError(
+                f"lists of {shown} cannot be padded with {fill!r}: name the columns to pad, as in "
+                "batch(pad={'tokens': 0})"
+            )
+    return lists.padded(fill)
+
+
+def _pad_with_nulls(value: Any, lists: list[Any], valid: np.ndarray, fill: Any) -> Any:
+    """Padded lists or vectors of which a part is null, or beside rows that are null: what is null
+    is masked. `value` is the batch without padding, which rows without items keep."""
+    items: Any
+    if all(isinstance(x, np.ndarray) for x in lists):
+        dtype = common_dtype({x.dtype for x in lists})
+        masked = any(map(is_masked_array, lists))
+        items = (np.ma.concatenate if masked else np.concatenate)(lists).astype(dtype)
+    else:
+        items = batch_of_rows(
+            [x for row in lists for x in (row.tolist() if is_masked_array(row) else row)]
+        )
+    padded = _pad_lists(Ragged(items, offsets_of([len(x) for x in lists])), fill)
+    if valid.all():
+        return padded
+    if not padded[:1].size:
+        return value
+    data = filled((len(valid), *padded.shape[1:]), fill, padded.dtype)
+    out: np.ma.MaskedArray[Any, Any] = np.ma.MaskedArray(data, mask=np.ones(data.shape, bool))
+    out[valid] = padded
+    return out
 
 
 def _dims(item: Any) -> int:
@@ -189,6 +233,10 @@ def _pad_arrays(rows: list[Any], fill: Any) -> np.ndarray:
     shape = np.max([x.shape for x in items], axis=0).tolist()
     dtype = common_dtype({x.dtype for x in items})
     out = filled((len(items), *shape), fill, dtype)
-    for row, x in zip(out, items, strict=True):
-        row[tuple(slice(0, n) for n in x.shape)] = x
-    return out
+    missing = np.zeros(out.shape, bool)
+    for row, hidden, x in zip(out, missing, items, strict=True):
+        place = tuple(slice(0, n) for n in x.shape)
+        row[place] = x
+        if is_masked_array(x):
+            hidden[place] = np.ma.getmaskarray(x)
+    return np.ma.MaskedArray(out, mask=missing) if missing.any() else out

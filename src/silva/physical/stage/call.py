@@ -255,7 +255,7 @@ def _call_one_by_one(
         except BaseException as error:  # noqa: BLE001  whatever it is, it is that row's
             rows.fail(i, label, error)
             if context.on_error == "substitute":
-                results.append(context.substitute)
+                results.append(context.substituted())
                 continue
             good[i] = False
             results.append(None)

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from silva.columns.owned import private
 from silva.physical.stage.raised import cure_of, in_words, pickled, unpickled, user_traceback
 
 
@@ -18,6 +19,15 @@ class Context:
     epoch: int
     on_error: Literal["raise", "skip", "substitute"] = "raise"
     substitute: Any = None
+
+    def substituted(self) -> Any:
+        """The substitute for one row, which may change it: a copy, where it can be copied."""
+        try:
+            return private(self.substitute)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001  an object of the user's that cannot be copied
+            return self.substitute
 
     def computing_every_row(self) -> Context:
         """The same where a row that fails does not keep the rows after it from being computed."""

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from silva.columns import Array, Column, Dictionary, Values, concat
+from silva.columns import Array, Column, Constant, Dictionary, Values, concat
 from silva.columns.codes import rows_by_type
 from silva.operators.masked import refuse_masks
 from silva.operators.meter import note
@@ -61,9 +61,9 @@ def evaluate(
                 else:
                     args = [value(a) for a in part.args]
                     began = perf_counter()
-                    result = made[id(part)] = _run(found, args, params, draw)
+                    result = made[id(part)] = _strong(_run(found, args, params, draw))
                     note(part.op, perf_counter() - began, len(ids), result.nbytes)
-    return value(term)
+    return _strong(value(term))
 
 
 def _run(operator: Operator, columns: list[Column], params: dict[str, Any], draw: Draw) -> Column:
@@ -75,7 +75,9 @@ def _run(operator: Operator, columns: list[Column], params: dict[str, Any], draw
     if places is None:
         return cast(Column, operator.kernel(columns, params, draw))
     results = [
-        operator.kernel([_taken(column, rows) for column in columns], params, draw.take(rows))
+        operator.kernel(
+            [column.take(rows).settled() for column in columns], params, draw.take(rows)
+        )
         for rows in places
     ]
     return concat(results).take(np.argsort(np.concatenate(places)))
@@ -85,16 +87,15 @@ def _given(operator: Operator, column: Column) -> Column:
     return refuse_masks(operator.name, column, keeps_masks=operator.keeps_masks)
 
 
-def _taken(column: Column, rows: np.ndarray) -> Column:
-    if isinstance(column, Array) and column.data.strides[:1] == (0,):
-        return column.slice(0, len(rows))  # a constant is known by its stride
-    return column.take(rows).settled()
+def _strong(column: Column) -> Column:
+    """The column as other steps see it: an array of its own instead of a literal."""
+    return Array(column.data.copy(), column.valid) if isinstance(column, Constant) else column
 
 
 def _constant(value: object, count: int) -> Column:
     if isinstance(value, bool | int | float | np.number | np.bool_):
         try:
-            return Array(np.broadcast_to(np.asarray(value), (count,)))
+            return Constant.of(value, count)
         except OverflowError:
             pass
     return Values([value] * count)

@@ -103,11 +103,15 @@ class Rows:
 
     def fail(self, row: int, step: str, error: BaseException) -> None:
         """Notes that `step` failed on a row; the row itself is dropped by the caller."""
-        origin = row if self.origin is None else int(self.origin[row])
-        parts = tuple(int(part[row]) for part in self.subs)
+        origin, parts = self.comes_from(row)
         self.failures.append(
             Failure.of(error, key=self.key(row), step=step, row=origin, parts=parts)
         )
+
+    def comes_from(self, row: int) -> tuple[int, tuple[int, ...]]:
+        """The input row of the stage that a row comes from, and its part of that row."""
+        origin = row if self.origin is None else int(self.origin[row])
+        return origin, tuple(int(part[row]) for part in self.subs)
 
     def each(
         self,
@@ -129,7 +133,7 @@ class Rows:
             except BaseException as error:  # noqa: BLE001  whatever it is, it is that row's
                 self.fail(i, label, error)
                 if self.context.on_error == "substitute":
-                    parts.append({n: Values([self.context.substitute]) for n in names})
+                    parts.append({n: Values([self.context.substituted()]) for n in names})
                     continue
                 good[i] = False
                 if self.context.on_error == "raise":  # no row after this one is asked for

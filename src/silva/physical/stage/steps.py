@@ -94,11 +94,12 @@ class Call(_CallsFunction):
         if once_each(self.function, self.into, self.apply, rows, worker):
             return
         made: dict[str, Column]
+        failed = len(rows.failures)
         results = call_rows(self.function, rows, worker, self.id, self.label)
         if len(self.into) == 1:  # both may drop rows
             made = {self.into[0]: without_iterators(Values(results), rows, self.label)}
         else:
-            made = spread(results, self.into, rows, self.label)
+            made = spread(results, self.into, rows, self.label, failed)
         rows.columns = {**rows.columns, **made}
 
 
@@ -188,6 +189,7 @@ class Evaluate(RowStep):
     def apply(self, rows: Rows, worker: Worker) -> None:
         if once_each(self.term, self.into, self.apply, rows, worker):
             return
+        failed = len(rows.failures)
         run = _evaluation(rows, self.term, self.id, self.into[0])
         made = settle(rows, try_rows(rows, self.label, self.into[:1], run))
         whole = made[self.into[0]]
@@ -196,7 +198,7 @@ class Evaluate(RowStep):
         elif len(self.into) > 1:  # some row was done alone, or there is none that is not null
             nothing = (None,) * len(self.into)
             parts = [nothing if row is None else row for row in whole.rows()]
-            made = spread(parts, self.into, rows, self.label)
+            made = spread(parts, self.into, rows, self.label, failed)
         rows.columns = {**rows.columns, **made}
 
 
@@ -339,8 +341,9 @@ class MapWhole(_CallsFunction):
         def arguments(trial: Trial | None) -> list[list[Any]]:
             return [row_dicts(self.function, rows.columns, len(rows), trial)]
 
+        failed = len(rows.failures)
         results = call_rows(self.function, rows, worker, self.id, self.label, arguments)
-        rows.columns = spread(results, self.into, rows, self.label)
+        rows.columns = spread(results, self.into, rows, self.label, failed)
 
 
 Step = Call | CallColumns | Evaluate | Keep | Project | Spread | MapWhole

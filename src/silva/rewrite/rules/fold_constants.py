@@ -25,7 +25,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from silva.columns import Array
+from silva.columns import Array, Constant
 from silva.order.forms import cursor_form
 from silva.plan import expr
 from silva.plan.expr import show_term
@@ -110,7 +110,7 @@ def _value(term: expr.Term) -> np.generic | None:
     for part in expr.walk(term):
         match part:
             case expr.Literal(bool() | int() | float() as value) if abs(value) < 1 << 53:
-                made[id(part)] = Array(np.broadcast_to(np.asarray(value), (2,)))
+                made[id(part)] = Constant.of(value, 2)
             case expr.Call() if part.op in _NUMBERS | COMPARISONS | LOGIC:
                 try:
                     with np.errstate(all="raise"):
