@@ -1,6 +1,8 @@
 """torchvision's transforms as silva's operators, where these mean the same.
 
-The same in distribution: silva draws its own random numbers. Nothing is imported here: an object is
+The same in distribution: silva draws its own random numbers. Levels are those of `transforms.v2`;
+transforms of the same name in `torchvision.transforms` may round in another way (autocontrast does),
+which `fidelity="close"` allows: it is no claim of equal bytes. Nothing is imported here: an object is
 known by the name and the module of its class, and read by its attributes.
 """
 
