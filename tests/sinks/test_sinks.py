@@ -344,3 +344,28 @@ def test_later_rows_are_cast_where_no_value_changes(tmp_path, kind, first, later
         assert list(last) == later
     else:
         assert last == later or np.datetime64(last) == later
+
+
+def test_a_key_with_a_nul_is_refused(tmp_path):
+    with pytest.raises(sv.ColumnError, match="no NUL"):
+        sv.from_items([{"key": "a\0b", "txt": "x"}]).to_tar(tmp_path / "out", workers=0)
+
+
+@SINKS
+@pytest.mark.parametrize("kind_of_values", ["complex64", "m8[m]", "M8[h]", "i4,f8"])
+def test_values_that_arrow_lacks_are_an_error_with_their_column(tmp_path, kind, kind_of_values):
+    source = sv.from_columns({"v": np.zeros((2, 2), kind_of_values)})
+    with pytest.raises(sv.ColumnError, match="'v' cannot be converted to Arrow"):
+        written(source, tmp_path / "out", kind)
+
+
+@SINKS
+def test_numbers_of_the_other_byte_order_are_written(tmp_path, kind):
+    found = written(sv.from_columns({"v": np.arange(3).astype(">i4")}), tmp_path / "out", kind)
+    assert [row["v"] for row in found] == [0, 1, 2]
+
+
+def test_masked_arrays_of_fields_are_refused():
+    fields = np.ma.array([(1, 2.0)], mask=[(0, 1)], dtype=[("a", "i4"), ("b", "f8")])
+    with pytest.raises(sv.PlanError, match="'v' is a masked array of the fields a, b"):
+        sv.from_columns({"v": fields})

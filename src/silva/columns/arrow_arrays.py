@@ -216,6 +216,8 @@ def dense_to_arrow(data: np.ndarray, missing: np.ndarray | None) -> pa.Array:
     are all missing is null, and another has nulls for those that are."""
     import pyarrow as pa
 
+    if not data.dtype.isnative:  # Arrow has no other byte order
+        data = data.astype(data.dtype.newbyteorder("="))
     if data.ndim == 1:
         return pa.array(data, mask=missing)
     shape = data.shape

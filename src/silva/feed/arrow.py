@@ -106,11 +106,11 @@ def arrow_array(name: str, value: Any) -> pa.Array:
         return pa.LargeListArray.from_arrays(
             np.asarray(value.offsets, dtype=np.int64), arrow_array(name, value.values)
         )
-    if isinstance(value, np.ma.MaskedArray):
-        return dense_to_arrow(value.data, np.ma.getmaskarray(value))
-    if isinstance(value, np.ndarray) and value.ndim and value.dtype != object:
-        return dense_to_arrow(value, None)
     try:
+        if isinstance(value, np.ma.MaskedArray) and value.ndim and value.dtype.names is None:
+            return dense_to_arrow(value.data, np.ma.getmaskarray(value))
+        if isinstance(value, np.ndarray) and value.ndim and value.dtype != object:
+            return dense_to_arrow(value, None)
         return pa.array([_plain(item) for item in value])
     except UnicodeEncodeError:
         raise ColumnError(no_unicode(name)) from None

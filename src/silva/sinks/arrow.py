@@ -46,6 +46,8 @@ class ArrowTables:
 
 
 def _array(name: str, column: Column) -> Any:
+    import pyarrow as pa
+
     if isinstance(column, Dictionary):
         column = column.expand()
     if isinstance(column, Strings):
@@ -60,4 +62,9 @@ def _array(name: str, column: Column) -> Any:
             ) from None
         except RecursionError:
             raise ColumnError(f"column {name!r} holds lists that are nested too deeply") from None
-    return to_arrow(column)
+    try:
+        return to_arrow(column)
+    except pa.ArrowException as error:
+        raise ColumnError(
+            f"column {name!r} cannot be converted to Arrow ({error}): cast it to another type first"
+        ) from error
