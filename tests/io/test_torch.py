@@ -130,6 +130,8 @@ def test_what_a_stream_raises_names_it_and_the_row():
     ) as e:
         everything(from_torch(Stream(5, dies)))
     assert isinstance(e.value.__cause__, ZeroDivisionError)
+    with pytest.raises(SourceError, match="the Stream raised ZeroDivisionError"):
+        from_torch(Stream(5, lambda i: 1 // i)).columns()
 
 
 def test_what_is_no_dataset_is_refused():

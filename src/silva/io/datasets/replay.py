@@ -67,6 +67,8 @@ def naming_errors(stream: Iterable[Any], what: str, size: Callable[[Any], int]) 
         except (SilvaError, KeyboardInterrupt, MemoryError):
             raise
         except BaseException as error:
+            if isinstance(error.__cause__, StopIteration):  # Python's RuntimeError of a generator
+                error = error.__cause__
             text = f"{what} raised {_shown(error)} after {given} samples"
             raise SourceError(text) from error
         given += size(item)
@@ -89,7 +91,7 @@ def first_sample(dataset: Any) -> tuple[Any, ...]:
             f"the {type(dataset).__name__} can be read only once: its __iter__ returns the same "
             "iterator again. Let __iter__ return a new one, e.g. write it as a generator function"
         )
-    for sample in stream:
+    for sample in naming_errors(stream, f"the {type(dataset).__name__}", lambda sample: 1):
         return (sample,)
     return ()
 
