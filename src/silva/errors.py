@@ -14,6 +14,11 @@ def printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
+def is_panic(error: BaseException) -> bool:
+    """Whether a library in Rust, such as Lance, panicked: that is not an Exception."""
+    return type(error).__name__ == "PanicException"
+
+
 def no_unicode(name: str) -> str:
     """Returns the message for text that cannot be encoded as UTF-8."""
     return (

@@ -288,3 +288,33 @@ def test_workers_import_only_what_steps_need_and_run_libraries_on_one_thread(tmp
     text = HYGIENE if importlib.util.find_spec("pandas") else HYGIENE.replace(", pandas  #", "  #")
     out = run_script(tmp_path, text)
     assert out == "modules= loader=False environment=1,1,1,1\nthreads=1,1\n"
+
+
+OWN_CLASS = """
+from dataclasses import dataclass
+import silva as sv
+
+@dataclass
+class Point:
+    x: int
+
+def is_point(p):
+    return isinstance(p, Point)
+
+rows = sv.from_columns({"x": range(8)}).derive(p=lambda x: Point(x))
+borders = {
+    "cache": rows.cache().derive(y=is_point),
+    "size": rows.derive(z=sv.batched(size=4)(lambda x: x * 2)).derive(y=lambda p: is_point(p)),
+    "window": rows.shuffle(window=4).derive(y=is_point),
+}
+for name, pipeline in borders.items():
+    found = list(pipeline.loader(backend="processes", workers=2))
+    print(name, sorted(row["p"].x for row in found), all(type(row["p"]) is Point for row in found),
+          all(row["y"] for row in found))
+"""
+
+
+def test_objects_of_a_class_of_the_script_cross_every_border(tmp_path):
+    expected = f"{list(range(8))} True True"
+    out = run_script(tmp_path, OWN_CLASS)
+    assert out.splitlines() == [f"{name} {expected}" for name in ("cache", "size", "window")]

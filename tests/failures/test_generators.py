@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import threading
 
 import numpy as np
 import pytest
 from failure_tools import WAYS
 
 import silva as sv
+from silva.physical.stage.global_generators import Gate
 from silva.testing import cut_blocks, digest
 
 
@@ -171,3 +173,22 @@ def test_random_weights_of_a_stateful_class_are_the_same_in_every_worker():
             streams.add(tuple(digest(b) for b in loader))
     assert len(streams) == 1
     assert same(before, states())
+
+
+def test_a_thread_that_ctrl_c_took_out_of_the_gate_holds_nobody_up():
+    """Ctrl-C may come between the step that enters and the one that would leave again."""
+    for enter in ("together", "alone"):
+        gate = Gate()
+        interrupted = getattr(gate, enter)()
+        interrupted.__enter__()
+        passed = threading.Event()
+
+        def pass_gate(gate=gate, passed=passed):
+            with gate.alone():
+                passed.set()
+
+        gate.passers = frozenset((pass_gate.__code__,))
+        thread = threading.Thread(target=pass_gate)
+        thread.start()
+        thread.join(60)
+        assert passed.is_set()

@@ -7,7 +7,7 @@ import pytest
 from source_laws import check_chunked, check_indexed, everything
 
 from silva.columns import Array, Lists
-from silva.errors import PlanError
+from silva.errors import PlanError, SourceError
 from silva.io.datasets.huggingface import from_huggingface
 
 ROWS = [{"n": i, "s": f"é{i}", "l": list(range(i % 3))} for i in range(20)]
@@ -120,3 +120,31 @@ def test_a_missing_file_is_the_error_of_its_row(by_path):
         list(rows)
     loader = rows.loader(on_error=sv.Skip(at_most=1), backend="inline", workers=0)
     assert [row["image.bytes"] for row in loader] == [b"a", b"b"]
+
+
+def test_a_key_that_the_first_sample_of_a_stream_lacks_is_an_error():
+    def late():
+        yield {"x": 1}
+        yield {"x": 2, "late": 3}
+
+    source = from_huggingface(datasets.IterableDataset.from_generator(late))
+    with pytest.raises(SourceError, match="sample 1 has the key 'late'"):
+        everything(source)
+
+
+def test_a_filtered_stream_may_have_tables_of_nulls_only():
+    rows = [{"x": i, "n": None if i % 2 else i} for i in range(600)]
+    stream = datasets.Dataset.from_list(rows).to_iterable_dataset(num_shards=4)
+    source = from_huggingface(stream.filter(lambda row: row["x"] % 3 > 0))
+    assert everything(source) == [row for row in rows if row["x"] % 3 > 0]
+
+
+def test_what_a_stream_with_features_raises_names_it_and_the_row():
+    def dies():
+        yield from ({"x": i} for i in range(3))
+        raise RuntimeError("boom")
+
+    features = datasets.Features({"x": datasets.Value("int64")})
+    stream = datasets.IterableDataset.from_generator(dies, features=features)
+    with pytest.raises(SourceError, match=r"huggingface stream IterableDataset raised .*boom"):
+        everything(from_huggingface(stream))

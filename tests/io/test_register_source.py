@@ -182,6 +182,37 @@ def test_a_wrong_answer_of_a_source_is_an_error_that_names_it(right, method, ans
         list(sv.from_source(wrong()).batch(4).loader(backend=backend, workers=1))
 
 
+class Forgets(Units):
+    def unit_rows(self):
+        return [5] * 3
+
+    def open(self, unit, start, columns):
+        yield {name: Array(np.arange(5)) for name in columns}  # `start` is ignored
+
+
+class TooMany(Forgets):
+    def open(self, unit, start, columns):
+        yield {name: Array(np.arange(5)[start:]) for name in columns}
+        yield {name: Array(np.arange(1)) for name in columns}
+
+
+def test_a_source_that_ignores_start_is_found_when_a_run_is_resumed():
+    rows = sv.from_source(sv.register_source("forgets")(Forgets)()).batch(2)
+    loader = rows.loader(workers=0)
+    next(iter(loader))
+    resumed = rows.loader(workers=0)
+    resumed.load_state_dict(loader.state_dict())
+    with pytest.raises(sv.SourceError, match=r"Forgets.open must return at most 3 rows from start"):
+        list(resumed)
+
+
+def test_more_rows_than_unit_rows_says_are_an_error_before_they_are_used():
+    rows = sv.from_source(sv.register_source("too many")(TooMany)())
+    found = []
+    with pytest.raises(sv.SourceError, match=r"unit_rows.. says that unit 0 has 5 rows, not 6"):
+        found.extend(row["a"] for row in rows.loader(workers=0))
+
+
 class NoText(ValueError):
     def __str__(self):
         raise RuntimeError("no text")

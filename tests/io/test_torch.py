@@ -110,6 +110,30 @@ def test_samples_that_do_not_fit_are_errors():
         everything(from_torch(Squares(3, lambda i: (i,) * (i + 1))))
 
 
+@pytest.mark.parametrize("kind", [Squares, Stream])
+def test_a_key_that_the_first_sample_lacks_is_an_error_with_its_row(kind):
+    def late(i):
+        return {"x": i} if i < 2 else {"x": i, "late": i}
+
+    with pytest.raises(SourceError, match="sample 2 has the key 'late'"):
+        everything(from_torch(kind(4, late)))
+    chosen = from_torch(kind(4, late), columns=["x"])
+    assert everything(chosen) == [{"x": i} for i in range(4)]
+
+
+def test_what_a_stream_raises_names_it_and_the_row():
+    def dies(i):
+        return 1 // (3 - i)
+
+    with pytest.raises(
+        SourceError, match=r"Stream raised ZeroDivisionError: .* after 3 samples"
+    ) as e:
+        everything(from_torch(Stream(5, dies)))
+    assert isinstance(e.value.__cause__, ZeroDivisionError)
+    with pytest.raises(SourceError, match="the Stream raised ZeroDivisionError"):
+        from_torch(Stream(5, lambda i: 1 // i)).columns()
+
+
 def test_what_is_no_dataset_is_refused():
     for wrong in (3, iter([1])):
         with pytest.raises(PlanError, match="from_torch takes"):

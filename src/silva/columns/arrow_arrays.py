@@ -211,14 +211,21 @@ def to_arrow(column: Column) -> pa.Array:
 
 
 def dense_to_arrow(data: np.ndarray, missing: np.ndarray | None) -> pa.Array:
-    """An Arrow array with one row per index of the first axis, null where it is missing; rows of
-    several dimensions become nested lists of fixed size."""
+    """An Arrow array with one row per index of the first axis; rows of several dimensions become
+    nested lists of fixed size. `missing` has one flag per row, or one per item: a row whose items
+    are all missing is null, and another has nulls for those that are."""
     import pyarrow as pa
 
+    if not data.dtype.isnative:  # Arrow has no other byte order
+        data = data.astype(data.dtype.newbyteorder("="))
     if data.ndim == 1:
         return pa.array(data, mask=missing)
     shape = data.shape
-    flat = pa.array(np.ascontiguousarray(data).reshape(-1))
+    flags: np.ndarray | None = None
+    if missing is not None and missing.ndim > 1:
+        by_row = missing.reshape(len(data), -1) if missing.size else np.zeros((len(data), 1), bool)
+        flags, missing = missing.reshape(-1), np.asarray(by_row.all(axis=1))
+    flat = pa.array(np.ascontiguousarray(data).reshape(-1), mask=flags)
     for axis in range(len(shape) - 1, 0, -1):
         count = int(np.prod(shape[:axis]))
         flat = _fixed_lists(flat, shape[axis], count, missing if axis == 1 else None)

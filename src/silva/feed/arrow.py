@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silva.columns.arrow_arrays import dense_to_arrow
+from silva.columns.arrow_cast import cast_without_loss
 from silva.columns.ragged import Grouped, Ragged
 from silva.columns.values import batch_of_rows
 from silva.errors import ColumnError, no_unicode
@@ -73,10 +74,8 @@ def _record(arrays: dict[str, pa.Array], schema: pa.Schema) -> pa.RecordBatch:
 def _fitted(name: str, array: pa.Array, kind: pa.DataType) -> pa.Array:
     import pyarrow as pa
 
-    if array.type == kind:
-        return array
     try:
-        return array.cast(kind)
+        return cast_without_loss(array, kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
         raise ColumnError(
             f"column {name!r} is {array.type} in this batch and was {kind} in the first, which set "
@@ -107,12 +106,11 @@ def arrow_array(name: str, value: Any) -> pa.Array:
         return pa.LargeListArray.from_arrays(
             np.asarray(value.offsets, dtype=np.int64), arrow_array(name, value.values)
         )
-    if isinstance(value, np.ma.MaskedArray):
-        missing = np.ma.getmaskarray(value).reshape(len(value), -1)
-        return dense_to_arrow(value.data, np.asarray(missing.any(axis=1)))
-    if isinstance(value, np.ndarray) and value.ndim and value.dtype != object:
-        return dense_to_arrow(value, None)
     try:
+        if isinstance(value, np.ma.MaskedArray) and value.ndim and value.dtype.names is None:
+            return dense_to_arrow(value.data, np.ma.getmaskarray(value))
+        if isinstance(value, np.ndarray) and value.ndim and value.dtype != object:
+            return dense_to_arrow(value, None)
         return pa.array([_plain(item) for item in value])
     except UnicodeEncodeError:
         raise ColumnError(no_unicode(name)) from None

@@ -166,9 +166,11 @@ def _open(method: Callable[..., Any], name: str) -> Callable[..., Any]:
             runs = method(self, unit, start, columns)
         if not hasattr(runs, "__iter__") or hasattr(runs, "keys"):
             raise _wrong(self, name, "an iterator of dicts of columns", runs)
-        at = start
+        at, counts = start, self.unit_rows()
+        most = None if counts is None else int(counts[unit])
         with naming(self, name, method):
             following = iter(runs)
+        last: list[Any] = []
         while True:
             with naming(self, name, method):
                 run = next(following, _END)
@@ -178,10 +180,16 @@ def _open(method: Callable[..., Any], name: str) -> Callable[..., Any]:
             count = len(next(iter(found.values()))) if found else 0
             _check_lengths(self, name, found, count)
             at += count
-            yield found
-        counts = self.unit_rows()
-        if counts is not None and at != counts[unit]:
-            wanted = f"all {counts[unit]} rows that unit_rows() says unit {unit} has"
+            if most is not None and at > most:
+                left = f"at most {most - start} rows from start={start} on: unit_rows() says that "
+                raise _wrong(self, name, f"{left}unit {unit} has {most} rows", at - start)
+            if at == most:  # nobody asks for more, so the end is looked for first
+                last.append(found)
+            else:
+                yield found
+        yield from last
+        if most is not None and at != most:
+            wanted = f"all {most} rows that unit_rows() says unit {unit} has"
             raise _wrong(self, name, wanted, at)
 
     open.__unchecked__ = method  # type: ignore[attr-defined]

@@ -1,7 +1,9 @@
 """torchvision's transforms as silva's operators, where these mean the same.
 
-The same in distribution: silva draws its own random numbers. Nothing is imported here: an object is
-known by the name and the module of its class, and read by its attributes.
+The same in distribution: silva draws its own random numbers. Levels are those of `transforms.v2`;
+transforms of these names in `torchvision.transforms` may round in another way (autocontrast does),
+which `fidelity="close"` allows: it does not promise equal bytes. Nothing is imported here: an
+object is known by the name and the module of its class, and read by its attributes.
 """
 
 from __future__ import annotations

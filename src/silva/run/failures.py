@@ -87,8 +87,8 @@ class Failures:
         self._file_of = file_of
         self._file = file
         self._failed = 0
-        self._judged = 0
-        """The number of failures when the rate was checked last."""
+        self._cleared = 0
+        """The number of failures for which the rate was checked, and held."""
         self._raised: list[tuple[RowError, Failure]] = []
         """Errors that were raised while rows were read ahead; one of them ends the stream."""
         self.kept: list[Failure] = []
@@ -104,7 +104,7 @@ class Failures:
 
     def start(self, failed: int) -> None:
         """Begins an epoch, or continues from a state in which this many rows had failed."""
-        self._failed = self._judged = failed
+        self._failed, self._cleared = failed, 0
 
     def handle(self, failure: Failure) -> None:
         """Counts a failure that has been reached in stream order; raises if the policy says so."""
@@ -135,16 +135,20 @@ class Failures:
 
     @property
     def unjudged(self) -> bool:
-        """Whether rows have failed since `judge` was called last."""
-        return self._failed > self._judged
+        """Whether the rate is yet to be checked for some of the failures."""
+        rated = isinstance(self._policy, Skip) and self._policy.rate is not None
+        return rated and self._failed > self._cleared
 
-    def judge(self, seen: int, at_end: bool = False) -> None:
+    def judge(self, failed: int, seen: int, at_end: bool = False) -> None:
         """Raises if too large a share of the `seen` rows has failed. Before the end of the epoch,
-        a few rows say nothing about the share."""
-        self._judged = self._failed
+        a few rows say nothing about the share. Both counts belong to one position of the stream,
+        so that it does not depend on how far ahead rows were computed."""
         rate = self._policy.rate if isinstance(self._policy, Skip) else None
-        if rate is not None and (at_end or seen * rate >= 1) and self._failed > rate * seen + 1:
-            raise self._exceeded(f"{self._failed} of {max(seen, self._failed)} rows failed")
+        if rate is None or not (at_end or seen * rate >= 1):
+            return
+        if failed > rate * seen + 1:
+            raise self._exceeded(f"{failed} of {max(seen, failed)} rows failed")
+        self._cleared = failed
 
     def _exceeded(self, what: str) -> FailureBudgetExceeded:
         last = self.kept[-1] if self.kept else None

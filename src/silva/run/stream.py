@@ -132,20 +132,29 @@ class Stream:
     def _hand_out(self, runs: Iterator[Run]) -> Iterator[Any]:
         try:
             for run in runs:
-                if self._failures.unjudged:
-                    self._judge(run.positions(1))
                 self._before, self._run = self.count, run
                 self._to_give = repeat(True, sys.maxsize)
-                yield from compress(run.shown(), self._to_give)  # counts without a step of Python
+                shown = self._judged(run) if self._failures.unjudged else run.shown()
+                yield from compress(shown, self._to_give)  # counts without a step of Python
         except RowError as error:
             self._failures.note_end(error)
             raise
         if self._failures.total:
-            self._judge(self.positions(), at_end=True)
+            self._failures.judge(self._failures.total, _seen(self.positions()), at_end=True)
 
-    def _judge(self, positions: Positions, at_end: bool = False) -> None:
-        """Raises if too many rows have failed by the time that these positions are reached."""
-        self._failures.judge(sum(at.seen for at in positions.values()), at_end)
+    def _judged(self, run: Run) -> Iterator[Any]:
+        """The batches of a run, each once the share of failed rows up to its end is found to be
+        small enough."""
+        for given, batch in enumerate(run.shown(), 1):
+            if self._failures.unjudged:
+                at = run.positions(given)
+                self._failures.judge(sum(shard.failed for shard in at.values()), _seen(at))
+            yield batch
+
+
+def _seen(positions: Positions) -> int:
+    """Rows that all shards have read up to these positions."""
+    return sum(at.seen for at in positions.values())
 
 
 class NextEpoch:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from silva.columns import Block, Column, Dictionary, Strings, Union, Values, to_arrow
+from silva.columns.arrow_cast import cast_without_loss
 from silva.errors import ColumnError
 from silva.feed.arrow import arrow_array
 
@@ -35,10 +36,8 @@ class ArrowTables:
         if name not in arrays:
             raise ColumnError(f"the schema has a column {name!r}, which the pipeline does not have")
         array = arrays[name]
-        if array.type == kind:
-            return array
         try:
-            return array.cast(kind)
+            return cast_without_loss(array, kind)
         except pa.ArrowException:
             raise ColumnError(
                 f"column {name!r} is {array.type} in some rows and {kind} in the schema: give it "
@@ -47,6 +46,8 @@ class ArrowTables:
 
 
 def _array(name: str, column: Column) -> Any:
+    import pyarrow as pa
+
     if isinstance(column, Dictionary):
         column = column.expand()
     if isinstance(column, Strings):
@@ -61,4 +62,9 @@ def _array(name: str, column: Column) -> Any:
             ) from None
         except RecursionError:
             raise ColumnError(f"column {name!r} holds lists that are nested too deeply") from None
-    return to_arrow(column)
+    try:
+        return to_arrow(column)
+    except pa.ArrowException as error:
+        raise ColumnError(
+            f"column {name!r} cannot be converted to Arrow ({error}): cast it to another type first"
+        ) from error

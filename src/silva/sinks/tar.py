@@ -66,11 +66,12 @@ class TarWriter:
             raise ColumnError(f"to_tar: a key must be text, not {key!r:.80}")
         _utf8(self._key or "key", key)
         base = key.rpartition("/")[2]
-        if not base or "." in base or base.startswith("__") or key == self._last:
+        odd = "." in base or "\0" in key or base.startswith("__")
+        if not base or odd or key == self._last:
             raise ColumnError(
                 f"to_tar: {key!r} cannot be the key of a row: a key has no dot after its last "
-                "slash, does not start with two underscores, and differs from the key of the row "
-                "before"
+                "slash and no NUL, does not start with two underscores, and differs from the key "
+                "of the row before"
             )
         if all(value is None for value in values):
             raise ColumnError(

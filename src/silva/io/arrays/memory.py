@@ -212,6 +212,11 @@ def _masked(name: str, values: np.ma.MaskedArray[Any, Any], verb: str) -> Column
     """The rows of a masked array: each is present or missing as a whole."""
     if values.dtype.kind in "OUS":
         return Values(values.tolist())
+    if values.dtype.names is not None:
+        raise PlanError(
+            f"{verb}: {name!r} is a masked array of the fields {', '.join(values.dtype.names)}: "
+            "pass each field as a column of its own"
+        )
     missing, partly = missing_rows(values)
     if partly.any():
         row = int(np.flatnonzero(partly)[0])

@@ -7,6 +7,7 @@ only the path is stored, the bytes are read from the file, as `datasets` does wh
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,8 +19,9 @@ from silva.columns import Column, Lists, Strings, Values, table_columns
 from silva.errors import PlanError, SourceError
 from silva.io.arrays.memory import as_run
 from silva.io.arrow_batches import leaf_types, runs, short_types, top_fields
+from silva.io.datasets.replay import naming_errors
 from silva.io.datasets.torch import IterableDataset
-from silva.io.source import Travels, register_source, remembered
+from silva.io.source import Travels, kind_of, register_source, remembered
 
 STREAM_ROWS = 256
 
@@ -97,10 +99,37 @@ class HuggingFaceStream(_WithSchema):
 
     def _batches(self, cast: bool) -> Iterator[Any]:
         fixed = self._schema
-        for table in self.dataset.with_format("arrow").iter(batch_size=STREAM_ROWS):
+        what = f"{kind_of(self).name} {type(self.dataset).__name__}"
+        for table in naming_errors(self._tables(), what, len):
             if cast and table.schema.types != fixed.types:
-                table = table.select(fixed.names).cast(fixed)
+                table = self._cast(table, what)
             yield from table.combine_chunks().to_batches()
+
+    def _cast(self, table: Any, what: str) -> Any:
+        import pyarrow as pa
+
+        try:
+            return table.select(self._schema.names).cast(self._schema)
+        except (pa.ArrowException, KeyError, ValueError) as error:
+            raise SourceError(
+                f"{what}: rows do not fit its features, {self._schema.names}: {error}"
+            ) from error
+
+    def _tables(self) -> Iterator[Any]:
+        """Tables of the stream. Where rows of one column are all null, `filter` of datasets fails
+        to join them with others: from there on, rows are read one by one and joined here."""
+        import pyarrow as pa
+
+        stream, given = self.dataset.with_format("arrow"), 0
+        try:
+            for table in stream.iter(batch_size=STREAM_ROWS):
+                yield table
+                given += len(table)
+            return
+        except pa.ArrowInvalid:
+            rest = itertools.islice(stream.iter(batch_size=1), given, None)
+        while rows := list(itertools.islice(rest, STREAM_ROWS)):
+            yield pa.concat_tables(rows, promote_options="default")
 
 
 @register_source("huggingface samples", tag="huggingface")
@@ -108,6 +137,8 @@ class HuggingFaceStream(_WithSchema):
 class HuggingFaceSamples(IterableDataset):
     """A stream without a schema, read sample by sample: its tables would have other types from
     block to block."""
+
+    _cure: ClassVar[str] = "Give every sample the same keys, None where a value is missing"
 
     def describe(self) -> str:
         return f"huggingface stream {type(self.dataset).__name__}"

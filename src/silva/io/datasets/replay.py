@@ -10,10 +10,10 @@ from __future__ import annotations
 import itertools
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from silva.errors import PlanError, SourceError
+from silva.errors import PlanError, SilvaError, SourceError
 from silva.plan.fingerprint import digest, opaque_parts
 
 _CURES = {
@@ -52,6 +52,37 @@ def check_loader(loader: object) -> None:
     )
 
 
+def naming_errors(stream: Iterable[Any], what: str, size: Callable[[Any], int]) -> Iterator[Any]:
+    """The items of a stream. What it raises becomes a `SourceError` that says after how many rows,
+    also what is not an `Exception` (`SystemExit`, `GeneratorExit`) and would end its reader.
+    `size` is the number of rows of an item."""
+    given = 0
+    following: Iterator[Any] | None = None
+    while True:
+        try:
+            following = iter(stream) if following is None else following
+            item = next(following)
+        except StopIteration:
+            return
+        except (SilvaError, KeyboardInterrupt, MemoryError):
+            raise
+        except BaseException as error:
+            if isinstance(error.__cause__, StopIteration):  # Python's RuntimeError of a generator
+                error = error.__cause__
+            text = f"{what} raised {_shown(error)} after {given} samples"
+            raise SourceError(text) from error
+        given += size(item)
+        yield item
+
+
+def _shown(error: BaseException) -> str:
+    try:
+        text = f"{error}"
+    except Exception:  # noqa: BLE001  an error of the user's that has no text
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 def first_sample(dataset: Any) -> tuple[Any, ...]:
     """The first sample of a stream, in a tuple; an empty tuple for an empty stream."""
     stream = iter(dataset)
@@ -60,7 +91,7 @@ def first_sample(dataset: Any) -> tuple[Any, ...]:
             f"the {type(dataset).__name__} can be read only once: its __iter__ returns the same "
             "iterator again. Let __iter__ return a new one, e.g. write it as a generator function"
         )
-    for sample in stream:
+    for sample in naming_errors(stream, f"the {type(dataset).__name__}", lambda sample: 1):
         return (sample,)
     return ()
 
@@ -75,7 +106,7 @@ def mark_of(sample: tuple[Any, ...]) -> str | None:
 
 def replayed(dataset: Any, what: str, mark: str | None, start: int) -> Iterator[Any]:
     """The samples from `start` on of a stream whose first sample has the digest `mark`."""
-    stream = iter(dataset)
+    stream = naming_errors(dataset, what, lambda sample: 1)
     first = tuple(itertools.islice(stream, 1))
     if mark is not None and mark_of(first) != mark:
         message = f"{what} gives other samples each time it is iterated"

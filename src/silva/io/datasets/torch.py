@@ -29,9 +29,20 @@ _UNSIZED = 1 << 10
 @dataclass(frozen=True, eq=False)
 class _Dataset(Travels):
     identifies_rows: ClassVar[bool] = False
+    _cure: ClassVar[str] = (
+        "Give every sample the same keys (None where a value is missing), or choose some with "
+        "from_torch(…, columns=…)"
+    )
     dataset: Any
     given: tuple[str, ...] | None
     """The columns that the user named."""
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        raise NotImplementedError
+
+    def describe(self) -> str:
+        raise NotImplementedError
 
     def fingerprint(self) -> str:
         kind = type(self.dataset)
@@ -39,6 +50,19 @@ class _Dataset(Travels):
 
     def length(self) -> int | None:
         return len(self.dataset)
+
+    def _check_keys(self, samples: Sequence[Any], places: Sequence[int]) -> None:
+        """Raises for a key that the first sample lacks, and whose values would be lost."""
+        if self.given is not None:
+            return
+        known = frozenset(self._names)
+        for sample, place in zip(samples, places, strict=True):
+            if isinstance(sample, dict) and not sample.keys() <= known:
+                late = min(map(repr, sample.keys() - known))
+                raise SourceError(
+                    f"{self.describe()}: sample {place} has the key {late}, which the first sample "
+                    f"lacks; its keys are {list(self._names)}. {self._cure}"
+                )
 
 
 @register_source("torch dataset", tag="torch")
@@ -71,7 +95,9 @@ class MapDataset(_Dataset):
                 )
         else:
             samples = [self.dataset[i] for i in places]
-        return sample_columns(samples, self._names, columns)
+        found = sample_columns(samples, self._names, columns)
+        self._check_keys(samples, places)
+        return found
 
 
 @register_source("torch stream", tag="torch")
@@ -111,34 +137,23 @@ class IterableDataset(_Dataset):
         return None if length is None else np.array([length], dtype=np.int64)
 
     def open(self, unit: int, start: int, columns: tuple[str, ...]) -> Iterator[dict[str, Column]]:
-        """Runs of samples. What the stream raises that is not an `Exception` (`SystemExit`,
-        `GeneratorExit`) would end its reader, so it becomes a `SourceError`."""
+        """Runs of samples."""
         run: list[Any] = []
-        nbytes, given, reading = 0, start, True
-        try:
-            for sample in replayed(self.dataset, self.describe(), self._first[1], start):
-                run.append(sample)
-                nbytes += _size(sample)
-                if nbytes >= RUN_BYTES or len(run) >= RUN_SAMPLES:
-                    reading = False  # an exception here comes from the reader
-                    yield self._run(run, columns)
-                    given, reading = given + len(run), True
-                    run, nbytes = [], 0
-        except (Exception, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            if not reading:
-                raise
-            raise SourceError(
-                f"{self.describe()} raised {type(error).__name__} after {given + len(run)} samples"
-            ) from error
+        nbytes = 0
+        for sample in replayed(self.dataset, self.describe(), self._first[1], start):
+            run.append(sample)
+            nbytes += _size(sample)
+            if nbytes >= RUN_BYTES or len(run) >= RUN_SAMPLES:
+                yield self._run(run, columns, start)
+                start += len(run)
+                run, nbytes = [], 0
         if run:
-            yield self._run(run, columns)
+            yield self._run(run, columns, start)
 
-    def _run(self, samples: list[Any], columns: tuple[str, ...]) -> dict[str, Column]:
-        if not columns:
-            return empty_run(len(samples))
-        return sample_columns(samples, self._names, columns)
+    def _run(self, samples: list[Any], columns: tuple[str, ...], start: int) -> dict[str, Column]:
+        found = sample_columns(samples, self._names, columns)
+        self._check_keys(samples, range(start, start + len(samples)))
+        return found if columns else empty_run(len(samples))
 
 
 def _size(sample: Any) -> int:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from silva.columns import Column, table_columns
-from silva.errors import PlanError, SourceError
+from silva.errors import PlanError, SilvaError, SourceError, is_panic
 from silva.io.arrays.memory import as_run
 from silva.io.arrow_batches import leaf_types, short_types, top_fields
 from silva.io.conditions import Condition
@@ -161,7 +161,11 @@ def _opened(path: str, version: int | None) -> Any:
     try:
         with naming_table(path, "a Lance dataset"):
             return lance.dataset(path, version=version, storage_options=client_options(path))
-    except (OSError, ValueError) as error:
+    except BaseException as error:
+        if isinstance(error, SilvaError) or not (
+            isinstance(error, OSError | ValueError) or is_panic(error)
+        ):
+            raise
         raise SourceError(f"{path} cannot be read as a Lance dataset: {error}") from error
 
 

@@ -187,7 +187,8 @@ def _pad_lists(lists: Ragged, fill: Any) -> np.ndarray:
                 f"lists of {shown} cannot be padded with {fill!r}: name the columns to pad, as in "
                 "batch(pad={'tokens': 0})"
             )
-    return lists.padded(fill)
+    padded: np.ndarray = lists.padded(fill)
+    return padded
 
 
 def _pad_with_nulls(value: Any, lists: list[Any], valid: np.ndarray, fill: Any) -> Any:

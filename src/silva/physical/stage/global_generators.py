@@ -24,6 +24,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,8 @@ from silva.errors import DeadlineError
 
 _PATIENCE = 600.0
 """Seconds to wait for functions on other threads to return."""
+_LOOK = 0.5
+"""Seconds between two looks at whether those that are waited for are still there."""
 
 _HEADER = object.__basicsize__
 """Where a `random.Random` object's own fields begin: (index, state[624])."""
@@ -115,9 +118,16 @@ ALL = frozenset(("random", "numpy", "torch"))
 
 
 class Gate:
-    """A lock that many functions may share, or one thread has alone; reentrant."""
+    """A lock that many functions may share, or one thread has alone; reentrant.
+
+    Ctrl-C may interrupt the main thread between any two steps, also while it enters or leaves. So
+    who has to wait looks whether those inside still run a function that passes the gate; a thread
+    that does not has left.
+    """
 
     def __init__(self) -> None:
+        self.passers: frozenset[CodeType] = frozenset()
+        """The code of the functions that pass the gate."""
         self._changed = threading.Condition(threading.Lock())
         self._inside: dict[int, int] = {}
         """How many times each thread has entered."""
@@ -165,12 +175,29 @@ class Gate:
             return
         until = time.monotonic() + _PATIENCE
         while not holds():
-            if not self._changed.wait(until - time.monotonic()) and not holds():
+            if self._changed.wait(_LOOK):
+                continue
+            self._forget_interrupted()
+            if time.monotonic() > until and not holds():
                 raise DeadlineError(
                     "a function that draws from a global random generator waited "
                     f"{_PATIENCE:.0f} s for functions on other threads to end; use "
                     "loader(backend='processes')"
                 )
+
+    def _forget_interrupted(self) -> None:
+        """Forgets threads that Ctrl-C took out of the gate before they could say so."""
+        stacks = sys._current_frames()
+        for thread in list(self._inside):
+            if not self._passes(stacks.get(thread)):
+                del self._inside[thread]
+        if self._alone is not None and not self._passes(stacks.get(self._alone)):
+            self._alone = None
+
+    def _passes(self, frame: FrameType | None) -> bool:
+        while frame is not None and frame.f_code not in self.passers:
+            frame = frame.f_back
+        return frame is not None
 
 
 GATE = Gate()

@@ -174,11 +174,14 @@ class Channel:
 
 
 def _dumps(message: Any, buffers: list[pickle.PickleBuffer]) -> bytes:
-    try:
-        return pickle.dumps(message, protocol=5, buffer_callback=buffers.append)
-    except (pickle.PicklingError, AttributeError, TypeError):
-        import cloudpickle
+    """A message as bytes. What the user's script defines is pickled by value: it is `__main__` only
+    in the parent, so that a worker would not find it by name."""
+    with contextlib.suppress(pickle.PicklingError, AttributeError, TypeError):
+        data = pickle.dumps(message, protocol=5, buffer_callback=buffers.append)
+        if b"__main__" not in data:
+            return data
+    import cloudpickle
 
-        buffers.clear()
-        data: bytes = cloudpickle.dumps(message, protocol=5, buffer_callback=buffers.append)
-        return data
+    buffers.clear()
+    by_value: bytes = cloudpickle.dumps(message, protocol=5, buffer_callback=buffers.append)
+    return by_value

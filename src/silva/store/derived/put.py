@@ -16,7 +16,7 @@ import numpy as np
 
 from silva.columns import Column, Values, from_arrow, to_arrow
 from silva.columns.values import as_numpy
-from silva.errors import PlanError, TableError
+from silva.errors import PlanError, TableError, no_unicode
 from silva.facts.formatting import plural
 from silva.io.arrays.memory import as_column
 from silva.operators.join.keys import Keys
@@ -271,6 +271,13 @@ def _as_arrow(name: str, values: Any) -> Any:
         if isinstance(column, Values):
             return pa.array([_nested(item) for item in column.items])
         return to_arrow(column)
+    except UnicodeError:
+        raise PlanError(f"put: {no_unicode(name)}") from None
+    except pa.ArrowNotImplementedError as error:
+        raise PlanError(
+            f"put: the values of {name!r} have a type that Arrow lacks ({error}): cast them to "
+            "another, or put their parts as columns"
+        ) from error
     except (pa.ArrowException, TypeError, OverflowError) as error:
         raise PlanError(f"put: the values of {name!r} do not have one type: {error}") from error
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from silva.columns import Array, Column, Lists, Strings, Values, to_arrow
+from silva.columns import Array, Column, Lists, Strings, Values, from_arrow, to_arrow
 from silva.columns.dictionary import expanded
 from silva.errors import TableError
 from silva.store.versions.manifest import Fragment, Part
@@ -41,9 +41,9 @@ def encode_column(name: str, fingerprint: str, column: Column) -> dict[str, Any]
             raise _refused(name, "has nulls among its arrays")
         if column.data.ndim > 1 and not column.data[:1].size:
             raise _refused(name, "has arrays without items")
-        return {fingerprint: to_arrow(column)}
+        return {fingerprint: _unchanged(name, column)}
     if isinstance(column, Lists | Strings):
-        return {fingerprint: to_arrow(column)}
+        return {fingerprint: _unchanged(name, column)}
     assert isinstance(column, Values)
     return _values(name, fingerprint, column)
 
@@ -57,6 +57,29 @@ def decode_column(name: str, column: Column) -> Column:
 
 def _as_list(row: Any) -> list[Any]:
     return row.tolist() if isinstance(row, np.ndarray) else list(row)
+
+
+def _unchanged(name: str, column: Column) -> Any:
+    """The column as an Arrow array that comes back as it was."""
+    import pyarrow as pa
+
+    try:
+        made = to_arrow(column)
+    except (pa.ArrowException, UnicodeError) as error:
+        raise _refused(name, f"has rows that Arrow cannot hold ({error})") from error
+    before, after = column, from_arrow(made)
+    while isinstance(before, Lists) and isinstance(after, Lists):
+        before, after = before.values, after.values
+    if not isinstance(before, Array) or not len(before):
+        return made
+    kind = f"has {before.data.dtype} arrays" if made.type.num_fields else f"is {before.data.dtype}"
+    if before.data.dtype.kind in "mM" and np.isnat(before.data).any():
+        kind += " with NaT"
+    if not isinstance(after, Array) or before.data.dtype != after.data.dtype:
+        raise _refused(name, kind)
+    if (before.valid is None or before.valid.all()) and after.valid is not None:
+        raise _refused(name, kind)
+    return made
 
 
 def _values(name: str, fingerprint: str, column: Values) -> dict[str, Any]:
@@ -82,7 +105,7 @@ def _arrow(name: str, column: Values) -> Any:
 
     try:
         made = pa.array(column.items)
-    except (pa.ArrowException, OverflowError) as error:
+    except (pa.ArrowException, OverflowError, UnicodeError) as error:
         raise _refused(name, f"has rows that Arrow cannot hold ({error})") from error
     if pa.types.is_list(made.type) and pa.types.is_null(made.type.value_type):
         return made.cast(pa.list_(pa.int64()))

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from silva.errors import FolderError, SilvaError, TableError
+from silva.errors import FolderError, SilvaError, TableError, is_panic
 from silva.folders import OwnFolder
 from silva.store.files.extra import extra
 from silva.store.versions.manifest import File
@@ -130,8 +130,7 @@ def damage_as_table_error(what: Callable[[], str]) -> Iterator[None]:
     except BaseException as error:
         known = isinstance(error, SilvaError | MemoryError)
         system = isinstance(error, OSError) and error.errno is not None
-        panic = type(error).__name__ == "PanicException"
-        if known or system or not (isinstance(error, Exception) or panic):
+        if known or system or not (isinstance(error, Exception) or is_panic(error)):
             raise
         raise TableError(
             f"{what()} cannot be read: it is damaged, or not the file that the table names "

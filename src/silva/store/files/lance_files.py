@@ -8,6 +8,7 @@ to decompress, which is most of the cost of reading. Checksums are checked befor
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import uuid
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from silva.columns import Column, from_arrow
+from silva.errors import SilvaError, TableError, is_panic
 from silva.folders import by_descriptor
 from silva.store.files.data_files import Checked, DataFile, Span, checksums
 from silva.store.files.extra import extra
@@ -49,12 +51,30 @@ def write_file(folder: Path, columns: dict[str, Any]) -> File:
     table = pa.table(list(arrays.values()), schema=schema)
     name = f"{uuid.uuid4().hex}.lance"
     path = folder / name
-    with extra("lance.file").LanceFileWriter(str(path), schema, version=_FORMAT) as writer:
+    writing = extra("lance.file").LanceFileWriter
+    with panic_as_table_error(table), writing(str(path), schema, version=_FORMAT) as writer:
         for batch in table.to_batches():
             writer.write_batch(batch)
     sync(path)
     sync(folder)
     return File(name, path.stat().st_size, checksums(path))
+
+
+@contextlib.contextmanager
+def panic_as_table_error(table: Any) -> Iterator[None]:
+    """Turns what Lance refuses to write into a TableError with the columns. A panic is not an
+    Exception. A disk that is full is told elsewhere."""
+    try:
+        yield
+    except BaseException as error:
+        refused = isinstance(error, NotImplementedError | ValueError) or is_panic(error)
+        if isinstance(error, SilvaError) or not refused:
+            raise
+        shown = ", ".join(f"{field.name!r} ({field.type})" for field in table.schema)
+        raise TableError(
+            f"Lance cannot write {shown}: cast the column to another type, or leave it out "
+            f"({type(error).__name__}: {str(error)[:300]})"
+        ) from error
 
 
 def _narrow(column: Any) -> Any:
