@@ -126,6 +126,10 @@ def derive_expression(s: Scope) -> str | None:
             (f"sv.list({name!r}).length()", "int"),
             (f"sv.list({name!r}).modulo(3)", "ints"),
         ]
+        if chance.random() < 0.3:  # lists beside arrays
+            array = s.new("any")
+            made = f"sv.col({name!r}) * sv.col({array!r})"
+            return f".derive({array}=lambda x: np.array([x])).derive({s.new('any')}={made})"
     if (name := s.pick("text")) is not None:
         choices += [
             (f"sv.text({name!r}).upper()", "text"),
