@@ -143,7 +143,7 @@ class Gate:
             yield
         finally:
             with self._changed:
-                self._inside[me] -= 1
+                self._inside[me] = self._inside.get(me, 1) - 1
                 if not self._inside[me]:
                     del self._inside[me]
                     self._changed.notify_all()
@@ -167,7 +167,7 @@ class Gate:
         finally:
             if not again:
                 with self._changed:
-                    self._alone = None
+                    self._alone = None if self._alone == me else self._alone
                     self._changed.notify_all()
 
     def _await(self, holds: Any) -> None:
