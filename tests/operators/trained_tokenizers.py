@@ -56,8 +56,14 @@ def with_added(lines: Lines, size: int) -> Tokenizer:
     tokenizer = byte_level(lines, size)
     two = [AddedToken("New York", normalized=False), AddedToken("<x>", lstrip=True)]
     tokenizer.add_tokens(two)
-    tokenizer.add_tokens([AddedToken("ing", single_word=True)])
+    tokenizer.add_tokens([AddedToken("ing", normalized=True)])
     tokenizer.add_tokens([AddedToken("<y>", rstrip=True, special=True)])
+    return tokenizer
+
+
+def whole_words(lines: Lines, size: int) -> Tokenizer:
+    tokenizer = byte_level(lines, size)
+    tokenizer.add_tokens([AddedToken("ing", single_word=True)])
     return tokenizer
 
 
@@ -116,5 +122,9 @@ FAST: dict[str, Callable[[Lines, int], Tokenizer]] = {
     "Llama 2": sentencepiece,
 }
 """Those that fastokens supports."""
-SLOW: dict[str, Callable[[Lines, int], Tokenizer]] = {"BERT": bert, "Unigram": unigram}
+SLOW: dict[str, Callable[[Lines, int], Tokenizer]] = {
+    "BERT": bert,
+    "Unigram": unigram,
+    "whole words": whole_words,
+}
 """Those that it does not."""

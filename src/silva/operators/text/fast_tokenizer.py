@@ -146,6 +146,8 @@ def find_fast(tokenizer: JsonTokenizer) -> FastTokenizer | str:
 
 
 def _checked(tokenizer: JsonTokenizer) -> FastTokenizer | str:
+    if tokenizer.matches_words:
+        return "fastokens does not support this tokenizer: an added token matches whole words only"
     try:
         encoder, library = build(tokenizer.json), _library()
     except ImportError:
@@ -263,5 +265,6 @@ def hard_texts(added: list[str]) -> list[str]:
         added = added[:_ENOUGH] + added[-_ENOUGH:]
     around = [f"{t}|a{t}b| {t} |{t}{t}|\n{t}\n|{t.lower()}|{t.upper()}|{t[:-1]}" for t in added]
     parts = [part for text in around for part in text.split("|")]
+    parts += [f"{a}{b}" for a in added for b in added]
     joined = ["".join(_SCRIPTS), " ".join(reversed(_SCRIPTS)).upper()]
     return [*_SCRIPTS, *_SPACES, *_SIGNS, *_LONG, *joined, *around, *parts]

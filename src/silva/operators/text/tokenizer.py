@@ -67,6 +67,11 @@ class JsonTokenizer:
         found = self._built.get_added_tokens_decoder()
         return [found[number].content for number in sorted(found)]
 
+    @property
+    def matches_words(self) -> bool:
+        """Whether it looks for a token only where it is a whole word."""
+        return any(token.single_word for token in self._built.get_added_tokens_decoder().values())
+
     def ids(self, texts: list[str], special_tokens: bool) -> Rows:
         with one_thread():
             found = self._built.encode_batch_fast(texts, add_special_tokens=special_tokens)
