@@ -122,32 +122,36 @@ def _check_append(append: int, there: bool | None, counts: Counter[int]) -> None
         raise AssertionError(f"append {append}: {counts[append]} rows, not one of {allowed}")
 
 
+Change = tuple[int, Any]
+"""The number of a change of a column, and what it wrote."""
+
+
 def _check_column(
     found: dict[str, list[Any]],
     name: str,
     early: Notes,
     late: Notes,
     kind: str,
-    made: Callable[[dict[str, list[Any]], int, Any], list[Any]],
+    made: Callable[[dict[str, list[Any]], list[Change]], list[Any]],
 ) -> None:
-    """It is the last that was done, or one that was begun after that."""
-    possible: list[tuple[int, Any] | None] = [None]
+    """It is what the changes that were done made of it, or with one that was begun after them."""
+    possible: list[list[Change]] = [[]]
     for number, what, done in late.of(kind):
         known = _known(early.settled.get(number), done)
-        if known:
-            possible = [(number, what)]
-        elif known is None:
-            possible.append((number, what))
+        if known is not False:
+            more = [[*changes, (number, what)] for changes in possible]
+            possible = more if known else [*possible, *more]
     column = found.get(name)
-    for one in possible:
-        if column == (None if one is None else made(found, *one)):
-            return
-    raise AssertionError(f"{name} is {(column or ['not there'])[:40]}, none of {possible}")
+    if not any(column == (made(found, changes) if changes else None) for changes in possible):
+        last = [changes[-1:] for changes in possible]
+        raise AssertionError(f"{name} is {(column or ['not there'])[:40]}, none of {last}")
 
 
-def _as_put(found: dict[str, list[Any]], number: int, appends: list[int]) -> list[Any]:
-    return [number if append in appends else -1 for append in found["append"]]
+def _as_put(found: dict[str, list[Any]], changes: list[Change]) -> list[Any]:
+    """Rows that a put does not name keep the value that they have."""
+    values = {append: number for number, appends in changes for append in appends}
+    return [values.get(append, -1) for append in found["append"]]
 
 
-def _as_derived(found: dict[str, list[Any]], number: int, again: int) -> list[Any]:
-    return [i * number for i in found["id"]]
+def _as_derived(found: dict[str, list[Any]], changes: list[Change]) -> list[Any]:
+    return [i * changes[-1][0] for i in found["id"]]
