@@ -146,10 +146,11 @@ def _plain(value: Any) -> Any:
     if value is np.ma.masked:
         return None
     if isinstance(value, np.ma.MaskedArray):
-        missing = len(value) and np.ma.getmaskarray(value).all()
-        return None if missing else [_plain(v) for v in value.tolist()]
+        value = value.tolist()
     if isinstance(value, np.ndarray | list | tuple | Ragged):
-        return [_plain(v) for v in value]
+        items = [_plain(v) for v in value]
+        # a missing vector and a list of nulls look alike in a masked array
+        return None if items and all(item is None for item in items) else items
     if isinstance(value, np.generic):
         value = value.item()
     return float(value) if isinstance(value, int | float) else value
