@@ -102,7 +102,6 @@ def test_memory_held_stays_bounded_when_the_consumer_stops_reading(backend, work
             (lane,) = loader._executor.lanes.values()
             assert lane.stats.most_bytes <= limit
         assert lane.stats.bytes_out >= 60 * 2 * row
-        assert backend == "inline" or lane.stats.most_bytes > 0
 
 
 @every_way
