@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -7,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from source_laws import check_chunked, check_indexed, everything, unit
 
+import silva as sv
 from silva.columns import Array
 from silva.errors import PlanError, SourceError
 from silva.io.arrays.arrow import from_arrow, read_arrow
+from silva.testing import digest
 
 ROWS = [
     {"n": i, "s": None if i % 3 else f"é{i}", "l": list(range(i % 4)), "p": {"x": i / 2, "b": b"z"}}
@@ -111,3 +114,35 @@ def test_a_stream_that_ends_early_is_an_error_in_the_middle(tmp_path):
     path.write_bytes(path.read_bytes()[:-400])
     with pytest.raises(SourceError, match="truncated"):
         unit(read_arrow(path), 0, 30)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([True, False, None]),
+        pa.array([1, 2, None], pa.date32()),
+        pa.array([[True], [False], None]),
+        pa.array([[1, None], [3, 4], None], pa.list_(pa.int64(), 2)),
+        pa.array([[{"a": 1}], [], [{"a": 3}]]),
+    ],
+    ids=lambda column: str(column.type),
+)
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_consumer_that_writes_into_batches_does_not_change_the_table(column, size):
+    batches = sv.from_arrow(pa.table({"o": column})).batch(size)
+    expected = [digest(batch) for batch in batches.loader(backend="inline")]
+    with batches.loader(backend="inline") as loader:
+        for _ in range(2):
+            found = []
+            for batch in loader:
+                found.append(digest(batch))
+                _overwrite(getattr(batch["o"], "values", batch["o"]))
+            assert found == expected
+
+
+def _overwrite(values):
+    for row in values:
+        if isinstance(row, list | dict):
+            row.clear()
+    if values.dtype != object:
+        np.ma.getdata(values)[...] = np.zeros((), values.dtype)

@@ -77,13 +77,30 @@ def without_shared_containers(column: Column) -> Column:
     return _map_items(column, lambda item: _lend(item, _as_it_is))
 
 
+def may_change(column: Column) -> bool:
+    """Whether rows of the column, or their items, may be containers or other objects that can be
+    written into."""
+    match column:
+        case Values():
+            return not all(map(is_fixed, column.kinds))
+        case Lists():
+            return may_change(column.values)
+        case Dictionary():
+            return may_change(column.unique)
+        case Union():
+            return any(map(may_change, column.parts))
+    return False
+
+
 def _map_items(column: Column, each: Callable[[Any], Any]) -> Column:
     match column:
-        case Values() if not all(is_fixed(kind) for kind in column.kinds):
+        case Values() if may_change(column):
             copies = _flat_copies(column) or list(map(each, column.items))
             return Values(copies, column.kinds)
-        case Lists():
-            return Lists(_map_items(column.values, each), column.offsets, column.valid)
+        case Lists() if may_change(column.values):
+            first, last = int(column.offsets[0]), int(column.offsets[-1])
+            inner = _map_items(column.values.slice(first, last), each)
+            return Lists(inner, column.offsets - first, column.valid)
         case Dictionary():
             unique = _map_items(column.unique, each)
             return Dictionary(unique, column.inverse, column.distinct)

@@ -17,8 +17,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from silva.columns import Column, table_columns
+from silva.columns.owned import frozen
 from silva.errors import PlanError, SourceError
-from silva.io.arrays.memory import as_run
+from silva.io.arrays.memory import MemorySource
 from silva.io.arrow_batches import leaf_types, runs, short_types, top_fields
 from silva.io.file_source import FileSource, files_at, naming_file
 from silva.io.paths import Files, Paths
@@ -167,8 +168,11 @@ class ArrowTable(Travels):
     """A `pyarrow.Table` whose columns have one chunk each, for fast access to any row."""
 
     @functools.cached_property
-    def _columns(self) -> dict[str, Column]:
-        return table_columns(self.table)
+    def _memory(self) -> MemorySource:
+        """The table as columns. What Arrow stores in another form (bits, dates, dicts in lists) is
+        converted once and read in every epoch, so nobody may write into it."""
+        data = {name: frozen(column) for name, column in table_columns(self.table).items()}
+        return MemorySource(data, "arrow table", self.length())
 
     @functools.cached_property
     def _fingerprint(self) -> str:
@@ -192,10 +196,7 @@ class ArrowTable(Travels):
         return int(self.table.num_rows)
 
     def read(self, rows: np.ndarray, columns: tuple[str, ...]) -> dict[str, Column]:
-        run = as_run(rows)
-        if run is not None:
-            return {name: self._columns[name].slice(*run) for name in columns}
-        return {name: self._columns[name].take(rows) for name in columns}
+        return self._memory.read(rows, columns)
 
 
 class _Digest:

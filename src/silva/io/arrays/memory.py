@@ -11,7 +11,7 @@ import numpy as np
 
 from silva.columns import Array, Column, Lists, Ragged, Values
 from silva.columns.column import is_masked_array
-from silva.columns.owned import frozen, is_fixed, without_shared_containers
+from silva.columns.owned import frozen, may_change, without_shared_containers
 from silva.errors import PlanError
 from silva.io.names import check_name
 from silva.io.source import register_source
@@ -89,11 +89,7 @@ class MemorySource:
     @functools.cached_property
     def _changeable(self) -> frozenset[str]:
         """The columns whose rows may be containers."""
-        return frozenset(
-            name
-            for name, column in self.data.items()
-            if isinstance(column, Values) and not all(map(is_fixed, column.kinds))
-        )
+        return frozenset(name for name, column in self.data.items() if may_change(column))
 
     def _lent(self, name: str, column: Column) -> Column:
         return without_shared_containers(column) if name in self._changeable else column
