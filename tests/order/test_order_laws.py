@@ -142,6 +142,38 @@ def test_weighted_samples_follow_their_weights_and_balance_classes():
     assert len(set(values)) == 300  # a row drawn twice is augmented differently
 
 
+def test_samples_of_a_shuffled_order_follow_the_weights_of_their_own_rows():
+    rows = sv.from_columns({"x": np.arange(40), "w": [float(i >= 30) for i in range(40)]})
+    for kind in ("global", "window"):
+        mixed = rows.skip(10).shuffle(seed=1, kind=kind, window=8)
+        for weights in ("w", np.arange(30) >= 20):
+            drawn = [row["x"] for row in mixed.sample(weights, size=50, seed=1)]
+            assert min(drawn) >= 30
+            assert len(set(drawn)) > 5
+
+
+@pytest.mark.parametrize(
+    "below",
+    [
+        lambda rows: rows.shuffle(seed=1).take(20),
+        lambda rows: rows.shuffle(seed=1, kind="window", window=8).skip(20),
+        lambda rows: rows.sample("w", size=40),
+    ],
+    ids=["take of a shuffle", "skip of a shuffle", "sample"],
+)
+def test_a_sample_of_rows_that_differ_in_each_epoch_is_refused(below):
+    rows = sv.from_columns({"x": np.arange(40), "w": [float(i >= 10) for i in range(40)]})
+    with pytest.raises(sv.PlanError, match=r"same rows in each epoch.*before shuffle"):
+        below(rows).sample("w", seed=1).head(1)
+
+
+@pytest.mark.filterwarnings("error")
+def test_weights_of_a_mix_whose_sum_is_too_large_for_a_float_are_honoured():
+    parts = [sv.from_columns({"x": np.full(50, i)}) for i in range(4)]
+    large = [row["x"] for row in sv.mix(parts, weights=[1e308] * 4, seed=1)]
+    assert large == [row["x"] for row in sv.mix(parts, weights=[1.0] * 4, seed=1)]
+
+
 def test_splits_are_disjoint_complete_and_stable_as_data_grows():
     def parts(n: int) -> tuple[set[int], set[int]]:
         split = sv.from_columns({"x": range(n)}).split(train=0.8, val=0.2, by="x")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from math import isinf
 
 import numpy as np
 
@@ -133,6 +134,18 @@ def _phases(schedule: Schedule) -> list[_Phase]:
             before = found[-1]
             span = at - before.at
             owed = tuple(o + span * s for o, s in zip(before.owed, before.shares, strict=True))
-        total = sum(weights)
-        found.append(_Phase(at, tuple(w / total for w in weights), owed))
+        found.append(_Phase(at, _shares(weights), owed))
     return found
+
+
+def _shares(weights: tuple[float, ...]) -> tuple[float, ...]:
+    """Each weight's share of their sum, also where that is too large for a float.
+
+    >>> _shares((1e308, 1e308))
+    (0.5, 0.5)
+    """
+    if isinf(sum(weights)):
+        largest = max(weights)
+        weights = tuple(w / largest for w in weights)
+    total = sum(weights)
+    return tuple(w / total for w in weights)

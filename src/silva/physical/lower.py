@@ -287,6 +287,8 @@ class Lowering:
                 "sample needs an indexed source (files, arrays, tables) with only steps of one row "
                 "to one row before it: filter after it, or write the filtered rows to a table"
             )
+        read = replace(feed.read, maps=_without_shuffles(feed.read.maps))
+        chain = chain.over(physical.IndexedFeed(read, feed.size))
         weights = self._weights(node, feed.size)
         rows = feed.size if node.size is None else node.size
         if rows and not feed.size:
@@ -482,6 +484,20 @@ def _forget(steps: list[Step]) -> tuple[Step, ...]:
             out.pop()
         out.append(step)
     return tuple(out)
+
+
+def _without_shuffles(maps: tuple[positions.Map, ...]) -> tuple[positions.Range, ...]:
+    """The order below a sample, as its weights are read: the rows in their own order. The draws are
+    independent, so a shuffle below them changes nothing, but what is cut from a shuffle, or drawn,
+    is other rows in each epoch, and their weights are not known when the plan is made."""
+    kept = tuple(step for step in maps if isinstance(step, positions.Range))
+    drawn = any(isinstance(step, positions.DrawRows) for step in maps)
+    if drawn or kept != maps[: len(kept)]:
+        raise PlanError(
+            "sample needs the same rows in each epoch, to know their weights: write take and skip "
+            "before shuffle, and sample only once"
+        )
+    return kept
 
 
 def _running_sum(weights: np.ndarray) -> np.ndarray:
