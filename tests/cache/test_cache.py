@@ -539,6 +539,16 @@ def test_a_value_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         list(rows.loader(backend="inline"))
 
 
+@pytest.mark.parametrize("mask", [False, [False, False], [False, True]])
+def test_masked_arrays_are_refused_in_one_sentence_whatever_is_missing(
+    tmp_path: Path, mask: object
+) -> None:
+    """A function after the cache would see that it got another type."""
+    rows = numbers(3).derive(m=lambda x: np.ma.array([x, 1], mask=mask)).cache(tmp_path / "cache")
+    with pytest.raises(ColumnError, match=r"'m' holds masked arrays .*`\.filled\(…\)` makes plain"):
+        list(rows.batch(2).loader(backend="inline"))
+
+
 def test_rows_of_an_unstable_function_stay_in_memory(tmp_path: Path) -> None:
     lock = threading.Lock()
 

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from msgspec.msgpack import Ext
 
+from silva.columns.column import is_masked_array
 from silva.columns.serial.checks import (
     CannotDecode,
     check,
@@ -84,6 +85,8 @@ def _packed(item: Any) -> Any:
         return pack(item)
     if isinstance(item, np.generic):
         return _pack_scalar(item)
+    if is_masked_array(item):  # functions see its type, so it cannot come back as a plain array
+        raise CannotEncode("masked arrays (`.filled(…)` makes plain ones)")
     raise CannotEncode(f"{kind.__module__}.{kind.__qualname__}")
 
 
