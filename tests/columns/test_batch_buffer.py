@@ -64,3 +64,20 @@ def test_batches_larger_than_blocks_hold_the_right_rows():
         for batch in batches:
             for x, pixels in zip(batch["x"], batch["image"], strict=True):
                 assert (pixels == np.float32(x) / np.float32(255)).all()
+
+
+def test_rows_of_a_reversed_array_are_joined_within_its_buffer():
+    """One row of a reversed view counts as contiguous, and still has a negative stride."""
+    stored = np.arange(12).reshape(6, 2)
+    rows = [stored[::-1][i : i + 1] for i in (3, 2, 1)]
+    joined = join_adjacent(rows)
+    assert joined is not None
+    assert joined.tolist() == np.concatenate(rows).tolist()
+
+
+def test_a_reversed_column_gives_its_rows_whatever_the_blocks():
+    rows = sv.from_columns({"x": np.arange(3)[::-1], "l": [[2], [1], [0]]})
+    for seed in range(8):  # one of them reads the rows in the order in which they are stored
+        pipeline = rows.shuffle(seed, kind="window", window=3).batch(3)
+        (batch,) = list(cut_blocks(pipeline.loader(backend="inline"), (1,)))
+        assert batch["x"].tolist() == batch["l"].values.tolist()

@@ -282,7 +282,11 @@ def empty_rows(rows: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 
 
 def join_adjacent(arrays: list[np.ndarray]) -> np.ndarray | None:
-    """One array over all of these where they lie one after the other in one buffer, else None."""
+    """One array over all of these where they lie one after the other in one buffer, else None.
+
+    The strides of an array of one row, or of none, say nothing: those of a reversed view are
+    negative, and would lead out of the buffer.
+    """
     first = arrays[0]
     base, end = first.base, first.__array_interface__["data"][0]
     if base is None:
@@ -294,4 +298,5 @@ def join_adjacent(arrays: list[np.ndarray]) -> np.ndarray | None:
             return None
         end += array.nbytes
     shape = (sum(map(len, arrays)), *first.shape[1:])
-    return np.lib.stride_tricks.as_strided(first, shape, first.strides)
+    strides = [first.itemsize * math.prod(shape[axis:]) for axis in range(1, len(shape) + 1)]
+    return np.lib.stride_tricks.as_strided(first, shape, strides)
