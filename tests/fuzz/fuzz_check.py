@@ -9,8 +9,9 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+import numpy as np
 from fuzz_case import Case
-from fuzz_compare import compare
+from fuzz_compare import compare, shown
 from fuzz_data import forget_folders
 from fuzz_ways import (
     REFERENCE,
@@ -102,8 +103,9 @@ class _Check:
     def all(self) -> None:
         self.reference = self._reference(self.case.policy)
         self._check_batches()
+        self._check_weights()
         for way in self._ways():
-            epochs = 2 if self.chance.random() < 0.3 else 1
+            epochs = 2 if way.writes or self.chance.random() < 0.3 else 1
             found = self.run(way, epochs=epochs)
             if way.plan == "as is" and found.error is not None and found.error[0] == "PlanError":
                 continue  # of steps that are not run, once what nobody reads is dropped
@@ -158,6 +160,12 @@ class _Check:
                 if len(lengths(batch)) > 1:
                     raise Different("lengths", f"columns of different lengths: {batch}")
 
+    def _check_weights(self) -> None:
+        """No row of weight 0 is drawn: every way could give weights to the wrong rows alike."""
+        for batch in (b for epoch in self.reference.batches for b in epoch):
+            if isinstance(batch, dict) and not np.all(batch.get("weight", 1)):
+                raise Different("weights", f"a row of weight 0 was drawn: {shown(batch)}")
+
     # Ways to run.
 
     def _sizes(self) -> tuple[int, ...]:
@@ -174,6 +182,7 @@ class _Check:
             Way(plan="some", seed=chance.randrange(100), sizes=self._sizes()),
             Way("threads", chance.choice((1, 2, 3)), sizes=self._sizes()),
         ]
+        ways.insert(chance.randrange(len(ways)), Way(plan="optimised", writes=True))
         if "fails" not in self.case.traits:
             ways.append(Way(plan="as is"))
         if chance.random() < self.effort.processes:

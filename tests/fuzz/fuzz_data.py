@@ -47,12 +47,19 @@ def _lists(n: int) -> list[list[int]]:
     return [list(range(i, i + i * 7 % 5)) for i in range(n)]
 
 
+def _nuls(n: int) -> list[str]:
+    """Texts that end in NULs, which numpy's own types of text drop; some are empty."""
+    return [f"{i % 7}"[: i % 3] + "\0" * (i % 4 % 3) for i in range(n)]
+
+
 MEMORY: dict[str, dict[str, Any]] = {
     "x": {
         "int64": lambda n: np.arange(n),
         "int32": lambda n: np.arange(n, dtype=np.int32),
         "uint8": lambda n: np.arange(n, dtype=np.uint8),
         "range": lambda n: range(n),
+        "strided": lambda n: np.repeat(np.arange(n), 2)[::2],
+        "backwards": lambda n: np.arange(n)[::-1].copy()[::-1],
     },
     "w": {
         "float32": lambda n: np.linspace(0, 1, n, dtype=np.float32),
@@ -60,11 +67,18 @@ MEMORY: dict[str, dict[str, Any]] = {
         "float16": lambda n: np.linspace(0, 1, n, dtype=np.float16),
         "mixed": lambda n: [i if i % 3 else i / 4 for i in range(n)],
         "nan": lambda n: [float("nan") if i % 4 == 1 else i / 8 for i in range(n)],
+        "broadcast": lambda n: np.broadcast_to(np.float32(0.5), n),
+        "backwards": lambda n: np.linspace(1, 0, n)[::-1],
+        "unmasked": lambda n: np.ma.array(np.linspace(0, 1, n)),
     },
     "s": {
         "text": lambda n: [f"s{i % 12}" for i in range(n)],
         "nulls": lambda n: [None if i % 4 == 2 else f"s{i % 12}" for i in range(n)],
         "words": lambda n: ["ab c"[: i % 5] + " é" * (i % 2) for i in range(n)],
+        "nuls": _nuls,
+        "numpy": lambda n: np.array(_nuls(n), dtype="U4"),
+        "scalars": lambda n: [np.str_(text) for text in _nuls(n)],
+        "surrogates": lambda n: ["a\udc80"[: i % 3] for i in range(n)],
     },
     "l": {
         "lists": _lists,
@@ -79,25 +93,52 @@ MEMORY: dict[str, dict[str, Any]] = {
         "texts": lambda n: [[f"t{v}" for v in row] for row in _lists(n)],
         "nested": lambda n: [[[v] * (v % 3) for v in row] for row in _lists(n)],
         "pairs": lambda n: [[i, i + 1] for i in range(n)],
+        "holed pairs": lambda n: [[i, None if i % 3 else i] for i in range(n)],
         "late": lambda n: [row if i > n // 2 else None for i, row in enumerate(_lists(n))],
+        "views": lambda n: [np.array([row, row]).T[::-1, 0] for row in _lists(n)],
+        "broadcast": lambda n: [np.broadcast_to(i, i % 4) for i in range(n)],
+        "masked": lambda n: [
+            np.ma.array(row, int, mask=[v % 3 == 0 for v in row]) for row in _lists(n)
+        ],
+        "unmasked": lambda n: [np.ma.array(row, int) for row in _lists(n)],
+        "nuls": lambda n: [_nuls(i % 4) for i in range(n)],
     },
     "n": {
         "nulls": lambda n: [None if i % 5 == 0 else i for i in range(n)],
         "masked": lambda n: np.ma.array(np.arange(n), mask=np.arange(n) % 5 == 0),
         "none": lambda n: [None] * n,
         "small": lambda n: np.ma.array(np.arange(n, dtype=np.int16), mask=np.arange(n) % 7 == 3),
+        "constants": lambda n: [np.ma.masked if i % 5 == 0 else i for i in range(n)],
+        "unmasked": lambda n: np.ma.array(np.arange(n), mask=np.zeros(n, bool)),
+        "backwards": lambda n: np.ma.array(np.arange(n), mask=np.arange(n) % 5 == 0)[::-1],
     },
     "a": {
         "int16": lambda n: np.arange(n * 6, dtype=np.int16).reshape(n, 2, 3),
         "bool": lambda n: np.arange(n * 2).reshape(n, 2) % 3 == 0,
         "rows": lambda n: [np.full((2, 2), i, dtype=np.float64) for i in range(n)],
         "nulls": lambda n: [None if i % 6 == 1 else np.full(3, i) for i in range(n)],
+        "broadcast": lambda n: np.broadcast_to(np.arange(3), (n, 3)),
+        "backwards": lambda n: np.arange(n * 4).reshape(n, 2, 2)[::-1, :, ::-1],
+        "transposed": lambda n: np.arange(n * 6, dtype=np.float32).reshape(3, 2, n).T,
+        "views": lambda n: [np.broadcast_to(np.int16(i), (2, 3)).T for i in range(n)],
+        "masked": lambda n: np.ma.array(
+            np.arange(n * 2).reshape(n, 2), mask=np.arange(n * 2) % 3 == 0
+        ),
+        "holes": lambda n: [np.ma.array([i, 1], mask=[i % 2, i % 3 == 0]) for i in range(n)],
+        "unmasked": lambda n: np.ma.array(np.arange(n * 2).reshape(n, 2)),
     },
     "o": {
         "dicts": lambda n: [{"k": i, "v": [i] * (i % 3)} for i in range(n)],
         "bytes": lambda n: [bytes([i % 250]) * (i % 4) for i in range(n)],
+        "nuls": lambda n: [text.encode() for text in _nuls(n)],
+        "numpy": lambda n: np.array([text.encode() for text in _nuls(n)], dtype="S4"),
+        "scalars of bytes": lambda n: [np.bytes_(text.encode()) for text in _nuls(n)],
+        "zero": lambda n: [
+            (np.ma.array(i), np.array(i), np.ma.array(i, mask=True))[i % 3] for i in range(n)
+        ],
         "big": lambda n: [i << (i * 5 % 70) for i in range(n)],
         "times": lambda n: np.arange(n).astype("datetime64[s]"),
+        "records": lambda n: [[{"k": j} for j in range(i % 3)] for i in range(n)],
         "dates": lambda n: [datetime.date(2024, 1, 1 + i % 28) for i in range(n)],
         "anything": lambda n: [[i, "a", None, 1.5, b"b", (i,), True][i % 7] for i in range(n)],
         "bools": lambda n: [i % 3 == 0 for i in range(n)],
@@ -142,6 +183,7 @@ ARROW: dict[str, dict[str, tuple[str, Any]]] = {
         "text": ("text", pa.string()),
         "large": ("text", pa.large_string()),
         "nulls": ("nulls", pa.string()),
+        "nuls": ("nuls", pa.string()),
         "codes": ("text", pa.dictionary(pa.int8(), pa.string())),
     },
     "l": {
@@ -152,12 +194,15 @@ ARROW: dict[str, dict[str, tuple[str, Any]]] = {
         "texts": ("texts", pa.list_(pa.string())),
         "nested": ("nested", pa.list_(pa.list_(pa.int64()))),
         "pairs": ("pairs", pa.list_(pa.float32(), 2)),
+        "holed pairs": ("holed pairs", pa.list_(pa.int64(), 2)),
     },
     "n": {"nulls": ("nulls", pa.int64()), "small": ("nulls", pa.int8()), "none": ("none", None)},
     "o": {
         "dicts": ("dicts", pa.struct({"k": pa.int64(), "v": pa.list_(pa.int64())})),
         "bytes": ("bytes", pa.binary()),
+        "nuls": ("nuls", pa.large_binary()),
         "times": ("times", pa.timestamp("us")),
+        "records": ("records", pa.list_(pa.struct({"k": pa.int64()}))),
         "dates": ("dates", pa.date32()),
         "bools": ("bools", pa.bool_()),
     },
@@ -182,7 +227,7 @@ def arrow(n: int, /, **kinds: str) -> sv.Pipeline:
 JSON = {
     "x": ("int64",),
     "w": ("float64", "mixed"),
-    "s": ("text", "nulls", "words"),
+    "s": ("text", "nulls", "words", "nuls"),
     "l": ("lists", "nulls", "holes", "texts", "nested", "floats", "empty", "late"),
     "n": ("nulls",),
     "o": ("dicts", "bools"),

@@ -85,7 +85,14 @@ def _several(chance: Random, taste: Taste, depth: int) -> tuple[Tree, Scope]:
             weights = ""
             if len(parts) == 2:
                 weights = chance.choice(
-                    ("", ", [1, 1]", ", [3, 1]", ", [0, 1]", ", {{0: [1, 0], 10: [1, 3]}}")
+                    (
+                        "",
+                        ", [1, 1]",
+                        ", [3, 1]",
+                        ", [0, 1]",
+                        ", [1e308, 1e308]",
+                        ", {{0: [1, 0], 10: [1, 3]}}",
+                    )
                 )
             combine = f"sv.mix({{}}{weights}, seed={chance.randrange(3)}, stop={stop!r})"
             if stop == "repeat":
@@ -179,8 +186,9 @@ TASTES = {_anything: 4, _list_kinds: 2, _waiting: 2, _failing: 3}
 POLICIES = (
     "sv.Skip()", "sv.Skip()", "sv.Skip(at_most=0)", "sv.Skip(at_most=1)", "sv.Skip(at_most=2)",
     "sv.Skip(rate=0.1)", "sv.Skip(rate=0.0)", "sv.Substitute(0)", "sv.Substitute(None)",
-    "sv.Substitute([1, 2])", "sv.Substitute(np.float32(0.5))", "sv.Substitute('x')", "'raise'",
-    "'raise'", "'raise'",
+    "sv.Substitute([1, 2])", "sv.Substitute(np.zeros(2))", "sv.Substitute({'k': [1]})",
+    "sv.Substitute(np.ma.array([1, 2], mask=[0, 1]))", "sv.Substitute(np.float32(0.5))",
+    "sv.Substitute('x')", "'raise'", "'raise'", "'raise'",
 )  # fmt: skip
 
 

@@ -32,6 +32,19 @@ def derive(s: Scope) -> str | None:
             ("lambda x: np.array(x)", "any"),
             ("lambda x: np.zeros((x % 2 + 1, 2))", "any"),
             ("3", "int"),
+            ("lambda x: np.broadcast_to(np.float32(x), (2, 2))", "array"),
+            ("lambda x: np.arange(x, x + 6)[::-2]", "ints"),
+            ("lambda x: np.arange(x % 5)[::-1]", "ints"),
+            ("lambda x: np.ma.array([x, -x], mask=[x % 2, x % 3 == 0])", "any"),
+            ("lambda x: np.ma.array([x] * (x % 3), int)", "list"),
+            ("lambda x: np.ma.masked if x % 4 == 1 else x", "any"),
+            ("lambda x: np.ma.array(x)", "any"),
+            ("lambda x: 'ab'[: x % 3] + '\\0' * (x % 2)", "text"),
+            ("lambda x: b'ab'[: x % 3] + bytes(x % 2)", "any"),
+            ("lambda x: np.str_('a' + '\\0' * (x % 3))", "any"),
+            ("lambda x: np.bytes_(b'a' + bytes(x % 3))", "any"),
+            ("lambda x: np.array(['a' + '\\0' * (x % 3)] * (x % 2))", "any"),
+            ("lambda x: '\\udc80' * (x % 2)", "text"),
         )
     )
     return f".derive({s.new(kind)}={step})"
@@ -46,7 +59,7 @@ def derive_of_column(s: Scope) -> str | None:
             ("lambda v: v", s.columns[name]),
             ("lambda v: [v, v]", "any"),
             ("lambda v: str(type(v).__name__)", "text"),
-            ("lambda v: None if v is None else len(str(v))", "any"),
+            ("lambda v: None if v is None else len(shown(v))", "any"),
         )
     )
     return f".derive({step}, into={s.new(kind)!r}, reads={name!r})"
@@ -99,6 +112,16 @@ def derive_batched(s: Scope) -> str | None:
             ("sv.batched(lambda x: x.astype(np.float32) / 3)", "float"),
             ("sv.batched(lambda x: [str(v) for v in x])", "text"),
             ("sv.batched(lambda x: [[v] * (v % 3) for v in x.tolist()])", "ints"),
+            ("sv.batched(lambda x: np.broadcast_to(np.int16(7), (len(x), 2)))", "array"),
+            ("sv.batched(lambda x: np.stack([x, -x], 1)[:, ::-1])", "array"),
+            ("sv.batched(lambda x: np.stack([x, x, -x]).T)", "array"),
+            ("sv.batched(lambda x: x[::-1].copy()[::-1])", "int"),
+            ("sv.batched(lambda x: np.ma.array(x, mask=x % 3 == 0))", "any"),
+            ("sv.batched(lambda x: np.ma.array(x))", "any"),
+            ("sv.batched(lambda x: np.ma.masked_equal(np.stack([x % 3, x % 2], 1), 1))", "any"),
+            ("sv.batched(lambda x: np.array(['a' * (v % 3) + '\\0' for v in x.tolist()]))", "any"),
+            ("sv.batched(lambda x: np.array([bytes([v % 3, v % 2]) for v in x.tolist()]))", "any"),
+            ("sv.batched(lambda x: ['a' * (v % 3) + '\\0' for v in x.tolist()])", "text"),
             ("counts(3)", "float"),
             ("counts(7)", "float"),
             ("sv.impure(lambda x: x + 1)", "int"),

@@ -90,10 +90,13 @@ def sample(s: Scope) -> str | None:
         return None
     size = s.chance.choice((5, 20))
     s.rows = size
+    before = s.chance.choice(("", "", "", ".shuffle(1)", ".shuffle(2)", ".shuffle(3).take(9)"))
     by = s.pick("text")
     if by is not None and s.chance.random() < 0.4:
-        return f".sample(balance={by!r}, size={size}, seed=1)"
-    return f".derive(weight=lambda x: x % 5 + 1).sample('weight', size={size}, seed=1)"
+        return f"{before}.sample(balance={by!r}, size={size}, seed=1)"
+    s.columns["weight"] = "int"
+    weight = f"{before}.derive(weight=lambda x: (x + 1) % 5)"
+    return f"{weight}.sample('weight', size={size}, seed=1)"
 
 
 def take(s: Scope) -> str | None:
@@ -118,7 +121,7 @@ def join(s: Scope) -> str | None:
     if "price" in s.columns:
         return None
     how = s.chance.choice(("left", "inner"))
-    if s.chance.random() < 0.3 and s.columns.get("s") == "text" and s.columns.get("w") == "float":
+    if s.chance.random() < 0.5 and s.columns.get("s") == "text" and s.columns.get("w") == "float":
         if "score" in s.columns:
             return None
         s.columns["score"] = "any"

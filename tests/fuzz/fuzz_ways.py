@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
 from random import Random
@@ -16,7 +17,7 @@ import psutil
 from fuzz_case import Case
 
 import silva as sv
-from silva.columns.ragged import Grouped
+from silva.columns.ragged import Grouped, Ragged
 from silva.cost.model import Backend
 from silva.errors import FailureBudgetExceeded, PlanError, RowError, SourceError
 from silva.plan.schema import is_batched
@@ -47,6 +48,8 @@ class Way:
     seed: int = 0
     own_pool: bool = False
     """Processes of its own, not those that loaders share here."""
+    writes: bool = False
+    """The consumer writes into every batch that it got."""
 
     def __str__(self) -> str:
         told = self.backend if self.backend == "inline" else f"{self.workers} {self.backend}"
@@ -55,6 +58,8 @@ class Way:
         told += f", plan {self.plan}"
         if self.plan in ("replanned", "some"):
             told += f" (seed {self.seed})"
+        if self.writes:
+            told += ", a consumer that writes"
         return f"{told}, blocks of {self.sizes}" if self.sizes else told
 
     def planned(self, pipeline: sv.Pipeline) -> sv.Pipeline:
@@ -189,7 +194,7 @@ def run(
                 ):
                     raise Broken("a loaded state is another state")
             for _ in range(epochs):
-                _read_epoch(loader, found, states, is_batched(pipeline.plan))
+                _read_epoch(loader, found, way, states, is_batched(pipeline.plan))
         except (KeyboardInterrupt, Hung, Broken):
             raise
         except BaseException as error:  # noqa: BLE001  whatever a step raised is compared
@@ -198,7 +203,7 @@ def run(
     return found
 
 
-def _read_epoch(loader: sv.Loader, found: Outcome, states: bool, batched: bool) -> None:
+def _read_epoch(loader: sv.Loader, found: Outcome, way: Way, states: bool, batched: bool) -> None:
     epoch = len(found.epochs)
     given: list[str] = []
     kept: list[Any] = []
@@ -206,9 +211,11 @@ def _read_epoch(loader: sv.Loader, found: Outcome, states: bool, batched: bool) 
     found.batches.append(kept)
     for batch in loader:
         given.append(digest(batch))
-        kept.append(batch)
+        kept.append(deepcopy(batch) if way.writes else batch)
         if batched:
             check_batch(batch)
+        if way.writes:
+            overwrite(batch)
         if states:
             found.states.append((epoch, len(given), json.dumps(loader.state_dict())))
     found.failures.append(_failures(loader, found))
@@ -255,6 +262,32 @@ def check_batch(batch: dict[str, Any]) -> None:
     for name, value in batch.items():
         if isinstance(value, np.ndarray) and not value.flags.writeable:
             raise Broken(f"column {name!r} of a batch is read-only")
+
+
+def overwrite(value: Any) -> None:
+    """Writes into a batch wherever it can be written: nobody else may see it."""
+    match value:
+        case dict():
+            for inner in value.values():
+                overwrite(inner)
+            value["overwritten"] = True
+        case list():
+            for inner in value:
+                overwrite(inner)
+            value.append("overwritten")
+        case Grouped():
+            overwrite(value.unique)
+            overwrite(value.inverse)
+        case Ragged():
+            overwrite(value.values)
+            overwrite(value.offsets)
+        case np.ndarray() if value.dtype.hasobject:
+            for inner in value.ravel().tolist():
+                overwrite(inner)
+        case np.ndarray() if value.flags.writeable and value.size:
+            np.ma.getdata(value)[...] = np.zeros((), value.dtype)
+            if isinstance(value, np.ma.MaskedArray):
+                value.mask = True
 
 
 def lengths(batch: dict[str, Any]) -> set[int]:

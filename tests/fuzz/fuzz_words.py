@@ -23,7 +23,7 @@ __all__ = [
     "HISTORY", "PRICES", "Adds", "arrow", "batched_fails", "counts", "csv", "fails", "fails_rng",
     "fails_row", "files", "folder", "global_draw", "ipc", "items", "jsonl", "lines",
     "looks_around", "memory", "np", "npy", "own_rows", "own_units", "owned", "parquet", "random",
-    "sv", "table", "tar",
+    "shown", "sv", "table", "tar",
     "torch_draw", "torch_map", "torch_sized", "torch_stream",
 ]  # fmt: skip
 
@@ -188,6 +188,12 @@ def owned(column: str) -> Any:
         return a
 
     return sv.owns("a")(step)
+
+
+def shown(value: Any) -> str:
+    """The value as text. numpy prints a masked array without a mask otherwise than its unpickled
+    copy, which has one of which nothing is masked."""
+    return str(value.tolist() if isinstance(value, np.ma.MaskedArray) else value)
 
 
 def global_draw(which: str) -> Any:

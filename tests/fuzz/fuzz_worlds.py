@@ -108,7 +108,10 @@ class Worlds:
         self.runs += 2
         rows: Counter[str] = Counter()
         with Way().loader(self.whole, **options(self.case)) as loader:
-            expected = Counter(row for batch in loader for row in rows_of(batch))
+            try:
+                expected = Counter(row for batch in loader for row in rows_of(batch))
+            except sv.RowError:
+                return  # of a row that is in no full batch: compared elsewhere
         with Way().loader(self.whole, **options(self.case)) as loader:
             stop = self.chance.randrange(1, 4)
             for i, batch in enumerate(loader, start=1):

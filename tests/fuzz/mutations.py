@@ -104,6 +104,46 @@ MUTATIONS = (
             ("planner/planner.py", "not self._counts and not self._fails()", "True"),
         ),
     ),
+    Mutation(
+        "who writes into a batch writes into a table",
+        (
+            (
+                "io/arrays/arrow.py",
+                "{name: frozen(column) for name, column in table_columns(self.table).items()}",
+                "table_columns(self.table)",
+            ),
+        ),
+    ),
+    Mutation(
+        "rows are drawn by the weights of other rows",
+        (
+            (
+                "physical/lower.py",
+                "maps=_without_shuffles(feed.read.maps)",
+                "maps=feed.read.maps",
+            ),
+        ),
+    ),
+    Mutation(
+        "rows of a reversed array are read from outside of it",
+        (
+            (
+                "columns/allocation.py",
+                "as_strided(first, shape, strides)",
+                "as_strided(first, shape, first.strides)",
+            ),
+        ),
+    ),
+    Mutation(
+        "rows share the value that is substituted",
+        (
+            (
+                "physical/stage/context.py",
+                "return private(self.substitute)",
+                "return self.substitute",
+            ),
+        ),
+    ),
 )
 
 
@@ -127,7 +167,7 @@ def cases_until_found(mutation: Mutation, most: int) -> tuple[int | None, str]:
     """How many cases it took to find a difference (None: it was not found), and what was said."""
     with tempfile.TemporaryDirectory(prefix="silva-mutation-") as folder:
         source = mutate(mutation, Path(folder))
-        given = {"SEED": str(SEED), "CASES": str(most), "FIRST": "1", "SHRINK": "0"}
+        given = {"ONLY": "", "SEED": str(SEED), "CASES": str(most), "FIRST": "1", "SHRINK": "0"}
         ran = subprocess.run(
             [sys.executable, str(HERE / "fuzz_run.py")],
             env={**os.environ, "PYTHONPATH": str(source), "PROCESSES": "0", **given},

@@ -114,6 +114,13 @@ def test_the_cases_hold_everything_that_there_is():
         "at_most=", "rate=", "sv.Substitute(", "shards=", ".split(", "owned(",
         "StopIteration", "'next'", "GeneratorExit", "SystemExit", "CancelledError", "'Own'",
         "BadStr", "BadReduce", "Unpicklable", "ExceptionGroup", "RecursionError",
+        "x='strided'", "x='backwards'", "w='broadcast'", "a='broadcast'", "a='backwards'",
+        "a='transposed'", "l='views'", "np.broadcast_to(", "[::-1]", "w='unmasked'", "a='masked'",
+        "a='holes'", "a='unmasked'", "l='masked'", "n='constants'", "np.ma.array(", "np.ma.masked",
+        "s='nuls'", "s='numpy'", "s='surrogates'", "o='nuls'", "o='numpy'", "np.str_(",
+        "np.bytes_(", "o='records'", "'holed pairs'", "Substitute(np.zeros", "Substitute(np.ma",
+        "Substitute({", "1e308",
+        ".shuffle(3).take(9).derive(weight",
     ]  # fmt: skip
     assert [word for word in wanted if word not in texts] == []
 
