@@ -27,8 +27,10 @@ from fuzz_verbs import (
     draw_end,
     explode,
     filter_rows,
+    sample,
     select,
     shuffle,
+    skip,
     take,
 )
 
@@ -181,7 +183,14 @@ def _failing() -> Taste:
     return Taste(verbs=verbs, several=0.15)
 
 
-TASTES = {_anything: 4, _list_kinds: 2, _waiting: 2, _failing: 3}
+def _sampled() -> Taste:
+    """Rows that are drawn by weight, from orders of every kind."""
+    sources = {"memory": 3, "items": 1, "arrow": 2, "table": 1, "own_rows": 1}
+    verbs = {sample: 4, shuffle: 2, take: 1, skip: 1, derive: 2, derive_random: 1}
+    return Taste(sources, verbs, several=0.2)
+
+
+TASTES = {_anything: 4, _list_kinds: 2, _waiting: 2, _failing: 3, _sampled: 1}
 
 POLICIES = (
     "sv.Skip()", "sv.Skip()", "sv.Skip(at_most=0)", "sv.Skip(at_most=1)", "sv.Skip(at_most=2)",

@@ -86,7 +86,7 @@ def shuffle(s: Scope) -> str | None:
 
 
 def sample(s: Scope) -> str | None:
-    if not s.indexed or not s.plain or not s.source_rows:
+    if not s.indexed or not s.plain or not s.source_rows or "weight" in s.columns:
         return None
     size = s.chance.choice((5, 20))
     s.rows = size
