@@ -125,16 +125,6 @@ MUTATIONS = (
         ),
     ),
     Mutation(
-        "rows of a reversed array are read from outside of it",
-        (
-            (
-                "columns/allocation.py",
-                "as_strided(first, shape, strides)",
-                "as_strided(first, shape, first.strides)",
-            ),
-        ),
-    ),
-    Mutation(
         "rows share the value that is substituted",
         (
             (
