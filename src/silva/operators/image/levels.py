@@ -1,9 +1,8 @@
-"""Levels of uint8 looked up in a table of 256: solarize, posterize, equalize and autocontrast.
+"""Operators that look each level of a uint8 image up in a table of 256.
 
-Each gives the bytes that torchvision's operator of that name gives for a uint8 tensor.
-
-Laws, exact: solarize and posterize commute with crop and flip (pixel by pixel). Not laws: equalize
-and autocontrast look at all pixels of the image, so they cross a flip but no crop.
+Each gives the bytes that torchvision's operator of that name gives for a uint8 tensor. Where the
+table follows from the arguments alone, the operator is declared `pixelwise`, and crops move before
+it. Where it follows from all pixels of the image, the operator is not.
 """
 
 from __future__ import annotations
