@@ -46,6 +46,19 @@ class LevelMethods(Expr):
             raise PlanError(f"threshold is a level from 0 to 255, not {threshold!r}")
         return with_probability(self, "solarize", probability, threshold=level)
 
+    def invert(self, probability: float = 1.0) -> Self:
+        """Inverts all levels: x becomes 255 - x.
+
+        With `probability` below 1, only some rows are changed, as by torchvision's RandomInvert.
+
+        >>> import silva as sv
+        >>> sv.image("photo").invert()
+        photo.invert()
+        >>> sv.image("photo").invert(0.5)
+        photo.random_invert(probability=0.5)
+        """
+        return with_probability(self, "invert", probability)
+
     def posterize(self, bits: int, probability: float = 1.0) -> Self:
         """Keeps the upper `bits` (0 to 8) of each level and sets the others to 0.
 
@@ -92,6 +105,11 @@ class LevelMethods(Expr):
 @image_operator("solarize", pixelwise=True, keeps_size=True, keeps_bytes=True, also_random=True)
 def solarize(params: Params, draw: Draw) -> Link:
     return _by_table(solarized(params["threshold"]), "solarize")
+
+
+@image_operator("invert", pixelwise=True, keeps_size=True, keeps_bytes=True, also_random=True)
+def invert(params: Params, draw: Draw) -> Link:
+    return _by_table(255 - _LEVELS, "invert")
 
 
 @image_operator("posterize", pixelwise=True, keeps_size=True, keeps_bytes=True, also_random=True)
