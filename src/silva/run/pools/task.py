@@ -1,4 +1,5 @@
-"""Tasks: one input of a stage each. The pools that run them, and the window of those in flight."""
+"""Tasks, each one input of a stage; the protocol of pools, which run them; and the tasks of a stage
+that are in flight."""
 
 from __future__ import annotations
 
@@ -271,7 +272,7 @@ class Flight(Generic[T]):
         """Bytes of its results; None until it was seen to have finished."""
 
 
-class Window(Generic[T]):
+class TasksInFlight(Generic[T]):
     """The tasks of a stage that are in flight, in order, and what they hold.
 
     The trainer's thread looks at it for every block. So tasks report that they have finished, and a
@@ -310,7 +311,7 @@ class Window(Generic[T]):
         return self.input_bytes + self.done_bytes + expected
 
     def add(self, flight: Flight[T]) -> None:
-        """Adds a task. Its `landed` was set to the window's before it was submitted."""
+        """Adds a task. Its `landed` was set to this object's before it was submitted."""
         self._all.append(flight)
         self._running[flight.task] = flight
         self.rows += flight.rows
