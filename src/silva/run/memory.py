@@ -1,4 +1,4 @@
-"""The memory of a run: what blocks in flight and rows in caches may hold together."""
+"""The memory budget of a loader, shared by blocks in flight and rows in caches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _RestOfMemory(CacheBudget):
 
 class MemoryBudget:
     """The bytes that one loader may hold: blocks in flight and rows that caches keep. Stages and
-    caches ask each time: a cache that is opened later counts at once.
+    caches ask for their share whenever they need memory, so a cache counts as soon as it is opened.
 
     >>> memory = MemoryBudget(1 << 20)
     >>> memory.lane_bytes() == 1 << 20
@@ -40,7 +40,7 @@ class MemoryBudget:
         self._segments = 1
         self._stores: list[RowStore] = []
         self._held: dict[Callable[[], float], None] = {}
-        """Functions that tell the bytes in flight of each segment that runs."""
+        """For each segment that runs, a function that returns its bytes in flight."""
 
     @functools.cached_property
     def caches(self) -> CacheBudget:
@@ -48,7 +48,7 @@ class MemoryBudget:
         return _RestOfMemory(self.total // 2, lambda: self.total - self.in_flight())
 
     def divide(self, segments: int) -> None:
-        """Shares what is in flight among so many segments that run at once (stages × shards)."""
+        """Divides the bytes in flight among the segments that run at once (stages × shards)."""
         self._segments = max(segments, 1)
 
     def add_cache(self, store: RowStore) -> None:
@@ -56,7 +56,8 @@ class MemoryBudget:
         self._stores.append(store)
 
     def hold(self, count: Callable[[], float]) -> None:
-        """A segment runs, whose bytes in flight `count` tells, until it is released."""
+        """Counts a segment that starts to run, until `release`; `count` returns its bytes in
+        flight."""
         self._held[count] = None
 
     def release(self, count: Callable[[], float]) -> None:

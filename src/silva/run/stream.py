@@ -158,8 +158,8 @@ def _seen(positions: Positions) -> int:
 
 
 class NextEpoch:
-    """A stream whose first batch is made on a thread of its own, while the trainer does what it
-    does between epochs."""
+    """The stream of the next epoch: a thread makes its first batch while the trainer works between
+    the epochs."""
 
     def __init__(self, epoch: int, stream: Stream) -> None:
         self.epoch = epoch

@@ -3,12 +3,12 @@
 A service also listens on a Unix socket. A reader that can connect to it runs on the same machine,
 and the kernel tells each side the user of the other: it must be its own. Over this socket, large
 buffers of a batch are not sent as bytes. The service passes the memfds in which they lie
-(SCM_RIGHTS), and the reader copies them from there, once, before it decodes anything: so whatever
-happens to a file later, what was checked is what is used.
+(SCM_RIGHTS), and the reader copies them once, before it decodes anything. So a file that changes
+later cannot change what the reader has checked.
 
-Nothing has a name in the file system: the socket's is abstract, and the files are anonymous. All of
-it is gone with its process, also after `kill -9`. Whatever is missing (a reader in a container, on
-another machine, of another user), batches come as bytes over HTTP.
+Nothing has a name in the file system: the socket's name is abstract, and the files are anonymous.
+The kernel frees both when the process ends, also after `kill -9`. Readers in a container, on
+another machine or of another user get batches as bytes over HTTP.
 """
 
 from __future__ import annotations

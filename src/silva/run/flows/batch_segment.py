@@ -1,4 +1,4 @@
-"""Batches that were made: mapped through a stage of batch steps, or the first of them."""
+"""Flows over batches: steps on whole batches, and `take` of batches."""
 
 from __future__ import annotations
 

@@ -153,8 +153,8 @@ def _settled(result: Result, allocate: Allocate, queued: float) -> Result:
 
 
 class Pool:
-    """Runs tasks: on the consumer's thread, on threads, in processes or on a cluster. What a pool
-    has no use for does nothing."""
+    """Runs tasks: on the consumer's thread, on threads, in processes or on a cluster. Methods
+    that a pool does not need do nothing."""
 
     width: int = 0
     """Tasks that can run at once; 0 if a task runs when it is waited for."""
@@ -304,8 +304,9 @@ class TasksInFlight(Generic[T]):
         return len(self._all) - len(self._running)
 
     def held(self, bytes_per_row: float, more_rows: int = 0) -> float:
-        """Bytes in flight, about, with `more_rows`: results that are not there yet are expected to
-        have `bytes_per_row`; while that is 0, not known, they are as large as what was given."""
+        """About how many bytes are in flight, with `more_rows` more. Results that have not arrived
+        count as `bytes_per_row` per row; while that is unknown (0), as many bytes as their inputs
+        have."""
         running = (self.running_rows + more_rows) * bytes_per_row
         expected = running if bytes_per_row else self.input_bytes
         return self.input_bytes + self.done_bytes + expected

@@ -1,5 +1,5 @@
-"""The buffers of results on their way from actors to the trainer: lent by Ray's object store, or in
-memory that an actor on the same node shares with it.
+"""Brings the buffers of results from actors to the trainer: through Ray's object store, or through
+shared memory if the actor runs on the trainer's node.
 
 A block of 19 MB costs 8 ms of CPU in Ray's store (in the actor, in Ray and in the trainer), and 3
 ms in shared memory. So the actor writes large results into shared memory of its own, and Ray
