@@ -1,6 +1,6 @@
 """Calls of every operator, taken from the doctests of the methods.
 
-So a new operator takes part in every test that goes through operators by a fact they declare.
+So a new operator takes part in every test of all operators with some fact.
 """
 
 from __future__ import annotations
