@@ -20,7 +20,7 @@ import silva as sv
 from silva.columns.serial.batch_codec import encode_batch
 from silva.service import http as service_http
 from silva.service import same_host
-from silva.service.wire import BatchHead, Piece
+from silva.service.wire import BatchHead, ByteRange
 
 NEVER_HANGS = pytest.mark.attacks(
     "Never hangs, never shortens an epoch, never drops a row silently"
@@ -158,11 +158,13 @@ def rows() -> sv.Pipeline:
 
 
 @contextlib.contextmanager
-def altered(monkeypatch: Any, describe: Callable[[Piece, same_host.Lent], Piece]) -> Iterator[Any]:
-    """A service that describes pieces in shared memory wrongly."""
+def altered(
+    monkeypatch: Any, describe: Callable[[ByteRange, same_host.Lent], ByteRange]
+) -> Iterator[Any]:
+    """A service that describes buffers in shared memory wrongly."""
     right = same_host.Lent.describe
 
-    def wrong(self: same_host.Lent, piece: memoryview) -> Piece:
+    def wrong(self: same_host.Lent, piece: memoryview) -> ByteRange:
         found = right(self, piece)
         return found if found.file is None else describe(found, self)
 
@@ -176,9 +178,9 @@ def altered(monkeypatch: Any, describe: Callable[[Piece, same_host.Lent], Piece]
 def test_a_reader_that_gets_wrong_files_continues_over_http(name: str, tmp_path: Path, monkeypatch):
     file = FILES[name](tmp_path)
 
-    def describe(found: Piece, lent: same_host.Lent) -> Piece:
+    def describe(found: ByteRange, lent: same_host.Lent) -> ByteRange:
         lent.files[:] = [file]
-        return Piece(found.bytes, 0, SIZE - 1)
+        return ByteRange(found.bytes, 0, SIZE - 1)
 
     with altered(monkeypatch, describe) as loader:
         assert digests(loader) == digests(rows().loader(workers=0))
@@ -191,10 +193,10 @@ def test_other_bytes_in_shared_memory_are_checked_as_any(monkeypatch):
     bad[8:40] = b"\xff" * 32
     file = memfd()
 
-    def describe(found: Piece, lent: same_host.Lent) -> Piece:
+    def describe(found: ByteRange, lent: same_host.Lent) -> ByteRange:
         os.pwrite(file, bad, 0)
         lent.files[:] = [file]
-        return Piece(found.bytes, 0, 0)
+        return ByteRange(found.bytes, 0, 0)
 
     with altered(monkeypatch, describe) as loader, pytest.raises(sv.ServiceError, match="decoded"):
         list(loader)
@@ -203,13 +205,13 @@ def test_other_bytes_in_shared_memory_are_checked_as_any(monkeypatch):
 
 @BOUNDED
 @pytest.mark.parametrize(
-    "pieces",
-    [[Piece(5)], [Piece(1 << 50)], [Piece(4, 0, 0), Piece(1)], []],
+    "ranges",
+    [[ByteRange(5)], [ByteRange(1 << 50)], [ByteRange(4, 0, 0), ByteRange(1)], []],
     ids=["more", "huge", "too much", "none"],
 )
-def test_pieces_that_do_not_add_up_are_not_used(pieces, monkeypatch):
+def test_ranges_that_do_not_add_up_are_not_used(ranges, monkeypatch):
     def head(size: int | None, moved: Any, described: Any = None) -> BatchHead:
-        return BatchHead(size, moved, pieces if described else None)
+        return BatchHead(size, moved, ranges if described else None)
 
     monkeypatch.setattr(service_http, "BatchHead", head)
     with sv.Service({"it": rows()}, workers=0) as service:

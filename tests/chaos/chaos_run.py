@@ -116,8 +116,8 @@ def run(faults: int, seed: int, only: str = "") -> dict[str, Counter[str]]:
                 disturbed(site, expected, kinds, chance, table)
     finally:
         expected.close()
-    if segments := set(os.listdir("/dev/shm")) - before:
-        raise Broken(f"segments were left: {segments}")
+    if files := set(os.listdir("/dev/shm")) - before:
+        raise Broken(f"files were left in shared memory: {files}")
     return table
 
 

@@ -75,10 +75,10 @@ def test_the_shuffle_that_results_is_named(tmp_path) -> None:
     two_level = chunked.shuffle(seed=2, window=32).explain()
     assert "two-level shuffle: rows within windows of 32 (seed 2)" in two_level
     shown = " ".join(two_level.split())  # a long path may have broken the line
-    assert "100 rows, read in chunks, chunks in permuted order (seed 2)" in shown
+    assert "100 rows, read in units, units in permuted order (seed 2)" in shown
     window = chunked.shuffle(seed=2, window=32, kind="window").explain()
     assert "window shuffle: rows within windows of 32 (seed 2)" in window
-    assert "read in chunks, in order" in " ".join(window.split())
+    assert "read in units, in order" in " ".join(window.split())
     indexed = sv.from_columns({"x": range(9)}).shuffle(seed=2, window=4, kind="window").explain()
     assert "shuffle within windows of 4 rows (seed 2)" in indexed
     drawn = sv.from_columns({"x": range(2)}).sample(weights=[1, 1], size=7, seed=2).explain()

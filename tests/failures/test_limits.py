@@ -42,7 +42,7 @@ print("done", arena)
         "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))",
         "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))",
     ],
-    ids=["segments of 1 MiB", "no segments", "64 descriptors"],
+    ids=["shared buffers of 1 MiB", "no shared buffers", "64 descriptors"],
 )
 def test_with_little_shared_memory_or_few_descriptors_rows_still_arrive(tmp_path: Path, limit):
     text = LIMITED.replace("LIMIT\n", f"signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n{limit}\n")
@@ -80,7 +80,7 @@ def test_keeping_every_batch_works_and_does_not_hold_more_shared_memory_than_the
         mapped = [len(k._channel.mapped) for k in keepers]
         assert [digest(b) for b in batches] == inline(pipeline)
         assert all(n <= 8 for n in leased), "leases are bounded"
-        assert all(n <= 10 for n in mapped), "and so are segments"
+        assert all(n <= 10 for n in mapped), "and so are shared buffers"
         assert any(leased), "without a copy, as long as there is room"
         for batch in batches:
             batch["y"] += 1  # writable, and nobody else's

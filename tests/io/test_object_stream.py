@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from silva.io.objects.stream import AHEAD, HOLE, BlockCache, ObjectStream, Pieces
+from silva.io.objects.stream import AHEAD, HOLE, BlockCache, ObjectStream, RangeReader
 
 DATA = np.random.default_rng(0).bytes(3_000_000)
 
@@ -35,8 +35,8 @@ def stream_of(store, planned=(), blocks=False):
         return kept.read(0, len(DATA), store, start, stop)
 
     kept = BlockCache()
-    pieces = Pieces(len(DATA), store, planned, small if blocks else None)
-    return ObjectStream(len(DATA), pieces)
+    ranges = RangeReader(len(DATA), store, planned, small if blocks else None)
+    return ObjectStream(len(DATA), ranges)
 
 
 places = st.integers(0, len(DATA) + 10)

@@ -22,6 +22,9 @@ def lines() -> list[str]:
 
 def test_the_page_lists_every_law_with_what_the_law_itself_says():
     page = PAGE.read_text().splitlines()
-    assert [line for line in lines() if line not in page] == []
+    wanted = lines()
+    missing = [line for line in wanted if line not in page]
+    assert not missing, "add to docs/laws.md:\n" + "\n".join(missing)
     listed = [line for line in page if line.startswith("| `")]
-    assert len(listed) == sum(line.startswith("| `") for line in lines())
+    unknown = [line for line in listed if line not in wanted]
+    assert not unknown, "remove from docs/laws.md:\n" + "\n".join(unknown)

@@ -1,6 +1,6 @@
 """Calls of every operator, taken from the doctests of the methods.
 
-So a new operator takes part in every test that goes through operators by a fact they declare.
+So a new operator takes part in every test of all operators with some fact.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def examples() -> dict[str, tuple[expr.Call, ...]]:
 def examples_that(fact: str, kind: str) -> list[expr.Call]:
     """Calls of the operators of a kind that declare a fact."""
     declared = [o.name for o in built_in_operators() if fact in o.facts]
-    return [call for op in declared if op.startswith(f"{kind}.") for call in examples()[op]]
+    return [call for op in declared if op.startswith(f"{kind}.") for call in examples().get(op, ())]
 
 
 def apply(call: expr.Call, to: E) -> E:

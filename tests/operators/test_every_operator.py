@@ -59,7 +59,9 @@ def test_the_page_of_a_kind_lists_every_method_with_the_arguments_it_has(kind: s
     listed, written = documented(kind), methods(kind)
     if kind == "list":  # the page says which methods of `sv.num` are methods of `sv.list` as well
         listed |= {name: call for name, call in documented("num").items() if name in written}
-    assert set(listed) == set(written)
+    missing, unknown = set(written) - set(listed), set(listed) - set(written)
+    assert not missing, f"add a line to the table of methods in docs/{PAGES[kind]}: {missing}"
+    assert not unknown, f"docs/{PAGES[kind]} lists methods that do not exist: {unknown}"
     for name, call in listed.items():
         parameters = inspect.signature(written[name]).parameters
         named = {k.arg: k.value for k in call.keywords}

@@ -64,6 +64,12 @@ def test_solarize_is_torchvisions(threshold: float) -> None:
         assert np.array_equal(made, array(F.solarize(tensor(x), threshold)))
 
 
+@pytest.mark.operators("image.invert")
+def test_invert_is_torchvisions() -> None:
+    for x, made in zip(IMAGES, run(X.invert(), IMAGES), strict=True):
+        assert np.array_equal(made, array(F.invert(tensor(x))))
+
+
 @pytest.mark.operators("image.posterize")
 @pytest.mark.parametrize("bits", range(9))
 def test_posterize_is_torchvisions(bits: int) -> None:
@@ -103,6 +109,7 @@ def test_sharpness_is_torchvisions(factor: float) -> None:
 
 SOMETIMES = {
     "random_solarize": lambda p: X.solarize(50, p),
+    "random_invert": lambda p: X.invert(p),
     "random_posterize": lambda p: X.posterize(3, p),
     "random_equalize": lambda p: X.equalize(p),
     "random_autocontrast": lambda p: X.autocontrast(p),
@@ -112,13 +119,14 @@ SOMETIMES = {
 
 @pytest.mark.operators(
     "image.random_solarize",
+    "image.random_invert",
     "image.random_posterize",
     "image.random_equalize",
     "image.random_autocontrast",
     "image.random_sharpness",
 )
 @pytest.mark.parametrize("name", SOMETIMES)
-def test_random_solarize_posterize_equalize_autocontrast_and_sharpness_change_some_rows(name):
+def test_an_operator_with_a_probability_changes_some_rows(name: str) -> None:
     changed = run(SOMETIMES[name](1.0), [IMAGES[2]])[0]
     some = SOMETIMES[name](0.25)
     assert some.term.op == f"image.{name}"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import silva as sv
 from silva.order.draws import Draw, stream_key
 from silva.order.mixing import Chooser
-from silva.order.packing import pack_pieces, split_long
+from silva.order.packing import pack_spans, split_long
 from silva.order.permutation import permute
 from silva.order.shards import redistribute, shard_range
 
@@ -84,7 +84,7 @@ def test_a_mix_stays_within_two_of_its_shares_at_every_length(weights, rows, see
 
 @given(st.lists(st.integers(0, 40), max_size=40), st.integers(1, 12))
 def test_packing_loses_nothing_and_overfills_nothing(lengths, limit):
-    lines = pack_pieces(split_long(np.array(lengths, dtype=int), limit), limit)
+    lines = pack_spans(split_long(np.array(lengths, dtype=int), limit), limit)
     items = [(row, i) for line in lines for row, a, b in line for i in range(a, b)]
     assert sorted(items) == [(row, i) for row, n in enumerate(lengths) for i in range(n)]
     assert all(sum(b - a for _, a, b in line) <= limit for line in lines)

@@ -89,6 +89,7 @@ def test_augmentations_are_planned_with_silvas_operators() -> None:
             v2.TrivialAugmentWide(fill=[1.0, 2.0, 3.0]),
             v2.RandAugment(3, 5, interpolation=v2.InterpolationMode.BILINEAR),
             v2.RandomSolarize(100, 0.2),
+            v2.RandomInvert(0.3),
             v2.RandomPosterize(3),
             v2.RandomEqualize(),
             v2.RandomAutocontrast(1.0),
@@ -98,8 +99,9 @@ def test_augmentations_are_planned_with_silvas_operators() -> None:
     )
     assert operators(transform) == [
         "image.random_resized_crop", "image.trivial_augment", "image.rand_augment",
-        "image.random_solarize", "image.random_posterize", "image.random_equalize",
-        "image.autocontrast", "image.random_sharpness", "image.to_float", "image.to_chw",
+        "image.random_solarize", "image.random_invert", "image.random_posterize",
+        "image.random_equalize", "image.autocontrast", "image.random_sharpness", "image.to_float",
+        "image.to_chw",
     ]  # fmt: skip
     assert images(transform, "close").shape == (6, 3, 64, 64)
 

@@ -7,12 +7,12 @@ import pytest
 
 import silva as sv
 from silva.columns import Array
+from silva.run.memory import MemoryBudget
 from silva.run.placement.lane import Lane
 from silva.run.placement.measured import LaneStats
 from silva.run.placement.sizing import Blocks
-from silva.run.pools.task import Flight, Task, Window
+from silva.run.pools.task import Flight, Task, TasksInFlight
 from silva.run.pools.threads import InlinePool
-from silva.run.seams import MemoryBudget
 from silva.testing import stream
 
 
@@ -116,7 +116,7 @@ def test_operators_of_ones_own_work_in_processes():
 def test_memory_bounds_what_waits_and_one_large_row_goes_alone():
     made = Blocks(LaneStats(), lambda held: 1000, calls_python=False, alone=False)
     made.bytes_per_row, made.rows = 400.0, 1
-    none, one, two = (window_of(count) for count in range(3))
+    none, one, two = (in_flight(count) for count in range(3))
     two.running_rows, two.done_bytes = 1, 400
     assert made.admits(none, width=2, ahead=2)
     assert made.admits(one, width=2, ahead=2)
@@ -126,10 +126,10 @@ def test_memory_bounds_what_waits_and_one_large_row_goes_alone():
     assert not made.admits(one, width=2, ahead=2)
 
 
-def window_of(count: int) -> Window[None]:
-    """A window of tasks of one row each."""
-    window: Window[None] = Window()
+def in_flight(count: int) -> TasksInFlight[None]:
+    """Tasks of one row each, in flight."""
+    flights: TasksInFlight[None] = TasksInFlight()
     for _ in range(count):
         task = Task(None, None, None)  # type: ignore[arg-type]
-        window.add(Flight(None, task, InlinePool(), 1))
-    return window
+        flights.add(Flight(None, task, InlinePool(), 1))
+    return flights

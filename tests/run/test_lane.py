@@ -6,8 +6,8 @@ from typing import Any
 
 import silva as sv
 from silva.physical.written_form import segments
+from silva.run.memory import MemoryBudget
 from silva.run.placement.lane import Lane
-from silva.run.seams import MemoryBudget
 
 
 def stage(**steps: Any) -> Any:

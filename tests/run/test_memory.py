@@ -11,8 +11,8 @@ import silva as sv
 from silva.cache.row_store import MemoryStore
 from silva.columns import Block
 from silva.run import executor
-from silva.run.pools.task import Window
-from silva.run.seams import MemoryBudget
+from silva.run.memory import MemoryBudget
+from silva.run.pools.task import TasksInFlight
 
 MEMORY = 8 << 20
 ROW = 32 << 10
@@ -43,23 +43,23 @@ PIPELINES = {"later": later_cache, "two": two_caches, "behind": a_stage_behind_a
 
 
 @pytest.fixture
-def windows(monkeypatch: pytest.MonkeyPatch) -> list[Window[Any]]:
-    """All windows of tasks in flight."""
-    found: list[Window[Any]] = []
+def stages(monkeypatch: pytest.MonkeyPatch) -> list[TasksInFlight[Any]]:
+    """The tasks in flight of every stage."""
+    found: list[TasksInFlight[Any]] = []
 
-    class Recorded(Window[Any]):
+    class Recorded(TasksInFlight[Any]):
         def __init__(self) -> None:
             super().__init__()
             found.append(self)
 
-    monkeypatch.setattr(executor, "Window", Recorded)
+    monkeypatch.setattr(executor, "TasksInFlight", Recorded)
     return found
 
 
-def in_flight(windows: list[Window[Any]]) -> int:
+def in_flight(stages: list[TasksInFlight[Any]]) -> int:
     """The bytes of the inputs and results of all tasks in flight, when all of them are done."""
     total = 0
-    for task in [flight.task for window in windows for flight in window._all]:
+    for task in [flight.task for stage in stages for flight in stage._all]:
         assert task.cancelled or task.finished.wait(60)
         total += sum(result.block.nbytes for result in task.results or ())
         total += task.payload.nbytes if isinstance(task.payload, Block) else 0
@@ -68,7 +68,7 @@ def in_flight(windows: list[Window[Any]]) -> int:
 
 @pytest.mark.parametrize("pipeline", PIPELINES)
 def test_blocks_in_flight_and_cached_rows_stay_within_the_memory_together(
-    pipeline: str, windows: list[Window[Any]]
+    pipeline: str, stages: list[TasksInFlight[Any]]
 ) -> None:
     batches = PIPELINES[pipeline]().batch(4)
     most = kept = 0
@@ -77,7 +77,7 @@ def test_blocks_in_flight_and_cached_rows_stay_within_the_memory_together(
             for _ in loader:
                 stores = loader._executor._stores.values()
                 kept = sum(s.nbytes for s in stores if isinstance(s, MemoryStore))
-                most = max(most, in_flight(windows) + kept)
+                most = max(most, in_flight(stages) + kept)
     assert MEMORY // 4 < kept <= MEMORY // 2
     assert most <= MEMORY
 

@@ -22,9 +22,9 @@ def handed_over(packer: Packer, unpacker: Unpacker, array: np.ndarray) -> np.nda
     """What comes of an array on its way from the actor to the trainer."""
     freed = unpacker.freed()
     assert freed is not None
-    segment = packer.segment(freed)
-    assert segment is not None
-    parcel = packer.pack(seal(array), segment)
+    shared = packer.shared_buffer(freed)
+    assert shared is not None
+    parcel = packer.pack(seal(array), shared)
     found: np.ndarray = (unpacker.unpack(parcel) if isinstance(parcel, Parcel) else parcel).load()
     return found
 
@@ -77,9 +77,9 @@ def test_when_the_actor_is_gone_nothing_is_left_but_what_is_kept() -> None:
 
 def test_small_results_are_left_to_ray() -> None:
     with pair() as (packer, _):
-        segment = packer.segment([])
-        assert segment is not None
-        assert isinstance(packer.pack(seal(np.zeros(10)), segment), Message)
+        shared = packer.shared_buffer([])
+        assert shared is not None
+        assert isinstance(packer.pack(seal(np.zeros(10)), shared), Message)
 
 
 def test_an_actor_behind_a_wall_is_far_away() -> None:
@@ -93,9 +93,9 @@ def test_an_actor_behind_a_wall_is_far_away() -> None:
 
 def test_after_a_segment_that_could_not_be_had_no_more_are_asked_for() -> None:
     with pair() as (packer, unpacker):
-        segment = packer.segment([])
-        assert segment is not None
-        parcel = packer.pack(seal(np.zeros(1 << 20)), segment)
+        shared = packer.shared_buffer([])
+        assert shared is not None
+        parcel = packer.pack(seal(np.zeros(1 << 20)), shared)
         assert isinstance(parcel, Parcel)
         assert parcel.memory is not None
         before = len(os.listdir("/proc/self/fd"))

@@ -20,7 +20,7 @@ import silva as sv
 from silva.columns import allocation, empty
 from silva.service import http as service_http
 from silva.service import same_host
-from silva.service.wire import Piece
+from silva.service.wire import ByteRange
 from silva.testing import digest
 
 
@@ -164,7 +164,7 @@ def test_memory_that_a_reader_may_still_copy_is_not_used_again():
         for ends, recycled in (("asks again", True), ("disconnects", False)):
             array = empty((2 << 20,), np.uint8)
             lent = same_host.Lent()
-            assert lent.describe(array.data) == Piece(2 << 20, 0, 0)
+            assert lent.describe(array.data) == ByteRange(2 << 20, 0, 0)
             inode = os.fstat(lent.files[0]).st_ino
             if ends == "disconnects":
                 lent.abandon()

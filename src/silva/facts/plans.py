@@ -97,14 +97,14 @@ def _groups(step: PermuteGroups) -> str:
 
 
 def _chunked(feed: physical.ChunkedFeed) -> str:
-    order = "in order" if feed.seed is None else f"chunks in permuted order (seed {feed.seed})"
+    order = "in order" if feed.seed is None else f"units in permuted order (seed {feed.seed})"
     skipped = ""
     if feed.conditions:
         source = feed.read.source
         units = source.units()
         count = sum(not may_hold(source, unit, feed.conditions) for unit in range(units))
-        skipped = f", {count} of {plural(units, 'chunk')} skipped by their statistics"
-    return f"feed {_counted(feed.read.source)}read in chunks, {order}{skipped}"
+        skipped = f", {count} of {plural(units, 'unit')} skipped by their statistics"
+    return f"feed {_counted(feed.read.source)}read in units, {order}{skipped}"
 
 
 def _windows(node: physical.Windows) -> str:

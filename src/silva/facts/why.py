@@ -165,7 +165,7 @@ def _read(name: str, source: Source, stages: list[Segment]) -> Iterator[str]:
                 yield f"It is read in {segment.name}."
         elif isinstance(below, ChunkedFeed) and below.read.source is source.source:
             used = name in below.read.columns
-            yield "It is read in chunks." if used else "It is not read, because no step needs it."
+            yield "It is read in units." if used else "It is not read, because no step needs it."
 
 
 def _decided(found: _Subject, made: Iterable[Decision]) -> Iterator[str]:

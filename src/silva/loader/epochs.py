@@ -22,7 +22,7 @@ from silva.planner.planner import Planner
 from silva.run.executor import Executor
 from silva.run.failures import Failures, Skip, Substitute
 from silva.run.flows.flow import RankShards
-from silva.run.seams import MemoryBudget
+from silva.run.memory import MemoryBudget
 from silva.run.stream import NextEpoch, Stream
 
 Batches = Iterator[Any]

@@ -36,8 +36,9 @@ from silva.planner.planner import Planner
 from silva.rewrite.rule import Outcome
 from silva.run.executor import Executor
 from silva.run.failures import Failures, Substitute
+from silva.run.memory import MemoryBudget
 from silva.run.placement.lane import Lane
-from silva.run.seams import MemoryBudget, Seams
+from silva.run.seams import Seams
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -169,6 +169,7 @@ _READ: dict[str, Read] = {
     "RandomErasing": _erase,
     "Normalize": _normalize,
     "RandomSolarize": _of_uint8(lambda image, step: image.solarize(step.threshold, step.p)),
+    "RandomInvert": _of_uint8(lambda image, step: image.invert(step.p)),
     "RandomPosterize": _of_uint8(lambda image, step: image.posterize(step.bits, step.p)),
     "RandomEqualize": _of_uint8(lambda image, step: image.equalize(step.p)),
     "RandomAutocontrast": _of_uint8(lambda image, step: image.autocontrast(step.p)),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from silva.plan.expr import Call, Term
-from silva.plan.operator import has_fact, known_operators
+from silva.plan.operator import has_fact
 
 
 def inner(call: Call, *names: str) -> Call | None:
@@ -19,14 +19,6 @@ def inner_that(call: Call, fact: str) -> Call | None:
     """The argument of a call, if it is itself a call of an operator that declares this fact."""
     first = call.args[0] if call.args else None
     return first if isinstance(first, Call) and has_fact(first.op, fact) else None
-
-
-def names_that(fact: str) -> str:
-    """The methods whose operators declare this fact, for the equation of a law about them."""
-    declared = [found for found in known_operators() if fact in found.facts]
-    names = dict.fromkeys(found.name.rpartition(".")[2] for found in declared)
-    variants = {f"random_{name}" for name in names}
-    return ", ".join(name for name in names if name not in variants)
 
 
 def on(call: Call, first: Term) -> Call:

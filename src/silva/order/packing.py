@@ -6,12 +6,12 @@ from bisect import bisect_left, insort
 
 import numpy as np
 
-Piece = tuple[int, int, int]
+Span = tuple[int, int, int]
 """(sequence, start, stop): a run of one sequence's items."""
 
 
-def split_long(lengths: np.ndarray, limit: int) -> list[Piece]:
-    """Every sequence as pieces of at most `limit` items."""
+def split_long(lengths: np.ndarray, limit: int) -> list[Span]:
+    """Every sequence as spans of at most `limit` items."""
     return [
         (i, at, min(at + limit, n))
         for i, n in enumerate(lengths.tolist())
@@ -19,26 +19,26 @@ def split_long(lengths: np.ndarray, limit: int) -> list[Piece]:
     ]
 
 
-def pack_pieces(pieces: list[Piece], limit: int) -> list[list[Piece]]:
-    """Lines of pieces that hold at most `limit` items each; each line keeps the pieces' order.
+def pack_spans(spans: list[Span], limit: int) -> list[list[Span]]:
+    """Lines of spans that hold at most `limit` items each; each line keeps the spans' order.
 
-    >>> pack_pieces([(0, 0, 3), (1, 0, 4), (2, 0, 1)], 4)
+    >>> pack_spans([(0, 0, 3), (1, 0, 4), (2, 0, 1)], 4)
     [[(0, 0, 3), (2, 0, 1)], [(1, 0, 4)]]
     """
-    longest_first = sorted(pieces, key=lambda p: (p[1] - p[2], p[0], p[1]))
-    lines: list[list[Piece]] = []
+    longest_first = sorted(spans, key=lambda p: (p[1] - p[2], p[0], p[1]))
+    lines: list[list[Span]] = []
     room: list[tuple[int, int]] = []  # (items left, line), sorted
-    for piece in longest_first:
-        size = piece[2] - piece[1]
+    for span in longest_first:
+        size = span[2] - span[1]
         at = bisect_left(room, (size, -1))
         if at == len(room):
             line, left = len(lines), limit
             lines.append([])
         else:
             left, line = room.pop(at)
-        lines[line].append(piece)
+        lines[line].append(span)
         if left > size:
             insort(room, (left - size, line))
-    for line_pieces in lines:
-        line_pieces.sort()
+    for line_spans in lines:
+        line_spans.sort()
     return sorted(lines)

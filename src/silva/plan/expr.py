@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 from silva.errors import PlanError
 from silva.plan.arguments import missing
+from silva.plan.class_tags import tagged
 from silva.plan.hints import EXPRESSIONS
-from silva.plan.identity import tagged
 
 Term = Union["Col", "Literal", "RowId", "Call"]
 E = TypeVar("E", bound="Expr")

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, TypeVar
 
+from silva.plan.class_tags import tagged
 from silva.plan.function import Function, Step
-from silva.plan.identity import tagged
 
 _N = TypeVar("_N", bound="Node")
 

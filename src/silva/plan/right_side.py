@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from silva.plan import expr
-from silva.plan.identity import tagged
+from silva.plan.class_tags import tagged
 from silva.plan.node import Node, Source, walk
 
 TABLE = "table"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from silva.cost.machine import parse_bytes
 from silva.cost.speeds import Speeds, disk_speeds, memory_speeds
 from silva.errors import PlanError
-from silva.run.seams import MemoryBudget
+from silva.run.memory import MemoryBudget
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,4 @@
-"""Runs stages: keeps a window of tasks in flight for each, in order and within the memory
-budget."""
+"""Runs stages: keeps tasks in flight for each, in order and within the memory budget."""
 
 from __future__ import annotations
 
@@ -23,11 +22,12 @@ from silva.physical import plan as physical
 from silva.physical.stage.call import Worker
 from silva.physical.stage.context import Context
 from silva.physical.stage.stage import Result
+from silva.run.memory import MemoryBudget
 from silva.run.placement.lane import Lane
 from silva.run.placement.trial import Offload
-from silva.run.pools.task import Flight, Payload, Pool, Task, Window, execute
+from silva.run.pools.task import Flight, Payload, Pool, Task, TasksInFlight, execute
 from silva.run.pools.threads import PAUSE, InlinePool, ThreadPool
-from silva.run.seams import MemoryBudget, Seams
+from silva.run.seams import Seams
 from silva.run.shared.allocator import keep_freed_memory
 
 if TYPE_CHECKING:
@@ -169,18 +169,18 @@ class Executor:
         lane.begin(source.left(), context.epoch & 0xFFFFFFFF, self._epochs)
         overtaking = None if self._ordered else source.overtaking
         wake = None if overtaking is None else threading.Event()
-        window: Window[T] = Window()
+        flights: TasksInFlight[T] = TasksInFlight()
         slots = _BatchSlots(lane.blocks.align)
         failed: Exception | None = None
         ended, ready, closings = False, 0, self._closings
 
         def held() -> float:
-            return window.held(lane.blocks.bytes_per_row)
+            return flights.held(lane.blocks.bytes_per_row)
 
         self._memory.hold(held)
         try:
             while True:
-                while not ended and _admits(lane, window):
+                while not ended and _admits(lane, flights):
                     rows = slots.rows_of_next(lane.blocks.next_rows())
                     try:
                         found = source.next(next(self._sizes) if self._sizes else rows)
@@ -192,28 +192,28 @@ class Executor:
                         self.endings += 1
                         break
                     payload, trail = found
-                    task = Task(node.stage, payload, context, window.landed, wake)
+                    task = Task(node.stage, payload, context, flights.landed, wake)
                     task.slot = slots.next_slot(len(payload))
-                    window.add(self._submit(node, lane, task, trail))
-                if not window:
+                    flights.add(self._submit(node, lane, task, trail))
+                if not flights:
                     if failed is not None:
                         raise failed
                     return
-                lane.stats.see_queue(window.done)
+                lane.stats.see_queue(flights.done)
                 if wake is not None:
-                    self._bring_forward(window, wake)
-                flight = window.take()
+                    self._bring_forward(flights, wake)
+                flight = flights.take()
                 trail, task, pool, rows = flight.trail, flight.task, flight.pool, flight.rows
                 results = self._results(lane, task, pool, closings)
                 if overtaking is not None:
-                    trail = overtaking(trail, rows, window.trails())
+                    trail = overtaking(trail, rows, flights.trails())
                 for result in results:
                     lane.learn(result, rows if len(results) == 1 else result.size_in)
                 if self._observe is not None:
                     self._observe(node, task.payload, context, results)
-                window.look()
-                lane.stats.ready += window.ready - ready
-                ready = window.ready
+                flights.look()
+                lane.stats.ready += flights.ready - ready
+                ready = flights.ready
                 lane.decide(rows)
                 given = self._seams.clock()
                 self._adjust(lane, given)
@@ -223,7 +223,7 @@ class Executor:
                 lane.returned(given, starting)
         finally:
             lane.stats.ready -= ready
-            window.cancel()
+            flights.cancel()
             self._memory.release(held)
 
     def _submit(self, node: Node, lane: Lane, task: Task, trail: T) -> Flight[T]:
@@ -285,12 +285,12 @@ class Executor:
             return ProcessPool(max(self.workers, 1))
         return ThreadPool(max(self.workers, 1))
 
-    def _bring_forward(self, window: Window[T], wake: threading.Event) -> None:
+    def _bring_forward(self, flights: TasksInFlight[T], wake: threading.Event) -> None:
         """Moves a finished task to the front, where results may come in any order."""
         began = monotonic()
-        while monotonic() - began < PAUSE and window.first.pool is not self._inline:
+        while monotonic() - began < PAUSE and flights.first.pool is not self._inline:
             wake.clear()
-            if window.bring_forward():
+            if flights.bring_forward():
                 return
             wake.wait(PAUSE / 4)
 
@@ -396,8 +396,8 @@ class Executor:
             self.cluster.leave()
 
 
-def _admits(lane: Lane, window: Window[Any]) -> bool:
+def _admits(lane: Lane, flights: TasksInFlight[Any]) -> bool:
     """Whether one more block of a stage may be submitted."""
-    window.look()
+    flights.look()
     width = 0 if lane.backend == "inline" else lane.width.now
-    return lane.blocks.admits(window, width, lane.width.ahead)
+    return lane.blocks.admits(flights, width, lane.width.ahead)

@@ -16,7 +16,7 @@ from silva.physical import plan as physical
 from silva.physical.stage.context import Context
 from silva.run.executor import Executor, nobody_waits
 from silva.run.failures import DeferredFailures, Failures
-from silva.run.flows.batch import BatchFlow, FixedBatchFlow, Run, single_rows
+from silva.run.flows.batch import BatchFlow, BlockItems, FixedBatchFlow, single_rows
 from silva.run.flows.batch_segment import BatchSegmentFlow, TakeBatchesFlow
 from silva.run.flows.bucket import BucketFlow, TokenBatchFlow
 from silva.run.flows.cache import open_cache
@@ -93,15 +93,15 @@ class Stream:
         self._session = RankSession(executor, open_flow, context, rank, failures, start, step)
         self._failures = failures
         self._as_blocks = as_blocks
-        self._run: Run | None = None
+        self._block: BlockItems | None = None
         self._to_give = repeat(True, sys.maxsize)
-        """Loses one item for each batch of this run that is handed out."""
+        """Loses one item for each batch of this block that is handed out."""
         self._before = 0
-        """Batches of earlier runs."""
+        """Batches of earlier blocks."""
 
     @property
     def _given(self) -> int:
-        """Batches of this run that were handed out."""
+        """Batches of this block that were handed out."""
         return sys.maxsize - length_hint(self._to_give)
 
     @property
@@ -111,30 +111,30 @@ class Stream:
 
     def positions(self) -> Positions:
         """Where the shards stand after what was handed out last."""
-        return self._session.start if self._run is None else self._run.positions(self._given)
+        return self._session.start if self._block is None else self._block.positions(self._given)
 
     def __iter__(self) -> Iterator[Any]:
-        return self._hand_out(self._runs())
+        return self._hand_out(self._blocks())
 
-    def _runs(self) -> Iterator[Run]:
+    def _blocks(self) -> Iterator[BlockItems]:
         plan, session = self._plan, self._session
         if self._as_blocks:
             if not isinstance(plan, physical.Batch) or not self._has_one_size(plan):
                 raise PlanError("blocks are given of rows in batches of one size, on one rank")
-            return FixedBatchFlow(plan, session, as_blocks=True).runs()
+            return FixedBatchFlow(plan, session, as_blocks=True).batches()
         batches = open_batches(plan, session)
-        return single_rows(plan, session) if batches is None else batches.runs()
+        return single_rows(plan, session) if batches is None else batches.batches()
 
     def _has_one_size(self, plan: physical.Batch) -> bool:
         rank = self._session.rank
         return plan.spec.tokens is None and len(rank.mine) == 1 and not rank.pads
 
-    def _hand_out(self, runs: Iterator[Run]) -> Iterator[Any]:
+    def _hand_out(self, blocks: Iterator[BlockItems]) -> Iterator[Any]:
         try:
-            for run in runs:
-                self._before, self._run = self.count, run
+            for block in blocks:
+                self._before, self._block = self.count, block
                 self._to_give = repeat(True, sys.maxsize)
-                shown = self._judged(run) if self._failures.unjudged else run.shown()
+                shown = self._judged(block) if self._failures.unjudged else block.shown()
                 yield from compress(shown, self._to_give)  # counts without a step of Python
         except RowError as error:
             self._failures.note_end(error)
@@ -142,12 +142,12 @@ class Stream:
         if self._failures.total:
             self._failures.judge(self._failures.total, _seen(self.positions()), at_end=True)
 
-    def _judged(self, run: Run) -> Iterator[Any]:
-        """The batches of a run, each once the share of failed rows up to its end is found to be
+    def _judged(self, block: BlockItems) -> Iterator[Any]:
+        """The batches of a block, each once the share of failed rows up to its end is found to be
         small enough."""
-        for given, batch in enumerate(run.shown(), 1):
+        for given, batch in enumerate(block.shown(), 1):
             if self._failures.unjudged:
-                at = run.positions(given)
+                at = block.positions(given)
                 self._failures.judge(sum(shard.failed for shard in at.values()), _seen(at))
             yield batch
 
@@ -158,8 +158,8 @@ def _seen(positions: Positions) -> int:
 
 
 class NextEpoch:
-    """A stream whose first batch is made on a thread of its own, while the trainer does what it
-    does between epochs."""
+    """The stream of the next epoch: a thread makes its first batch while the trainer works between
+    the epochs."""
 
     def __init__(self, epoch: int, stream: Stream) -> None:
         self.epoch = epoch

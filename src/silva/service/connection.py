@@ -35,10 +35,10 @@ from silva.service.wire import (
     VERSION,
     BatchHead,
     BatchRequest,
+    ByteRange,
     ErrorResponse,
     OpenRequest,
     OpenResponse,
-    Piece,
     ResponseHead,
     error_from,
 )
@@ -255,8 +255,8 @@ class Connection:
         if int(head_length) > min(length, _HEAD_BYTES):
             raise http.client.HTTPException("the head of the response is too long")
         head = _decode(_read_exactly(response, int(head_length)).tobytes(), ResponseHead)
-        batches = [_pieces(item) for item in head.items if item.bytes is not None]
-        inline = [piece.bytes for batch in batches for piece in batch if piece.file is None]
+        batches = [_ranges(item) for item in head.items if item.bytes is not None]
+        inline = [part.bytes for batch in batches for part in batch if part.file is None]
         if int(head_length) + sum(inline) != length:
             raise http.client.HTTPException("the lengths in the response do not add up")
         if sum(item.bytes or 0 for item in head.items) > self._most:
@@ -268,31 +268,31 @@ class Connection:
         ]
 
     def _read_batches(
-        self, response: http.client.HTTPResponse, batches: list[list[Piece]]
+        self, response: http.client.HTTPResponse, batches: list[list[ByteRange]]
     ) -> Iterator[np.ndarray]:
         """The next batches. Small ones share an array, so that they need few reads, and memory that
         is recycled."""
         start, together = 0, 0
-        sizes = [sum(piece.bytes for piece in batch) for batch in batches]
+        sizes = [sum(part.bytes for part in batch) for batch in batches]
         for stop, size in enumerate(sizes, 1):
             together += size
             if together >= _TOGETHER or size % ALIGN or stop == len(sizes):
                 data, begin = empty((together,), np.uint8), 0
-                for piece in _merged(piece for batch in batches[start:stop] for piece in batch):
-                    self._fill(data.data[begin : begin + piece.bytes], piece, response)
-                    begin += piece.bytes
+                for part in _merged(part for batch in batches[start:stop] for part in batch):
+                    self._fill(data.data[begin : begin + part.bytes], part, response)
+                    begin += part.bytes
                 begin = 0
                 for each in sizes[start:stop]:
                     yield data[begin : begin + each]
                     begin += each
                 start, together = stop, 0
 
-    def _fill(self, view: memoryview, piece: Piece, response: http.client.HTTPResponse) -> None:
-        """Copies a piece, from shared memory or the response."""
-        if piece.file is None:
+    def _fill(self, view: memoryview, part: ByteRange, response: http.client.HTTPResponse) -> None:
+        """Copies a range, from shared memory or the response."""
+        if part.file is None:
             _read_into(response, view)
         else:
-            self._files.read(piece.file, piece.offset, view)
+            self._files.read(part.file, part.offset, view)
 
     def close(self) -> None:
         """Closes the connection."""
@@ -360,33 +360,33 @@ def _check_progress(moved: dict[str, Any]) -> dict[str, Any]:
     return moved
 
 
-def _pieces(item: BatchHead) -> list[Piece]:
-    """The pieces of a batch, which make up its bytes."""
-    if item.pieces is None:
-        return [Piece(item.bytes or 0)]
-    if sum(piece.bytes for piece in item.pieces) != item.bytes:
-        raise NoSharedMemory("the pieces of a batch do not add up")
-    return item.pieces
+def _ranges(item: BatchHead) -> list[ByteRange]:
+    """The ranges of a batch, which make up its bytes."""
+    if item.ranges is None:
+        return [ByteRange(item.bytes or 0)]
+    if sum(part.bytes for part in item.ranges) != item.bytes:
+        raise NoSharedMemory("the ranges of a batch do not add up")
+    return item.ranges
 
 
-def _merged(pieces: Iterable[Piece]) -> Iterator[Piece]:
+def _merged(ranges: Iterable[ByteRange]) -> Iterator[ByteRange]:
     """Neighbours as one, so that small batches need few reads."""
-    last: Piece | None = None
-    for piece in pieces:
+    last: ByteRange | None = None
+    for part in ranges:
         if last is None:
-            last = piece
-        elif last.file == piece.file and piece.offset == _end(last):
-            last = Piece(last.bytes + piece.bytes, last.file, last.offset)
+            last = part
+        elif last.file == part.file and part.offset == _end(last):
+            last = ByteRange(last.bytes + part.bytes, last.file, last.offset)
         else:
             yield last
-            last = piece
+            last = part
     if last is not None:
         yield last
 
 
-def _end(piece: Piece) -> int:
+def _end(part: ByteRange) -> int:
     """The offset at which the next bytes follow."""
-    return 0 if piece.file is None else piece.offset + piece.bytes
+    return 0 if part.file is None else part.offset + part.bytes
 
 
 def _read_exactly(response: http.client.HTTPResponse, size: int) -> np.ndarray:

@@ -2,13 +2,13 @@
 
 A service also listens on a Unix socket. A reader that can connect to it runs on the same machine,
 and the kernel tells each side the user of the other: it must be its own. Over this socket, large
-pieces of a batch are not sent as bytes. The service passes the memfds in which they lie
-(SCM_RIGHTS), and the reader copies them from there, once, before it decodes anything: so whatever
-happens to a file later, what was checked is what is used.
+buffers of a batch are not sent as bytes. The service passes the memfds in which they lie
+(SCM_RIGHTS), and the reader copies them once, before it decodes anything. So a file that changes
+later cannot change what the reader has checked.
 
-Nothing has a name in the file system: the socket's is abstract, and the files are anonymous. All of
-it is gone with its process, also after `kill -9`. Whatever is missing (a reader in a container, on
-another machine, of another user), batches come as bytes over HTTP.
+Nothing has a name in the file system: the socket's name is abstract, and the files are anonymous.
+The kernel frees both when the process ends, also after `kill -9`. Readers in a container, on
+another machine or of another user get batches as bytes over HTTP.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ import numpy as np
 
 from silva.columns.allocation import begin_sharing, end_sharing, never_recycle, shared_place
 from silva.lifetime import Thread, join_all
-from silva.service.wire import Piece
+from silva.service.wire import ByteRange
 
 MOST_FILES = 64
 """The most files of one response."""
 _LEAST_BYTES = 32 << 10
-"""Bytes of a piece below which it is sent as bytes."""
+"""Bytes of a buffer below which it is sent as bytes."""
 _MAPPED_BYTES = 256 << 20
 """Bytes of files that a reader keeps mapped. Beyond that, files are read."""
 _INT = struct.Struct("i")
@@ -110,28 +110,28 @@ class LocalListener:
 
 
 class Lent:
-    """The pieces of a response that its reader copies from shared memory. They are kept until its
+    """The buffers of a response that its reader copies from shared memory. They are kept until its
     next request; if it disconnects instead, it may still be copying, so that memory is not used
     again."""
 
     def __init__(self) -> None:
         self.files: list[int] = []
-        """Open as long as the pieces are kept."""
+        """Open as long as the buffers are kept."""
         self._arrays: list[Any] = []
 
-    def describe(self, piece: memoryview) -> Piece:
-        """Where a reader finds a piece: in a file of the response, or in its bytes."""
-        place, array = None, piece.obj
-        if isinstance(array, np.ndarray) and array.nbytes == piece.nbytes >= _LEAST_BYTES:
+    def describe(self, buffer: memoryview) -> ByteRange:
+        """Where a reader finds a buffer: in a file of the response, or in its bytes."""
+        place, array = None, buffer.obj
+        if isinstance(array, np.ndarray) and array.nbytes == buffer.nbytes >= _LEAST_BYTES:
             place = shared_place(array)
         if place is None:
-            return Piece(piece.nbytes)
+            return ByteRange(buffer.nbytes)
         if place.file not in self.files:
             if len(self.files) == MOST_FILES:
-                return Piece(piece.nbytes)
+                return ByteRange(buffer.nbytes)
             self.files.append(place.file)
         self._arrays.append(array)
-        return Piece(piece.nbytes, self.files.index(place.file), place.offset)
+        return ByteRange(buffer.nbytes, self.files.index(place.file), place.offset)
 
     def send(self, connection: socket.socket, head: bytes) -> None:
         """Sends bytes with the files."""

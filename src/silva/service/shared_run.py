@@ -197,7 +197,7 @@ class SharedRun:
                 del self._readers[name]
 
     def leave(self, reader: str) -> None:
-        """Keeps nothing more for this reader; a run that its last reader left ends."""
+        """Keeps no more batches for this reader; ends the run if it was the last one."""
         with self._changed:
             if self._readers.pop(reader, None) is not None:
                 self._left = not self._readers

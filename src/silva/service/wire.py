@@ -65,8 +65,8 @@ class BatchRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Bytes after which no further batch is added to the response."""
 
 
-class Piece(msgspec.Struct, array_like=True):
-    """A piece of a batch: bytes of a file that came with the response, or of the response."""
+class ByteRange(msgspec.Struct, array_like=True):
+    """Some bytes of a batch: bytes of a file that came with the response, or of the response."""
 
     bytes: Annotated[int, msgspec.Meta(ge=0)]
     file: Annotated[int, msgspec.Meta(ge=0)] | None = None
@@ -79,9 +79,9 @@ class BatchHead(msgspec.Struct, omit_defaults=True):
     """The size of the batch; None at the end of an epoch."""
     moved: dict[str, Any]
     """What has changed in the state after it."""
-    pieces: list[Piece] | None = None
-    """The pieces of the batch, to a reader on the same machine; None if all of it is in the
-    response."""
+    ranges: list[ByteRange] | None = msgspec.field(default=None, name="pieces")
+    """Where a reader on the same machine finds the bytes of the batch; None if all of them are
+    in the response."""
 
 
 class ResponseHead(msgspec.Struct):

@@ -14,7 +14,7 @@ from silva.errors import ColumnError, PlanError
 from silva.folders import OwnFolder
 from silva.plan.arguments import one_of
 from silva.sinks.arrow import ArrowTables
-from silva.sinks.files import ShardFiles
+from silva.sinks.shard_files import ShardFiles
 
 _GROUP_BYTES, _GROUP_ROWS = 16 << 20, 1 << 16
 """Rows and bytes at which a row group is written."""

@@ -14,7 +14,7 @@ import numpy as np
 from silva.columns import Block
 from silva.errors import ColumnError, no_unicode
 from silva.folders import OwnFolder
-from silva.sinks.files import ShardFiles
+from silva.sinks.shard_files import ShardFiles
 
 _BLOCK = 512
 _END = bytes(2 * _BLOCK)

@@ -26,8 +26,8 @@ from silva.io.objects.stream import (
     BlockCache,
     ObjectArray,
     ObjectStream,
-    Pieces,
     Range,
+    RangeReader,
     cuts,
 )
 from silva.io.paths import Listing
@@ -137,20 +137,20 @@ class ObjectFiles(Travels):
         def small(start: int, stop: int) -> bytes:
             return self._blocks.read(file, each.size, fetch, start, stop)
 
-        pieces = Pieces(each.size, fetch, planned, small if in_blocks else None)
-        return ObjectStream(each.size, pieces)
+        ranges = RangeReader(each.size, fetch, planned, small if in_blocks else None)
+        return ObjectStream(each.size, ranges)
 
     def _fetch(self, wanted: Sequence[tuple[int, int, int]]) -> list[list[bytes]]:
-        """Parts of files, each in pieces that are fetched in parallel."""
-        pieces = [cuts(start, stop) or [(start, stop)] for _, start, stop in wanted]
+        """Parts of files, each in requests that run in parallel."""
+        ranges = [cuts(start, stop) or [(start, stop)] for _, start, stop in wanted]
         requests = [
-            Request(*self._objects[file], *piece)
-            for (file, _, _), several in zip(wanted, pieces, strict=True)
-            for piece in several
+            Request(*self._objects[file], *each)
+            for (file, _, _), several in zip(wanted, ranges, strict=True)
+            for each in several
         ]
         fetched = result_of(self._connection.fetch(requests))
         data = iter(fetched)
-        return [[next(data) for _ in several] for several in pieces]
+        return [[next(data) for _ in several] for several in ranges]
 
     async def _find(self, address: Address) -> list[_ListedObject]:
         """The objects that an address means: itself, those below it, or those that match a glob."""

@@ -1,7 +1,7 @@
 """An object as a file that prefetches what is read next, or as an array.
 
 Where reads follow each other, the window that is fetched ahead doubles with each of them, up to
-`AHEAD` bytes, in pieces that come in parallel. A jump of less than `GAP` bytes is still following:
+`AHEAD` bytes, in requests that run in parallel. A jump of less than `GAP` bytes is still following:
 fetching what lies between costs less than another request. Where it is known beforehand which parts
 will be read (the columns of a row group), these are fetched, and at most `HOLE` bytes in between.
 Small scattered reads (units of lines) fetch whole blocks, and a source caches a few of them.
@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-PIECE = 2 << 20
+REQUEST_BYTES = 2 << 20
 AHEAD = 16 << 20
 FIRST = 256 << 10
 GAP = 256 << 10
@@ -34,7 +34,7 @@ Range = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class _Piece:
+class _InFlight:
     start: int
     stop: int
     data: Future[list[bytes]]
@@ -69,8 +69,8 @@ class BlockCache:
         return block
 
 
-class Pieces:
-    """The parts of one object that are in flight, or that have arrived and are not read yet."""
+class RangeReader:
+    """Reads ranges of one object: fetches ahead, and keeps what has arrived and is not read yet."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Pieces:
         self._planned = deque(cut for part in joined(planned) for cut in cuts(*part))
         self._follows = not planned
         """Whether to prefetch what follows, since the ranges are not known beforehand."""
-        self._cached: list[_Piece] = []
+        self._cached: list[_InFlight] = []
         self._at = self._window = 0
 
     def read(self, start: int, stop: int) -> bytes:
@@ -94,33 +94,33 @@ class Pieces:
         if self._follows:
             follows = 0 <= start - self._at <= (GAP if self._at else 0)
             self._window = min(max(2 * self._window, FIRST), AHEAD) if follows else 0
-            self._drop(lambda piece: piece.stop <= start or (not follows and piece.start > stop))
+            self._drop(lambda part: part.stop <= start or (not follows and part.start > stop))
         self._at = stop
         if self._small is not None and not self._window and stop - start <= BLOCK:
             return self._small(start, stop)
         self._cover(start, stop)
         self._look_ahead(stop)
         parts = []
-        for piece in self._cached:
-            if piece.start < stop and start < piece.stop:
-                (data,) = piece.data.result()
-                first, last = max(start - piece.start, 0), min(stop, piece.stop) - piece.start
+        for part in self._cached:
+            if part.start < stop and start < part.stop:
+                (data,) = part.data.result()
+                first, last = max(start - part.start, 0), min(stop, part.stop) - part.start
                 parts.append(data if last - first == len(data) else data[first:last])
-        self._drop(lambda piece: start < piece.stop <= stop)
+        self._drop(lambda part: start < part.stop <= stop)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def close(self) -> None:
         self._planned.clear()
-        self._drop(lambda piece: True)
+        self._drop(lambda part: True)
 
     def _cover(self, start: int, stop: int) -> None:
         """Starts to fetch the parts of a range that are not in flight."""
         at = start
-        for piece in [*self._cached, _Piece(stop, stop, Future())]:
-            if piece.start > at:
-                for cut in cuts(at, min(piece.start, stop)):
+        for part in [*self._cached, _InFlight(stop, stop, Future())]:
+            if part.start > at:
+                for cut in cuts(at, min(part.start, stop)):
                     self._start(*cut)
-            at = max(at, piece.stop)
+            at = max(at, part.stop)
             if at >= stop:
                 return
 
@@ -130,32 +130,32 @@ class Pieces:
             if not any(p.start < last and first < p.stop for p in self._cached):
                 self._start(first, last)
         if self._follows:
-            reached = max([stop, *(piece.stop for piece in self._cached)])
+            reached = max([stop, *(part.stop for part in self._cached)])
             until = min(stop + self._window, self._size)
             # few requests at once, but not too few
-            step = min(max(self._window // 4, FIRST), PIECE)
+            step = min(max(self._window // 4, FIRST), REQUEST_BYTES)
             while reached + step <= until or reached < until == self._size:
                 self._start(reached, min(reached + step, self._size))
                 reached += step
 
     def _start(self, start: int, stop: int) -> None:
-        piece = _Piece(start, stop, self._fetch(start, stop))
-        bisect.insort(self._cached, piece, key=lambda each: each.start)
+        part = _InFlight(start, stop, self._fetch(start, stop))
+        bisect.insort(self._cached, part, key=lambda each: each.start)
 
-    def _drop(self, which: Callable[[_Piece], bool]) -> None:
-        for piece in self._cached:
-            if which(piece):
-                piece.data.cancel()
-        self._cached = [piece for piece in self._cached if not which(piece)]
+    def _drop(self, which: Callable[[_InFlight], bool]) -> None:
+        for part in self._cached:
+            if which(part):
+                part.data.cancel()
+        self._cached = [part for part in self._cached if not which(part)]
 
 
 def cuts(start: int, stop: int) -> list[Range]:
-    """A range as pieces that are fetched in parallel.
+    """A range as requests that run in parallel.
 
     >>> cuts(0, 5 << 20)
     [(0, 2097152), (2097152, 4194304), (4194304, 5242880)]
     """
-    return [(at, min(at + PIECE, stop)) for at in range(start, stop, PIECE)]
+    return [(at, min(at + REQUEST_BYTES, stop)) for at in range(start, stop, REQUEST_BYTES)]
 
 
 def joined(ranges: Sequence[Range]) -> list[Range]:
@@ -176,9 +176,9 @@ def joined(ranges: Sequence[Range]) -> list[Range]:
 class ObjectStream(io.RawIOBase):
     """A file over an object; `read` returns the bytes without another copy."""
 
-    def __init__(self, size: int, pieces: Pieces) -> None:
+    def __init__(self, size: int, ranges: RangeReader) -> None:
         self._size = size
-        self._pieces = pieces
+        self._ranges = ranges
         self._place = 0
 
     def readable(self) -> bool:
@@ -204,7 +204,7 @@ class ObjectStream(io.RawIOBase):
         end = self._size if size is None or size < 0 else min(self._place + size, self._size)
         if end <= self._place:
             return b""
-        data = self._pieces.read(self._place, end)
+        data = self._ranges.read(self._place, end)
         self._place = end
         return data
 
@@ -215,7 +215,7 @@ class ObjectStream(io.RawIOBase):
 
     def close(self) -> None:
         if not self.closed:
-            self._pieces.close()
+            self._ranges.close()
         super().close()
 
 

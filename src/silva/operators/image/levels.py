@@ -1,9 +1,8 @@
-"""Levels of uint8 looked up in a table of 256: solarize, posterize, equalize and autocontrast.
+"""Operators that look each level of a uint8 image up in a table of 256.
 
-Each gives the bytes that torchvision's operator of that name gives for a uint8 tensor.
-
-Laws, exact: solarize and posterize commute with crop and flip (pixel by pixel). Not laws: equalize
-and autocontrast look at all pixels of the image, so they cross a flip but no crop.
+Each gives the bytes that torchvision's operator of that name gives for a uint8 tensor. Where the
+table follows from the arguments alone, the operator is declared `pixelwise`, and crops move before
+it. Where it follows from all pixels of the image, the operator is not.
 """
 
 from __future__ import annotations
@@ -46,6 +45,19 @@ class LevelMethods(Expr):
         if not 0 <= level <= 255:
             raise PlanError(f"threshold is a level from 0 to 255, not {threshold!r}")
         return with_probability(self, "solarize", probability, threshold=level)
+
+    def invert(self, probability: float = 1.0) -> Self:
+        """Inverts all levels: x becomes 255 - x.
+
+        With `probability` below 1, only some rows are changed, as by torchvision's RandomInvert.
+
+        >>> import silva as sv
+        >>> sv.image("photo").invert()
+        photo.invert()
+        >>> sv.image("photo").invert(0.5)
+        photo.random_invert(probability=0.5)
+        """
+        return with_probability(self, "invert", probability)
 
     def posterize(self, bits: int, probability: float = 1.0) -> Self:
         """Keeps the upper `bits` (0 to 8) of each level and sets the others to 0.
@@ -93,6 +105,11 @@ class LevelMethods(Expr):
 @image_operator("solarize", pixelwise=True, keeps_size=True, keeps_bytes=True, also_random=True)
 def solarize(params: Params, draw: Draw) -> Link:
     return _by_table(solarized(params["threshold"]), "solarize")
+
+
+@image_operator("invert", pixelwise=True, keeps_size=True, keeps_bytes=True, also_random=True)
+def invert(params: Params, draw: Draw) -> Link:
+    return _by_table(255 - _LEVELS, "invert")
 
 
 @image_operator("posterize", pixelwise=True, keeps_size=True, keeps_bytes=True, also_random=True)

@@ -7,7 +7,7 @@ hold only where the items are known to be such that it cannot: words that `split
 
 from __future__ import annotations
 
-from silva.operators.laws import inner, names_that, param, swapped, with_params
+from silva.operators.laws import inner, param, swapped, with_params
 from silva.plan.expr import Call, Term
 from silva.plan.law import law
 from silva.plan.operator import has_fact
@@ -63,7 +63,7 @@ def truncate_twice(call: Call) -> Term | None:
 
 @law(
     "truncate_before_items",
-    f"truncate(n)(f(x)) = f(truncate(n)(x)), for f = {names_that('ids_to_ids')}, to_ids",
+    "truncate(n)(f(x)) = f(truncate(n)(x)), for f that maps each item to an id",
     "exact",
     fails="an f that fails on what is cut off: to_ids without unknown= on a word it does not know",
 )
@@ -86,7 +86,7 @@ def unique_twice(call: Call) -> Term | None:
 
 @law(
     "length_of_items",
-    f"length(f(x)) = length(x), for f = {names_that('ids_to_ids')}, to_ids",
+    "length(f(x)) = length(x), for f that maps each item to an id",
     "exact",
     fails="an f that fails on an item: modulo of a fraction",
 )

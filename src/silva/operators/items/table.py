@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from silva.errors import PlanError
-from silva.plan.identity import tagged
+from silva.plan.class_tags import tagged
 
 
 @tagged("Table", "shape dtype content")

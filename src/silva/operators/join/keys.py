@@ -26,7 +26,7 @@ from silva.operators.join.times import (
     to_ticks,
     valid_rows,
 )
-from silva.plan.identity import tagged
+from silva.plan.class_tags import tagged
 
 _KINDS = {"b": "bool", "i": "number", "u": "number", "f": "number", "M": "time", "m": "duration"}
 _PYTHON = {bool: "bool", int: "number", float: "number", str: "text", bytes: "bytes"}

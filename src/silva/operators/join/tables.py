@@ -21,9 +21,9 @@ from silva.operators.join.times import (
     parse_span,
     to_exact,
 )
+from silva.plan.class_tags import tagged
 from silva.plan.expr import Call, walk
 from silva.plan.fingerprint import digest
-from silva.plan.identity import tagged
 
 _FRACTIONS = 1 << 32
 """An integer up to this one, as a float, keeps 20 bits of a fraction that is added to it."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from silva.operators.text.environment import variable_set
 from silva.operators.text.tokenizer import JsonTokenizer, version_of
-from silva.plan.identity import tagged
+from silva.plan.class_tags import tagged
 
 LIBRARY = "fastokens"
 COMPARED_ROWS = 64

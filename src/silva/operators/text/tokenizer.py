@@ -23,8 +23,8 @@ import numpy as np
 
 from silva.errors import PlanError
 from silva.operators.text.environment import variable_set
+from silva.plan.class_tags import tagged
 from silva.plan.function import describe
-from silva.plan.identity import tagged
 
 Rows = Sequence[Any]
 """For each text, its tokens."""

@@ -27,7 +27,7 @@ from silva.operators.items.ragged import as_given, dense, offsets_of, read_lists
 from silva.operators.list import ListExpr
 from silva.operators.native import pa
 from silva.operators.text.read import read_text
-from silva.plan.identity import tagged
+from silva.plan.class_tags import tagged
 
 Params = dict[str, Any]
 Tokens = tuple[int, ...] | tuple[str, ...]

@@ -211,7 +211,7 @@ class UnitRows:
 
     def describe(self) -> str:
         (first, start, _), (last, _, stop) = self.runs[0], self.runs[-1]
-        return f"row {start} of chunk {first} to row {stop - 1} of chunk {last}"
+        return f"row {start} of unit {first} to row {stop - 1} of unit {last}"
 
 
 @dataclass(frozen=True, eq=False)

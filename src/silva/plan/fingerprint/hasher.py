@@ -14,6 +14,7 @@ import numpy as np
 
 from silva.columns.column import is_masked_array
 from silva.columns.padding import bytes_of, without_padding
+from silva.plan.class_tags import Tag, name_of, tag_of
 from silva.plan.expr import Call, Expr
 from silva.plan.fingerprint.libraries import (
     describe,
@@ -24,7 +25,6 @@ from silva.plan.fingerprint.libraries import (
 )
 from silva.plan.fingerprint.modules import follow, imported, is_own, sources, used_by
 from silva.plan.function import Function, Stateful, Step
-from silva.plan.identity import Tag, name_of, tag_of
 from silva.plan.node import Node, Options, Source, walk
 from silva.plan.operator import revision_of
 
@@ -71,7 +71,9 @@ def _changes_rows(option: str, value: Any) -> bool:
 def _tag(node: Node) -> Tag:
     tag = tag_of(node)
     if tag is None:
-        raise TypeError(f"{type(node).__qualname__} is a node without a tag: see plan/identity.py")
+        raise TypeError(
+            f"{type(node).__qualname__} is a node without a tag: see plan/class_tags.py"
+        )
     return tag
 
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from silva.plan.identity import PACKAGE, home_of
+from silva.plan.class_tags import PACKAGE, home_of
 
 
 def is_library(value: Any) -> bool:

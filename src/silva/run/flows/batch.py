@@ -1,8 +1,8 @@
 """Rows into batches of a fixed number, and batches on their way to the consumer.
 
-A flow of batches is opened for a rank, not for a shard, and gives *runs*: batches that lie in one
-block and are cut from it only when they are handed out, so that trails and the check of failures
-cost something per block and nothing per batch. Most kinds of batches come in runs of one.
+A flow of batches is opened for a rank, not for a shard, and yields the batches of one block
+at a time. They are cut from it only when they are handed out, so that trails and the check of
+failures cost something per block and nothing per batch. Most kinds of batches come one by one.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from silva.errors import PlanError, SilvaError
 from silva.physical import plan as physical
 from silva.physical.stage.batch_value import BatchValue, batch_value, grouped_batches
 from silva.plan.schema import MASK
-from silva.run.flows.flow import Piece, Position, Positions, RankSession, Reader, Trail
+from silva.run.flows.flow import Position, Positions, RankSession, Reader, Trail, TrailedBlock
 
 Made = BatchValue | Block
 """A batch as its flow makes it: a block where a function collates it, or where blocks are wanted.
 """
 
 
-class Run(Protocol):
+class BlockItems(Protocol):
     """Batches (or rows) that lie in one block."""
 
     def shown(self) -> Iterable[Any]:
@@ -34,10 +34,10 @@ class Run(Protocol):
         wanted."""
 
     def positions(self, given: int) -> Positions:
-        """The positions of the shards after the first `given` batches of the run."""
+        """The positions of the shards after the first `given` batches."""
 
 
-class BatchRun(Run, Protocol):
+class BlockBatches(BlockItems, Protocol):
     @property
     def count(self) -> int:
         """How many batches there are."""
@@ -45,14 +45,14 @@ class BatchRun(Run, Protocol):
     def made(self) -> Iterable[Made]:
         """Each batch as the input of a stage."""
 
-    def first(self, count: int) -> BatchRun:
-        """The first batches of the run, at most `count`."""
+    def first(self, count: int) -> BlockBatches:
+        """The first batches, at most `count`."""
 
 
 class BatchFlow(Protocol):
     """A physical node that makes batches, opened for one rank and epoch."""
 
-    def runs(self) -> Iterator[BatchRun]: ...
+    def batches(self) -> Iterator[BlockBatches]: ...
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -165,7 +165,7 @@ def fast_arrays(block: Block) -> dict[str, np.ndarray] | None:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SingleRows:
-    """The rows of a piece, one by one."""
+    """The rows of a block, one by one."""
 
     begin: ShardEnd
     """The row before the first."""
@@ -182,15 +182,15 @@ class SingleRows:
         return replace(self.begin, row=given - 1)()
 
 
-def single_rows(node: physical.PhysicalNode, session: RankSession) -> Iterator[Run]:
+def single_rows(node: physical.PhysicalNode, session: RankSession) -> Iterator[BlockItems]:
     """The rows of a flow that nothing batches."""
     rank = session.rank
     if len(rank.mine) > 1 or rank.world > 1:
         raise SilvaError("several shards need batch(n): a row alone belongs to one shard")
     shard = rank.mine[0]
     start = session.start_of(shard)
-    for piece in session.of_shard(shard).open(node, start.cursor).pieces():
-        yield SingleRows(ShardEnd(shard, start, piece.trail, -1), piece.block)
+    for trailed in session.of_shard(shard).open(node, start.cursor).blocks():
+        yield SingleRows(ShardEnd(shard, start, trailed.trail, -1), trailed.block)
 
 
 class FixedBatchFlow:
@@ -201,13 +201,13 @@ class FixedBatchFlow:
         self._node, self._session, self._spec = node, session, node.spec
         self._blocks = as_blocks or node.spec.collate is not None
 
-    def runs(self) -> Iterator[BatchRun]:
+    def batches(self) -> Iterator[BlockBatches]:
         rank = self._session.rank
         if len(rank.mine) == 1 and not rank.pads:
-            return self._runs_of_one_shard(rank.mine[0])
+            return self._batches_of_one_shard(rank.mine[0])
         return self._batches_of_all_shards()
 
-    def _runs_of_one_shard(self, shard: int) -> Iterator[BatchRun]:
+    def _batches_of_one_shard(self, shard: int) -> Iterator[BlockBatches]:
         """Slices of the blocks of the flow below; a batch that spans blocks is joined."""
         size = self._share()
         sliceable, make_all = not self._blocks and not self._spec.grouped, None
@@ -217,29 +217,29 @@ class FixedBatchFlow:
         start = self._session.start_of(shard)
         rest: list[Block] = []
         count = 0
-        for piece in _open_shard(self._node, self._session, shard, size):
-            block, at = piece.block, 0
+        for trailed in _open_shard(self._node, self._session, shard, size):
+            block, at = trailed.block, 0
             if count:
                 at = min(size - count, len(block))
                 rest.append(block.slice(0, at))
                 count += at
-                end = ShardEnd(shard, start, piece.trail, at - 1)
+                end = ShardEnd(shard, start, trailed.trail, at - 1)
                 if count < size:
                     continue
                 yield OneBatch(self._make(Block.concat(rest)), end)
                 rest, count = [], 0
             whole = (len(block) - at) // size
             if whole:
-                begin = ShardEnd(shard, start, piece.trail, at - 1)
+                begin = ShardEnd(shard, start, trailed.trail, at - 1)
                 yield SlicedBatches(begin, block, size, whole, self._make, sliceable, make_all)
             at += whole * size
             if at < len(block):
                 rest, count = [block.slice(at, len(block))], len(block) - at
-                end = ShardEnd(shard, start, piece.trail, len(block) - 1)
+                end = ShardEnd(shard, start, trailed.trail, len(block) - 1)
         if count and not self._spec.drop_last:
             yield OneBatch(self._make(Block.concat(rest)), end)
 
-    def _batches_of_all_shards(self) -> Iterator[BatchRun]:
+    def _batches_of_all_shards(self) -> Iterator[BlockBatches]:
         share = self._share()
         mine = self._session.rank.mine
         readers = [ShardReader(self._node, self._session, shard, share) for shard in mine]
@@ -309,12 +309,12 @@ class ShardReader:
 
 def _open_shard(
     node: physical.Batch, session: RankSession, shard: int, share: int
-) -> Iterator[Piece]:
+) -> Iterator[TrailedBlock]:
     """Opens the rows of a shard, after telling the stage below how many rows a batch takes."""
     below = node.input
     if isinstance(below, physical.Segment):
         session.executor.lane(below).blocks.expect(share, aligned=below.stage.one_to_one)
-    return session.of_shard(shard).open(below, session.start_of(shard).cursor).pieces()
+    return session.of_shard(shard).open(below, session.start_of(shard).cursor).blocks()
 
 
 def positions_of(readers: list[ShardReader]) -> Callable[[], Positions]:

@@ -1,4 +1,4 @@
-"""Batches that were made: mapped through a stage of batch steps, or the first of them."""
+"""Flows over batches: steps on whole batches, and `take` of batches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from silva.physical import plan as physical
 from silva.physical.stage.context import Failure
 from silva.run.executor import TaskSource
 from silva.run.failures import DeferredFailures
-from silva.run.flows.batch import BatchFlow, BatchRun, Made, OneBatch
+from silva.run.flows.batch import BatchFlow, BlockBatches, Made, OneBatch
 from silva.run.flows.flow import Positions, RankSession
 
 After = tuple[Callable[[], Positions], list[Failure]]
@@ -28,10 +28,10 @@ class BatchSegmentFlow:
         self._node, self._session, self._deferred = node, session, deferred
         self._source = _BatchInput(batches, deferred)
 
-    def runs(self) -> Iterator[BatchRun]:
+    def batches(self) -> Iterator[BlockBatches]:
         session, failed = self._session, 0
-        runs = session.executor.run(self._node, self._source, session.context)
-        for (after, below), (result,) in runs:
+        results = session.executor.run(self._node, self._source, session.context)
+        for (after, below), (result,) in results:
             for failure in (*below, *result.failures):
                 session.failures.handle(failure)
             failed += len(result.failures)
@@ -56,9 +56,9 @@ class _BatchInput(TaskSource[After]):
 
     def __init__(self, batches: BatchFlow, deferred: DeferredFailures) -> None:
         self._batches = (
-            (batch, functools.partial(run.positions, given))
-            for run in batches.runs()
-            for given, batch in enumerate(run.made(), 1)
+            (batch, functools.partial(some.positions, given))
+            for some in batches.batches()
+            for given, batch in enumerate(some.made(), 1)
         )
         self._deferred = deferred
 
@@ -76,9 +76,9 @@ class TakeBatchesFlow:
     def __init__(self, count: int, batches: BatchFlow) -> None:
         self._left, self._batches = count, batches
 
-    def runs(self) -> Iterator[BatchRun]:
-        runs = self._batches.runs()
-        while self._left > 0 and (run := next(runs, None)) is not None:
-            first = run.first(self._left)
+    def batches(self) -> Iterator[BlockBatches]:
+        batches = self._batches.batches()
+        while self._left > 0 and (some := next(batches, None)) is not None:
+            first = some.first(self._left)
             self._left -= first.count
             yield first

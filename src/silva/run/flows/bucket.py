@@ -19,7 +19,7 @@ from silva.physical import plan as physical
 from silva.physical.stage.batch_value import batch_value
 from silva.physical.stage.context import key_at
 from silva.plan import node as logical
-from silva.run.flows.batch import BatchRun, Made, OneBatch, ShardReader, positions_of
+from silva.run.flows.batch import BlockBatches, Made, OneBatch, ShardReader, positions_of
 from silva.run.flows.flow import (
     Cursor,
     Mark,
@@ -87,7 +87,7 @@ class TokenBatchFlow:
     def __init__(self, node: physical.Batch, session: RankSession) -> None:
         self._node, self._session = node, session
 
-    def runs(self) -> Iterator[BatchRun]:
+    def batches(self) -> Iterator[BlockBatches]:
         rank, spec = self._session.rank, self._node.spec
         if len(rank.mine) > 1 or rank.world > 1:
             raise PlanError("batch(tokens=…) works on one shard; use batch(n) with several ranks")
@@ -124,7 +124,7 @@ class BucketFlow:
     def __init__(self, node: physical.Bucket, session: RankSession) -> None:
         self._node, self._session = node, session
 
-    def runs(self) -> Iterator[BatchRun]:
+    def batches(self) -> Iterator[BlockBatches]:
         session, rank, spec = self._session, self._session.rank, self._node.spec
         for longest, rows in spec.sizes:
             if rows % rank.shards:
@@ -163,7 +163,7 @@ class _ShardBuckets:
         cursor: Cursor = start.cursor or {"given": 0, "phase": "filling", "of": None}
         self._inner = cursor["of"]
         self._flow = session.open(node.input, self._inner)
-        self._reader = Reader(self._flow.pieces())
+        self._reader = Reader(self._flow.blocks())
         self.given: int = cursor["given"]
         """Batches that were handed out."""
         self.phase: str = cursor["phase"]

@@ -53,8 +53,8 @@ class InputRun:
 class MissingRows(TaskSource[InputRun]):
     """A segment's input as the executor sees it: only what is missing.
 
-    A run that is kept as a whole ends the executor's input for the moment (`kept`): it has no work
-    for a stage, and nothing that comes after it may be handed out before.
+    If the store has every row of a run, the executor's input pauses there (`kept`): the stage has
+    nothing to compute, and later rows must not overtake the run.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What all flows share: the session they are opened in, pieces with their trails, and a reader.
+"""What all flows share: the session they are opened in, blocks with their trails, and a reader.
 
 A trail leads from a row back to the position that continues after it. It is asked after the fact,
 so a state costs nothing until somebody wants it.
@@ -34,7 +34,7 @@ TrailRun = tuple["Trail", int, int]
 
 class Trail(Protocol):
     def after(self, row: int) -> Position:
-        """The position from which the rows after row `row` of the piece follow; -1: before its
+        """The position from which the rows after row `row` of the block follow; -1: before its
         first row. Failures are counted from where the flow was opened."""
 
     def mark(self, row: int) -> Mark:
@@ -42,7 +42,7 @@ class Trail(Protocol):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Piece:
+class TrailedBlock:
     """A block with its trail."""
 
     block: Block
@@ -71,7 +71,7 @@ class Fetched:
 class Flow(Protocol):
     """A physical node opened at a cursor, for one shard and epoch."""
 
-    def pieces(self) -> Iterator[Piece]:
+    def blocks(self) -> Iterator[TrailedBlock]:
         """Blocks in logical order, until the epoch ends."""
 
     def fetch(self, marks: list[Mark]) -> Fetched:
@@ -161,7 +161,7 @@ class RankSession:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Offset:
-    """The trail of a slice of a piece."""
+    """The trail of a slice of a block."""
 
     trail: Trail
     start: int
@@ -202,38 +202,38 @@ class Joined:
 
 
 class Reader:
-    """Reads any number of rows at a time from the pieces of a flow."""
+    """Reads any number of rows at a time from the blocks of a flow."""
 
-    def __init__(self, pieces: Iterator[Piece]) -> None:
-        self._pieces = pieces
-        self._piece: Piece | None = None
+    def __init__(self, blocks: Iterator[TrailedBlock]) -> None:
+        self._blocks = blocks
+        self._now: TrailedBlock | None = None
         self._at = 0
 
     def available(self) -> int:
-        """The number of rows left of the present piece; reads the next one if there are none. 0
+        """The number of rows left of the present block; reads the next one if there are none. 0
         only at the end."""
         while not self.rows_at_hand:
-            self._piece, self._at = next(self._pieces, None), 0
-            if self._piece is None:
+            self._now, self._at = next(self._blocks, None), 0
+            if self._now is None:
                 return 0
         return self.rows_at_hand
 
     @property
     def rows_at_hand(self) -> int:
-        """The number of rows left of the present piece; reads nothing."""
-        return 0 if self._piece is None else len(self._piece.block) - self._at
+        """The number of rows left of the present block; reads nothing."""
+        return 0 if self._now is None else len(self._now.block) - self._at
 
     @property
     def bytes_at_hand(self) -> int:
-        """Bytes of the present piece."""
-        return self._piece.block.nbytes if self._piece is not None else 0
+        """Bytes of the present block."""
+        return self._now.block.nbytes if self._now is not None else 0
 
     def take(self, count: int) -> tuple[Block, Trail, int]:
-        """At most `count` rows of the present piece, with its trail and their first row in it."""
-        assert self._piece is not None
+        """At most `count` rows of the present block, with its trail and their first row in it."""
+        assert self._now is not None
         start = self._at
-        self._at = stop = min(start + count, len(self._piece.block))
-        return self._piece.block.slice(start, stop), self._piece.trail, start
+        self._at = stop = min(start + count, len(self._now.block))
+        return self._now.block.slice(start, stop), self._now.trail, start
 
     def gather(self, count: int) -> tuple[list[Block], list[TrailRun]]:
         """The next `count` rows, or as many as are left."""

@@ -19,18 +19,18 @@ from silva.run.flows.flow import (
     Fetched,
     Joined,
     Mark,
-    Piece,
     Position,
     Reader,
     Session,
     Trail,
+    TrailedBlock,
     TrailRun,
     trail_from,
 )
 from silva.run.pools.task import RowsPayload
 
 _SMALL_BYTES = 1 << 18
-"""Smaller pieces are copied to join several into one block."""
+"""Smaller blocks are copied to join several into one block."""
 
 
 class Input(TaskSource[Trail], Protocol):
@@ -53,14 +53,14 @@ class BlocksInput(Input):
 
     def __init__(
         self,
-        pieces: Iterator[Piece],
+        blocks: Iterator[TrailedBlock],
         fetch: Callable[[list[Mark]], Fetched],
         whole: bool = False,
         deferred: DeferredFailures | None = None,
     ) -> None:
         self._fetch, self.deferred = fetch, deferred
         self._whole = whole
-        self._reader = Reader(pieces if deferred is None else _counted(pieces, deferred))
+        self._reader = Reader(blocks if deferred is None else _counted(blocks, deferred))
         self._error: Exception | None = None
         """An error from reading on, which is raised after the rows before it."""
 
@@ -92,10 +92,10 @@ class BlocksInput(Input):
         return self._fetch(marks)
 
 
-def _counted(pieces: Iterator[Piece], deferred: DeferredFailures) -> Iterator[Piece]:
-    for piece in pieces:
-        deferred.rows += len(piece.block)
-        yield piece
+def _counted(blocks: Iterator[TrailedBlock], deferred: DeferredFailures) -> Iterator[TrailedBlock]:
+    for trailed in blocks:
+        deferred.rows += len(trailed.block)
+        yield trailed
 
 
 @dataclass(frozen=True, eq=False, slots=True)

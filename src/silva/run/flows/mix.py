@@ -18,10 +18,10 @@ from silva.run.flows.flow import (
     Flow,
     Joined,
     Mark,
-    Piece,
     Position,
     Reader,
     Session,
+    TrailedBlock,
 )
 from silva.run.flows.sequence import fetch_children, joined_position
 
@@ -87,9 +87,9 @@ class MixFlow:
         self._sessions[child] = session = self._session.for_branch(self._passes[child])
         return session.open(self._node.many[child], cursor)
 
-    def pieces(self) -> Iterator[Piece]:
+    def blocks(self) -> Iterator[TrailedBlock]:
         many = range(len(self._node.many))
-        readers = [Reader(self._child(i, self._begin[i].cursor).pieces()) for i in many]
+        readers = [Reader(self._child(i, self._begin[i].cursor).blocks()) for i in many]
         # A pass that has not given a row yet may be empty: such a pipeline repeats nothing.
         fresh = [self._passes[i] > 0 and self._begin[i].cursor is None for i in many]
         live = [not fresh[i] or readers[i].available() > 0 for i in many]
@@ -115,7 +115,7 @@ class MixFlow:
                 rows.append(None if trail is None else Joined([(trail, start, count)]))
             order = np.array(picks)
             trail = MixTrail(given, order, tuple(rows), begin, before, passes, self._repeats)
-            yield Piece(_interleave(blocks, order), trail)
+            yield TrailedBlock(_interleave(blocks, order), trail)
             for i, joined in enumerate(rows):
                 if joined is not None:
                     self._begin[i] = joined.after(counts[i] - 1)
@@ -154,7 +154,7 @@ class MixFlow:
             failed, seen = self._sessions[child].tally.failed, self._begin[child].seen
             self._before = self._before.plus(failed, seen)
             self._begin[child] = Position(None)
-            readers[child] = Reader(self._child(child, None).pieces())
+            readers[child] = Reader(self._child(child, None).blocks())
             live[child] = readers[child].available() > 0  # an empty pipeline repeats nothing
         else:
             live[child] = False

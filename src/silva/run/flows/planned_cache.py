@@ -1,10 +1,9 @@
-"""A cache that the planner has put into a stage: rows are kept after its first steps, and nothing
-else changes.
+"""A cache that the planner has put into a stage: it keeps the rows after the stage's first steps.
 
-The stage was one and is now two, with a store in between. What both make of a run of rows is joined
-into the result of the one, so that failures of either are handled in the order of the rows, are
-counted once, and states are those of the stage as it was. Rows that failed are in no store: they
-fail again, and are counted again, in every epoch.
+The cache splits the stage in two. The results of both halves are joined into what the whole stage
+would have returned. So failures of either half are handled in the order of the rows and counted
+once, and states do not change. The cache does not keep rows that failed: they fail again, and are
+counted again, in every epoch.
 """
 
 from __future__ import annotations

@@ -18,10 +18,10 @@ from silva.run.flows.flow import (
     Cursor,
     Fetched,
     Mark,
-    Piece,
     Position,
     Session,
     Trail,
+    TrailedBlock,
     trail_from,
 )
 from silva.run.flows.inputs import BlocksInput, Input, PlacesInput
@@ -117,7 +117,7 @@ def _open_input(node: physical.Segment, session: Session, cursor: Cursor) -> Inp
         return UnitsInput(UnitsFlow(node.input, session, cursor))
     deferred = DeferredFailures(session.failures)
     flow = session.for_reading_ahead(deferred).open(node.input, cursor)
-    return BlocksInput(flow.pieces(), flow.fetch, node.whole, deferred)
+    return BlocksInput(flow.blocks(), flow.fetch, node.whole, deferred)
 
 
 class SegmentFlow:
@@ -141,14 +141,14 @@ class SegmentFlow:
         self._failed = self._seen = 0
         """The rows that failed here, and the input rows, before the present block."""
 
-    def pieces(self) -> Iterator[Piece]:
+    def blocks(self) -> Iterator[TrailedBlock]:
         runs = self._runner.run(self._node, self._input, self._session.context)
         for trail, result in one_by_one(runs):
-            yield from self._pieces(trail, result)
+            yield from self._blocks(trail, result)
         for _, failure in self._failed_below(None):
             self._session.handle(failure)
 
-    def _pieces(self, trail: Trail, result: Result) -> Iterator[Piece]:
+    def _blocks(self, trail: Trail, result: Result) -> Iterator[TrailedBlock]:
         node = self._node
         if self._done:
             result = _without_done(result, self._done)
@@ -234,9 +234,9 @@ def one_by_one(runs: Iterator[tuple[Trail, list[Result]]]) -> Iterator[tuple[Tra
             start += result.size_in
 
 
-def _from(block: Block, trail: Trail, start: int, stop: int) -> Piece:
+def _from(block: Block, trail: Trail, start: int, stop: int) -> TrailedBlock:
     """Rows `start` to `stop` of a block, with their trail."""
-    return Piece(block.slice(start, stop), trail_from(trail, start))
+    return TrailedBlock(block.slice(start, stop), trail_from(trail, start))
 
 
 def _rows_before(result: Result, row: int, parts: tuple[int, ...]) -> int:

@@ -16,11 +16,11 @@ from silva.run.flows.flow import (
     Fetched,
     Flow,
     Mark,
-    Piece,
     Position,
     Reader,
     Session,
     Trail,
+    TrailedBlock,
 )
 
 
@@ -50,13 +50,13 @@ class TakeFlow:
         self._flow = session.open(node.input, cursor and cursor["of"])
         self.fetch = self._flow.fetch
 
-    def pieces(self) -> Iterator[Piece]:
+    def blocks(self) -> Iterator[TrailedBlock]:
         if self._taken >= self._limit:
             return
-        for piece in self._flow.pieces():
+        for trailed in self._flow.blocks():
             left = self._limit - self._taken
-            block = piece.block.slice(0, left) if len(piece.block) > left else piece.block
-            yield Piece(block, CountTrail(piece.trail, 0, "taken", self._taken, True))
+            block = trailed.block.slice(0, left) if len(trailed.block) > left else trailed.block
+            yield TrailedBlock(block, CountTrail(trailed.trail, 0, "taken", self._taken, True))
             self._taken += len(block)
             if self._taken >= self._limit:
                 return
@@ -70,13 +70,15 @@ class SkipFlow:
         self._flow = session.open(node.input, cursor and cursor["of"])
         self.fetch = self._flow.fetch
 
-    def pieces(self) -> Iterator[Piece]:
-        for piece in self._flow.pieces():
-            start = min(self._left, len(piece.block))
+    def blocks(self) -> Iterator[TrailedBlock]:
+        for trailed in self._flow.blocks():
+            start = min(self._left, len(trailed.block))
             self._left -= start
-            if start < len(piece.block):
-                block = piece.block.slice(start, len(piece.block))
-                yield Piece(block, CountTrail(piece.trail, start, "skipped", self._count, False))
+            if start < len(trailed.block):
+                block = trailed.block.slice(start, len(trailed.block))
+                yield TrailedBlock(
+                    block, CountTrail(trailed.trail, start, "skipped", self._count, False)
+                )
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -104,14 +106,14 @@ class ConcatFlow:
         own = cursor or {"child": 0, "of": None}
         self._child, self._cursor = own["child"], own["of"]
 
-    def pieces(self) -> Iterator[Piece]:
+    def blocks(self) -> Iterator[TrailedBlock]:
         cursor, failed, seen = self._cursor, 0, 0
         for child in range(self._child, len(self._node.many)):
             session = self._session.for_branch()
             last = None
-            for piece in session.open(self._node.many[child], cursor).pieces():
-                yield Piece(piece.block, ChildTrail(piece.trail, child, failed, seen))
-                last = piece
+            for trailed in session.open(self._node.many[child], cursor).blocks():
+                yield TrailedBlock(trailed.block, ChildTrail(trailed.trail, child, failed, seen))
+                last = trailed
             failed += session.tally.failed
             seen += 0 if last is None else last.trail.after(len(last.block) - 1).seen
             cursor = None
@@ -160,8 +162,8 @@ class ZipFlow:
         self._flows = [session.open(child, c) for child, c in zip(node.many, each, strict=True)]
         self._strict = node.stop == "strict"
 
-    def pieces(self) -> Iterator[Piece]:
-        readers = [Reader(flow.pieces()) for flow in self._flows]
+    def blocks(self) -> Iterator[TrailedBlock]:
+        readers = [Reader(flow.blocks()) for flow in self._flows]
         while True:
             ready = self._ready(readers)
             if not all(ready):
@@ -177,7 +179,7 @@ class ZipFlow:
             taken = [reader.take(count) for reader in readers]
             columns = {n: c for block, _, _ in taken for n, c in block.columns.items()}
             first = taken[0][0]
-            yield Piece(
+            yield TrailedBlock(
                 Block(columns, first.ids, first.places),
                 ZipTrail(tuple((trail, start) for _, trail, start in taken)),
             )

@@ -23,7 +23,16 @@ from silva.order.permutation import permute
 from silva.order.shards import unit_bounds
 from silva.physical import plan as physical
 from silva.physical.stage.read import UnitRows
-from silva.run.flows.flow import Cursor, Fetched, Joined, Mark, Piece, Position, Session, Trail
+from silva.run.flows.flow import (
+    Cursor,
+    Fetched,
+    Joined,
+    Mark,
+    Position,
+    Session,
+    Trail,
+    TrailedBlock,
+)
 from silva.run.flows.inputs import BlocksInput, Input
 from silva.run.pools.threads import PAUSE, thread_stacks
 
@@ -240,10 +249,10 @@ class UnitsFlow:
             unit_at, row = unit_at + 1, 0
         return runs
 
-    def pieces(self) -> Iterator[Piece]:
+    def blocks(self) -> Iterator[TrailedBlock]:
         return self.read(self.runs())
 
-    def read(self, runs: list[UnitRun]) -> Iterator[Piece]:
+    def read(self, runs: list[UnitRun]) -> Iterator[TrailedBlock]:
         """The rows of these runs, prefetched by threads where there are workers."""
         executor, source, columns = self._session.executor, self._source, self._feed.read.columns
         found: Iterable[tuple[UnitRun, Iterator[Columns]]]
@@ -264,7 +273,7 @@ class UnitsFlow:
 
     def _unit(
         self, at: int, unit: int, start: int, stop: int | None, runs: Iterator[Columns]
-    ) -> Iterator[Piece]:
+    ) -> Iterator[TrailedBlock]:
         for block in self._feed.read.cut(runs, unit, start, stop):
             begin = start
             start += len(block)
@@ -274,7 +283,7 @@ class UnitsFlow:
                 if not len(picked):
                     continue
                 block, begin = block.take(picked), begin + offset
-            yield Piece(block, self.trail(at, begin, len(block)))
+            yield TrailedBlock(block, self.trail(at, begin, len(block)))
 
     def fetch(self, marks: list[Mark]) -> Fetched:
         read, blocks = self._feed.read, []
@@ -283,7 +292,7 @@ class UnitsFlow:
             runs = self._source.open(unit, row, read.columns)
             found = next(read.cut(runs, unit, row, row + 1), None)
             if found is None:
-                raise StateError(f"the state names row {row} of chunk {unit}, which is shorter")
+                raise StateError(f"the state names row {row} of unit {unit}, which is shorter")
             blocks.append(found)
         return Fetched(Block.concat(blocks), list(range(len(marks))))
 

@@ -11,8 +11,7 @@ import numpy as np
 
 from silva.columns import Array, Block
 from silva.errors import ColumnError, StateError
-from silva.order.packing import Piece as Part
-from silva.order.packing import pack_pieces, split_long
+from silva.order.packing import Span, pack_spans, split_long
 from silva.order.permutation import permute
 from silva.physical import plan as physical
 from silva.physical.stage.context import key_at
@@ -24,10 +23,10 @@ from silva.run.flows.flow import (
     Flow,
     Joined,
     Mark,
-    Piece,
     Position,
     Reader,
     Session,
+    TrailedBlock,
     trail_from,
 )
 
@@ -72,11 +71,11 @@ def fetch_windows(
         windows.setdefault(json.dumps(begin), []).append(number)
     parts: list[tuple[list[int], Fetched]] = []
     for begin, numbers in windows.items():
-        piece = next(iter(open_at(json.loads(begin)).pieces()), None)
+        trailed = next(iter(open_at(json.loads(begin)).blocks()), None)
         rows = [marks[number][1] for number in numbers]
-        if piece is None or max(rows) >= len(piece.block):
+        if trailed is None or max(rows) >= len(trailed.block):
             raise StateError("the state names a row of a window that is shorter")
-        parts.append((numbers, rows_of(piece.block, rows)))
+        parts.append((numbers, rows_of(trailed.block, rows)))
     return Fetched.joined(parts)
 
 
@@ -87,10 +86,10 @@ Remake = Callable[[int, Block, Joined], tuple[Block, Joined | None, np.ndarray |
 `WindowTrail` calls `rows` and `order`."""
 
 
-def _remade(flow: Flow, size: int, own: Cursor, remake: Remake) -> Iterator[Piece]:
+def _remade(flow: Flow, size: int, own: Cursor, remake: Remake) -> Iterator[TrailedBlock]:
     """Cuts a flow into windows of `size` rows, from the cursor `own` on, and makes new rows of each
     window by itself."""
-    reader = Reader(flow.pieces())
+    reader = Reader(flow.blocks())
     window, begin, given = own["window"], Position(own["from"]), own["given"]
     while True:
         blocks, runs = reader.gather(size)
@@ -101,7 +100,7 @@ def _remade(flow: Flow, size: int, own: Cursor, remake: Remake) -> Iterator[Piec
         made, marked, order = remake(window, block, rows)
         trail = WindowTrail(window, begin, end, len(made), marked, order)
         if given < len(made):
-            yield Piece(made.slice(given, len(made)), trail_from(trail, given))
+            yield TrailedBlock(made.slice(given, len(made)), trail_from(trail, given))
         window, begin, given = window + 1, end, 0
 
 
@@ -114,7 +113,7 @@ class WindowsFlow:
         self._flow = session.open(node.input, self._own["from"])
         self.fetch = self._flow.fetch
 
-    def pieces(self) -> Iterator[Piece]:
+    def blocks(self) -> Iterator[TrailedBlock]:
         return _remade(self._flow, self._node.width, self._own, self._shuffled)
 
     def _shuffled(
@@ -142,7 +141,7 @@ class PackFlow:
         self._own = cursor or _START
         self._flow = session.open(node.input, self._own["from"])
 
-    def pieces(self) -> Iterator[Piece]:
+    def blocks(self) -> Iterator[TrailedBlock]:
         def packed(window: int, block: Block, rows: Joined) -> tuple[Block, None, None]:
             return _packed(block, self._node.spec), None, None
 
@@ -174,7 +173,7 @@ def _packed(block: Block, spec: logical.Pack) -> Block:
             )
     if spec.overflow == "truncate":
         lengths = np.minimum(lengths, spec.length)
-    lines = pack_pieces(split_long(lengths, spec.length), spec.length)
+    lines = pack_spans(split_long(lengths, spec.length), spec.length)
     columns: dict[str, Array] = {
         name: Array(_fill(lines, rows[name], spec.length, spec.pad)) for name in spec.columns
     }
@@ -198,7 +197,7 @@ def _lines(packed: Block, lines: list[int]) -> Fetched:
     return Fetched(packed.take(np.array(lines, dtype=np.int64)), list(range(len(lines))))
 
 
-def _fill(lines: list[list[Part]], rows: Sequences, length: int, pad: int) -> np.ndarray:
+def _fill(lines: list[list[Span]], rows: Sequences, length: int, pad: int) -> np.ndarray:
     filled = rows.fill(pad)
     out = np.full((len(lines), length), filled, dtype=filled.dtype)
     for i, line in enumerate(lines):

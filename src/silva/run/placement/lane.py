@@ -19,6 +19,7 @@ from silva.physical.stage.read import ReadPlaces, ReadUnits
 from silva.physical.stage.stage import Result, Runs, Stage
 from silva.physical.stage.steps import Call, Keep, MapWhole, Spread, Step
 from silva.plan.function import Function
+from silva.run.memory import MemoryBudget
 from silva.run.placement.measured import (
     Counters,
     Forecasts,
@@ -29,7 +30,7 @@ from silva.run.placement.measured import (
 from silva.run.placement.sizing import Blocks, RowCost, Width
 from silva.run.placement.trial import MOSTLY, Offload, Trial
 from silva.run.pools.task import functions_of
-from silva.run.seams import MemoryBudget, Seams
+from silva.run.seams import Seams
 
 _NEW_BLOCKS = 5
 """Blocks after which measurements describe the new steps of a stage that has changed."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from silva.run.placement.measured import LaneStats
-from silva.run.pools.task import Window
+from silva.run.pools.task import TasksInFlight
 
 _INTERVAL, _LONG_INTERVAL = 0.5, 3.0
 _OWN = 0.25
@@ -226,7 +226,7 @@ class Blocks:
             rows = self.align
         return max(rows, 1)
 
-    def admits(self, window: Window[Any], width: int, ahead: int) -> bool:
+    def admits(self, window: TasksInFlight[Any], width: int, ahead: int) -> bool:
         """Whether one more block may be submitted, on `width` workers (0: the consumer's thread)
         that may have `ahead` blocks each."""
         blocks = len(window)

@@ -1,9 +1,9 @@
 """Messages between a parent and a worker process; large buffers travel in shared memory.
 
 A message is pickled with its buffers out of band. Small ones follow in the socket; large ones are
-written into an anonymous shared segment (memfd) that the receiver maps once and reads without a
-copy. A segment is used again when every array over it is gone; the receiver then names it in its
-next message. Nothing has a name in the file system, so nothing can be left behind, whoever is
+written into an anonymous shared buffer (memfd) that the receiver maps once and reads without a
+copy. A shared buffer is used again when every array over it is gone; the receiver then names it in
+its next message. Nothing has a name in the file system, so nothing is left behind when a process is
 killed. Where the system has no shared memory or descriptors to give, everything goes through the
 socket.
 """
@@ -21,10 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from silva.run.shared.shared_memory import SMALL, Arena, Mapped, Segment
+from silva.run.shared.shared_memory import SMALL, Arena, Mapped, SharedBuffer
 
 _HEADER = struct.Struct("<QIIQI")
-"""Bytes of the body, number of buffers, segment (0: none), size of the segment, releases."""
+"""Bytes of the body; how many buffers it has; the number of the shared buffer that they lie in (0:
+none) and its size; how many shared buffers are free again."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,35 +54,35 @@ class Channel:
         self.arena = Arena()
         self.mapped = Mapped()
         self._most_leased = most_leased
-        """The number of segments in use above which received buffers are copied."""
+        """The number of shared buffers in use above which received buffers are copied."""
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def segment(self) -> Segment | None:
-        """A segment in which the arrays of the next message can be allocated, if there is one."""
+    def shared_buffer(self) -> SharedBuffer | None:
+        """A shared buffer for the arrays of the next message; None if there is no memory."""
         return self.arena.take()
 
-    def send(self, message: Any, segment: Segment | None = None) -> None:
-        """Sends a message, some of whose arrays may already lie in `segment`."""
+    def send(self, message: Any, shared: SharedBuffer | None = None) -> None:
+        """Sends a message, some of whose arrays may already lie in `shared`."""
         buffers: list[pickle.PickleBuffer] = []
         try:
             body = _dumps(message, buffers)
         except BaseException:
-            if segment is not None:
-                self.arena.put_back(segment.number)
+            if shared is not None:
+                self.arena.put_back(shared.number)
             raise
         views = [b.raw() for b in buffers]
         sizes = [v.nbytes for v in views]
         large = sum(sizes) > SMALL
-        if segment is None and large:
-            segment = self.arena.take()
-        offsets = self.arena.place(segment, views, sizes) if segment is not None and large else None
-        if segment is not None and offsets is None:
-            self.arena.put_back(segment.number)
-            segment = None
+        if shared is None and large:
+            shared = self.arena.take()
+        offsets = self.arena.place(shared, views, sizes) if shared is not None and large else None
+        if shared is not None and offsets is None:
+            self.arena.put_back(shared.number)
+            shared = None
         releases = self.mapped.released()
-        self._write(body, views, sizes, offsets or [], segment, releases)
+        self._write(body, views, sizes, offsets or [], shared, releases)
 
     def _write(
         self,
@@ -89,19 +90,19 @@ class Channel:
         views: list[memoryview],
         sizes: list[int],
         offsets: list[int],
-        segment: Segment | None,
+        shared: SharedBuffer | None,
         releases: list[int],
     ) -> None:
-        number = 0 if segment is None else segment.number
-        announce = segment is not None and segment.announced != segment.size
-        size = segment.size if segment is not None and announce else 0
+        number = 0 if shared is None else shared.number
+        announce = shared is not None and shared.announced != shared.size
+        size = shared.size if shared is not None and announce else 0
         header = _HEADER.pack(len(body), len(views), number, size, len(releases))
-        fds = [segment.fd] if segment is not None and announce else []
+        fds = [shared.fd] if shared is not None and announce else []
         table = np.array([*sizes, *offsets, *releases], dtype=np.uint64).tobytes()
         sent = socket.send_fds(self._socket, [header], fds)
-        if segment is not None:
-            segment.announced = segment.size
-        inline = [] if segment is not None else [v for v in views if v.nbytes]
+        if shared is not None:
+            shared.announced = shared.size
+        inline = [] if shared is not None else [v for v in views if v.nbytes]
         parts: tuple[bytes | memoryview, ...] = (header[sent:], table, body, *inline)
         for part in parts:
             self._socket.sendall(part)

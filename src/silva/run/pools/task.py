@@ -1,4 +1,5 @@
-"""Tasks: one input of a stage each. The pools that run them, and the window of those in flight."""
+"""Tasks, each one input of a stage; the protocol of pools, which run them; and the tasks of a stage
+that are in flight."""
 
 from __future__ import annotations
 
@@ -152,8 +153,8 @@ def _settled(result: Result, allocate: Allocate, queued: float) -> Result:
 
 
 class Pool:
-    """Runs tasks: on the consumer's thread, on threads, in processes or on a cluster. What a pool
-    has no use for does nothing."""
+    """Runs tasks: on the consumer's thread, on threads, in processes or on a cluster. Methods
+    that a pool does not need do nothing."""
 
     width: int = 0
     """Tasks that can run at once; 0 if a task runs when it is waited for."""
@@ -271,7 +272,7 @@ class Flight(Generic[T]):
         """Bytes of its results; None until it was seen to have finished."""
 
 
-class Window(Generic[T]):
+class TasksInFlight(Generic[T]):
     """The tasks of a stage that are in flight, in order, and what they hold.
 
     The trainer's thread looks at it for every block. So tasks report that they have finished, and a
@@ -303,14 +304,15 @@ class Window(Generic[T]):
         return len(self._all) - len(self._running)
 
     def held(self, bytes_per_row: float, more_rows: int = 0) -> float:
-        """Bytes in flight, about, with `more_rows`: results that are not there yet are expected to
-        have `bytes_per_row`; while that is 0, not known, they are as large as what was given."""
+        """About how many bytes are in flight, with `more_rows` more. Results that have not arrived
+        count as `bytes_per_row` per row; while that is unknown (0), as many bytes as their inputs
+        have."""
         running = (self.running_rows + more_rows) * bytes_per_row
         expected = running if bytes_per_row else self.input_bytes
         return self.input_bytes + self.done_bytes + expected
 
     def add(self, flight: Flight[T]) -> None:
-        """Adds a task. Its `landed` was set to the window's before it was submitted."""
+        """Adds a task. Its `landed` was set to this object's before it was submitted."""
         self._all.append(flight)
         self._running[flight.task] = flight
         self.rows += flight.rows

@@ -71,7 +71,7 @@ def _answer(
     from silva.columns import empty
     from silva.run.pools.task import execute
 
-    segment = None
+    shared = None
     try:
         kind, number, *rest = message.load()
         if kind == "stage":
@@ -80,15 +80,15 @@ def _answer(
         stage = stages[number]
         if isinstance(stage, bytes):
             stage = stages[number] = pickle.loads(stage)  # noqa: S301  from our own parent
-        segment = channel.segment()
+        shared = channel.shared_buffer()
         payload, context = rest
-        allocate = empty if segment is None else segment.allocate
+        allocate = empty if shared is None else shared.allocate
         results = execute(stage, payload, context, worker, allocate)
         reply: tuple[Any, Any] = (results, None)
     except BaseException as error:  # noqa: BLE001  raised again in the parent
         reply = (None, portable(error))
     try:
-        channel.send(reply, segment)
+        channel.send(reply, shared)
     except ConnectionError:
         os._exit(0)
     except BaseException as error:  # noqa: BLE001  a result that cannot be pickled, for any reason

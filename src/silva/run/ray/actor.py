@@ -20,7 +20,7 @@ from silva.run.pools.channel import Message, seal
 from silva.run.pools.processes import ONE_THREAD
 from silva.run.pools.worker import portable, unsendable
 from silva.run.ray.buffers import OpenFile, Packer, Parcel
-from silva.run.shared.shared_memory import Segment
+from silva.run.shared.shared_memory import SharedBuffer
 
 
 class Actor:
@@ -58,12 +58,12 @@ class Actor:
         self, number: int, message: Message, freed: list[int] | None = None
     ) -> Message | Parcel:
         """Runs a stage on an input and returns (results, None) or (None, error), in shared memory
-        if `freed` lists the segments that are free again."""
-        segment = None if freed is None else self._packer.segment(freed)
-        answer = self._answer(number, message, segment)
-        return answer if segment is None else self._packer.pack(answer, segment)
+        if `freed` lists the shared buffers that are free again."""
+        shared = None if freed is None else self._packer.shared_buffer(freed)
+        answer = self._answer(number, message, shared)
+        return answer if shared is None else self._packer.pack(answer, shared)
 
-    def _answer(self, number: int, message: Message, segment: Segment | None) -> Message:
+    def _answer(self, number: int, message: Message, shared: SharedBuffer | None) -> Message:
         from silva.columns import empty
         from silva.run.pools.task import execute
 
@@ -72,7 +72,7 @@ class Actor:
             if isinstance(stage, bytes):
                 stage = self._stages[number] = pickle.loads(stage)  # noqa: S301  from our own driver
             payload, context = message.load()
-            allocate = empty if segment is None else segment.allocate
+            allocate = empty if shared is None else shared.allocate
             results = execute(stage, payload, context, self._worker, allocate)
         except BaseException as error:  # noqa: BLE001  raised again in the driver
             return seal((None, portable(error)))

@@ -1,5 +1,5 @@
-"""The buffers of results on their way from actors to the trainer: lent by Ray's object store, or in
-memory that an actor on the same node shares with it.
+"""Brings the buffers of results from actors to the trainer: through Ray's object store, or through
+shared memory if the actor runs on the trainer's node.
 
 A block of 19 MB costs 8 ms of CPU in Ray's store (in the actor, in Ray and in the trainer), and 3
 ms in shared memory. So the actor writes large results into shared memory of its own, and Ray
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from silva.run.pools.channel import Message
-from silva.run.shared.shared_memory import SMALL, Arena, Mapped, Segment
+from silva.run.shared.shared_memory import SMALL, Arena, Mapped, SharedBuffer
 
 
 @dataclass(frozen=True)
@@ -57,16 +57,16 @@ class OpenFile:
 
 @dataclass(frozen=True, eq=False)
 class Parcel:
-    """A message whose buffers lie in a segment."""
+    """A message whose buffers lie in a shared buffer."""
 
     body: bytes | bytearray
-    segment: int
+    number: int
     sizes: list[int]
     offsets: list[int]
     nbytes: int
-    """The size of the segment."""
+    """The size of the shared buffer."""
     memory: OpenFile | None
-    """The address of the segment; None if the driver knows it."""
+    """The address of the shared buffer; None if the driver knows it."""
 
 
 class Packer:
@@ -81,27 +81,27 @@ class Packer:
         """A file by which another process tests whether it can open files of this one."""
         return None if self._proof is None else OpenFile.of(self._proof)
 
-    def segment(self, freed: list[int]) -> Segment | None:
-        """A segment for the next message, if there is one; `freed` are free again."""
+    def shared_buffer(self, freed: list[int]) -> SharedBuffer | None:
+        """A shared buffer for the next message, if there is one; `freed` are free again."""
         for number in freed:
             self._arena.put_back(number)
         return self._arena.take()
 
-    def pack(self, message: Message, segment: Segment) -> Message | Parcel:
-        """Moves the buffers of a message into the segment, unless it is small or there is no
+    def pack(self, message: Message, shared: SharedBuffer) -> Message | Parcel:
+        """Moves the buffers of a message into the shared buffer, unless it is small or there is no
         room."""
         views = [memoryview(buffer) for buffer in message.buffers]
         sizes = [view.nbytes for view in views]
-        offsets = self._arena.place(segment, views, sizes) if sum(sizes) > SMALL else None
+        offsets = self._arena.place(shared, views, sizes) if sum(sizes) > SMALL else None
         if offsets is None:
-            self._arena.put_back(segment.number)
+            self._arena.put_back(shared.number)
             return message
-        told, segment.announced = segment.announced == segment.size, segment.size
-        memory = None if told else OpenFile.of(segment.fd)
-        return Parcel(message.body, segment.number, sizes, offsets, segment.size, memory)
+        told, shared.announced = shared.announced == shared.size, shared.size
+        memory = None if told else OpenFile.of(shared.fd)
+        return Parcel(message.body, shared.number, sizes, offsets, shared.size, memory)
 
     def close(self) -> None:
-        """Frees the segments; an actor's are freed when its process ends."""
+        """Frees the shared buffers; an actor's are freed when its process ends."""
         self._arena.close()
         if self._proof is not None:
             os.close(self._proof)
@@ -116,30 +116,30 @@ class Unpacker:
         self._failed = False
 
     def unpack(self, parcel: Parcel) -> Message:
-        """Raises OSError if the segment cannot be opened: the actor may be gone."""
+        """Raises OSError if the shared buffer cannot be opened: the actor may be gone."""
         try:
             if parcel.memory is not None:
                 self._attach(parcel, parcel.memory)
         except OSError:
             self._failed = True
             raise
-        views = self._mapped.views(parcel.segment, parcel.sizes, parcel.offsets)
+        views = self._mapped.views(parcel.number, parcel.sizes, parcel.offsets)
         return Message(parcel.body, [np.frombuffer(view, np.uint8) for view in views])
 
     def _attach(self, parcel: Parcel, memory: OpenFile) -> None:
         fd = memory.open()
         try:
-            self._mapped.attach(parcel.segment, parcel.nbytes, fd)
+            self._mapped.attach(parcel.number, parcel.nbytes, fd)
         finally:
             os.close(fd)
 
     def freed(self) -> list[int] | None:
-        """The segments that became free since the last call; None after one could not be opened,
-        which switches shared memory off."""
+        """The shared buffers that became free since the last call; None after one could not be
+        opened, which switches shared memory off."""
         return None if self._failed else self._mapped.released()
 
     def close(self) -> None:
-        """The actor is gone. Arrays that are still in use keep their segment alive."""
+        """The actor is gone. Arrays that are still in use keep their shared buffer alive."""
         self._mapped.clear()
 
 

@@ -1,9 +1,9 @@
-"""Ray, joined and left: who uses a cluster holds it, and what silva began ends with the last.
+"""Connects this process to a Ray cluster, and disconnects it when the last loader has closed.
 
-A process has one connection to Ray at most, and so it is shared: loaders count themselves in and
-out. One that the user made with `ray.init` is used and never ended. A thread of its own makes the
-connection and waits until nobody needs it: a Ray that is started here lives as long as the thread
-that started it, and must not end with whatever thread happened to read the first batch.
+A process has at most one connection to Ray, so its loaders share it, and silva counts them. silva
+closes the connection only if it made it: one that the user made with `ray.init` stays open. A
+thread of its own makes the connection and keeps it. A local Ray ends with the thread that started
+it, so that must not be the thread that happens to read the first batch.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ _connection: _Connection | None = None
 class Cluster:
     """A Ray cluster that a loader may use.
 
-    `address` is 'local', 'auto' or 'ray://…'; of its CPUs at most `cpus` are used, all that are
-    free where nobody says.
+    `address` is 'local', 'auto' or 'ray://…'; silva uses at most `cpus` of its
+    CPUs, or without `cpus` all that are free.
     """
 
     def __init__(self, address: str, cpus: int | None = None) -> None:
@@ -104,7 +104,7 @@ class Cluster:
         self._owner = os.getpid()
 
     def join(self, given_up: Callable[[], bool] = lambda: False) -> None:
-        """Connects this process to Ray, unless `given_up` becomes true meanwhile."""
+        """Connects this process to Ray; stops waiting once `given_up()` is true."""
         global _connection
         with _lock:
             if given_up():

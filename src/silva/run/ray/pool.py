@@ -381,8 +381,8 @@ class RayPool(Pool):
     # Nodes that are drained.
 
     def _ask_who_leaves(self) -> None:
-        """Asks one actor after another which nodes are being drained, so that one that does not
-        answer blocks nothing."""
+        """Asks which nodes are being drained: each time another actor, in case one does not
+        answer."""
         ready = self._roster.ready()
         if ready:
             self._turns += 1

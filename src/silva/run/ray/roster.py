@@ -49,7 +49,7 @@ class Seat:
 
 
 def first_line(error: BaseException) -> str:
-    """An error of Ray's by its first line: it goes on for many."""
+    """The first line of one of Ray's errors, which have many lines."""
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0]}"
 

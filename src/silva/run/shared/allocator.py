@@ -1,8 +1,8 @@
-"""Memory that was freed is kept for the next block.
+"""Makes the C library keep freed memory for the next block.
 
-glibc gives every freed piece of more than 128 KiB back to the system at first, and learns to keep
-them only slowly, in each thread anew. The temporary arrays of a block are just that large: they
-came with a page fault for every 4 KiB, which took a third of the time of light stages.
+By default, glibc returns freed allocations of more than 128 KiB to the system, and raises that
+threshold only slowly, in each thread anew. The temporary arrays of a block are larger: without this
+module, each came with a page fault for every 4 KiB, which took a third of the time of light stages.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import os
 _TRIM, _MMAP = -1, -3
 """M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h."""
 _KEPT = 16 << 20
-"""Pieces up to this size are kept; twice as much may lie idle at the end of a heap."""
+"""Bytes of the largest allocation that is kept; twice as much may lie idle at the end of a heap."""
 
 
 @functools.cache
 def keep_freed_memory() -> None:
-    """Tells the C library, unless somebody has told it otherwise; does nothing where it is not
-    glibc."""
+    """Raises the thresholds of glibc's malloc, unless the environment sets them; does nothing with
+    another C library."""
     if any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ):
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

@@ -1,8 +1,9 @@
 """Shared memory that one process writes and another reads where it lies.
 
-Anonymous segments (memfd): nothing has a name in the file system, so nothing can be left behind,
-whoever is killed. The writer has an `Arena` of them and the reader maps each once (`Mapped`). A
-segment is used again when every array over it is gone; the reader then names it to the writer.
+Shared buffers are anonymous (memfd): nothing has a name in the file system, so nothing is left
+behind when a process is killed. The writer has an `Arena` of them and the reader maps each once
+(`Mapped`). A shared buffer is used again when every array over it is gone; the reader then names it
+to the writer.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from typing import Any
 import numpy as np
 
 SMALL = 64 * 1024
-"""Bytes of all buffers of a message below which no segment is used."""
+"""Bytes of all buffers of a message below which no shared buffer is used."""
 _ALIGN = 64
 _SPARE = 8
 _SPARE_BYTES = 64 << 20
-"""A segment larger than this, and more than `_SPARE` times as large as the messages that are sent
+"""A buffer larger than this, and more than `_SPARE` times as large as the messages that are sent
 now, is freed: one huge row must not hold its memory for ever."""
 
 
-class Segment:
+class SharedBuffer:
     """Shared memory that one process writes; it grows and never shrinks."""
 
     def __init__(self, number: int) -> None:
@@ -53,7 +54,7 @@ class Segment:
         del self._maps[:-1]
 
     def allocate(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """An array in the segment if there is room, else on the heap."""
+        """An array in the buffer if there is room, else on the heap."""
         dtype = np.dtype(dtype)
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         if size < SMALL or self.used + size > self.size:
@@ -64,7 +65,7 @@ class Segment:
         return view.view(dtype).reshape(shape)
 
     def offset_of(self, address: int, size: int) -> int | None:
-        """The offset of the memory at `address` in the segment; None if it lies elsewhere."""
+        """The offset of the memory at `address` in the buffer; None if it lies elsewhere."""
         for base, view in self._maps:
             if base <= address and address + size <= base + len(view):
                 return address - base
@@ -79,86 +80,86 @@ class Segment:
 
 
 class Arena:
-    """The segments that one process writes into."""
+    """The shared buffers that one process writes into."""
 
     def __init__(self) -> None:
-        self._segments: dict[int, Segment] = {}
-        self._free: list[Segment] = []
+        self._buffers: dict[int, SharedBuffer] = {}
+        self._free: list[SharedBuffer] = []
         self._expected = 0
 
     @property
     def nbytes(self) -> int:
         """Bytes of shared memory that this process holds."""
-        return sum(segment.size for segment in self._segments.values())
+        return sum(buffer.size for buffer in self._buffers.values())
 
-    def take(self) -> Segment | None:
-        """A free segment, as large as the last message needed; None if the system has no memory."""
+    def take(self) -> SharedBuffer | None:
+        """A free buffer, as large as the last message needed; None if the system has no memory."""
         try:
-            segment = self._unused()
+            buffer = self._unused()
         except OSError:
             return None
-        segment.reset()
+        buffer.reset()
         with contextlib.suppress(OSError):
-            segment.grow(self._expected)
-        return segment
+            buffer.grow(self._expected)
+        return buffer
 
-    def _unused(self) -> Segment:
+    def _unused(self) -> SharedBuffer:
         if not self._free:
-            segment = Segment(len(self._segments) + 1)
-            self._segments[segment.number] = segment
-            return segment
-        segment = max(self._free, key=lambda s: s.size)
-        if segment.size > max(_SPARE * self._expected, _SPARE_BYTES):
-            fresh = Segment(segment.number)
-            segment.close()
-            self._segments[segment.number] = fresh
-            self._free.remove(segment)
+            buffer = SharedBuffer(len(self._buffers) + 1)
+            self._buffers[buffer.number] = buffer
+            return buffer
+        buffer = max(self._free, key=lambda s: s.size)
+        if buffer.size > max(_SPARE * self._expected, _SPARE_BYTES):
+            fresh = SharedBuffer(buffer.number)
+            buffer.close()
+            self._buffers[buffer.number] = fresh
+            self._free.remove(buffer)
             return fresh
-        self._free.remove(segment)
-        return segment
+        self._free.remove(buffer)
+        return buffer
 
     def place(
-        self, segment: Segment, views: list[memoryview], sizes: list[int]
+        self, buffer: SharedBuffer, views: list[memoryview], sizes: list[int]
     ) -> list[int] | None:
-        """Copies the buffers that are not in the segment yet into it; returns the offsets, or None
-        if there is no room."""
+        """Copies the views that are not in the buffer yet into it; returns the offsets, or None if
+        there is no room."""
         offsets: list[int | None] = []
-        end = segment.used
+        end = buffer.used
         for view, size in zip(views, sizes, strict=True):
-            at = segment.offset_of(_address(view), size) if size else 0
+            at = buffer.offset_of(_address(view), size) if size else 0
             if at is None:
                 end = -(-(end + size) // _ALIGN) * _ALIGN
             offsets.append(at)
         try:
-            segment.grow(end)
+            buffer.grow(end)
         except OSError:
             return None
         placed: list[int] = []
         for view, size, at in zip(views, sizes, offsets, strict=True):
             if at is None:
-                at = segment.used
-                segment.write(view, at)
-                segment.used = -(-(at + size) // _ALIGN) * _ALIGN
+                at = buffer.used
+                buffer.write(view, at)
+                buffer.used = -(-(at + size) // _ALIGN) * _ALIGN
             placed.append(at)
-        self._expected = segment.used
+        self._expected = buffer.used
         return placed
 
     def put_back(self, number: int) -> None:
-        self._free.append(self._segments[number])
+        self._free.append(self._buffers[number])
 
     def close(self) -> None:
-        for segment in self._segments.values():
-            segment.close()
-        self._segments.clear()
+        for buffer in self._buffers.values():
+            buffer.close()
+        self._buffers.clear()
         self._free.clear()
 
 
 class Mapped:
-    """The segments that another process writes into, mapped for reading."""
+    """The shared buffers that another process writes into, mapped for reading."""
 
     def __init__(self) -> None:
         self.leased: set[int] = set()
-        """The segments that arrays of this process lie in."""
+        """The shared buffers that arrays of this process lie in."""
         self._maps: dict[int, np.ndarray] = {}
         self._released: deque[int] = deque()
 
@@ -166,11 +167,11 @@ class Mapped:
         return len(self._maps)
 
     def attach(self, number: int, size: int, fd: int) -> None:
-        """Maps a segment that is new or has grown; the descriptor may be closed afterwards."""
+        """Maps a buffer that is new or has grown; the descriptor may be closed afterwards."""
         self._maps[number] = np.frombuffer(mmap.mmap(fd, size), dtype=np.uint8)
 
     def views(self, number: int, sizes: list[int], offsets: list[int]) -> list[memoryview]:
-        """Views of buffers in a segment, which is free again when all arrays over them are gone."""
+        """Views of arrays in a shared buffer, free again when all arrays over them are gone."""
         lease = self._maps[number][:]
         self.leased.add(number)
         weakref.finalize(lease, self._release, number).atexit = False
@@ -178,7 +179,7 @@ class Mapped:
         return [view[o : o + n] for o, n in zip(offsets, sizes, strict=True)]
 
     def copies(self, number: int, sizes: list[int], offsets: list[int]) -> list[Any]:
-        """Copies of buffers in a segment, which is free at once."""
+        """Copies of arrays in a shared buffer, which is free at once."""
         whole = self._maps[number]
         copies = [whole[o : o + n].copy() for o, n in zip(offsets, sizes, strict=True)]
         self._released.append(number)
@@ -190,7 +191,7 @@ class Mapped:
         self._released.append(number)
 
     def released(self) -> list[int]:
-        """The segments that became free since the last call, to be reported to their writer."""
+        """The shared buffers that became free since the last call, to be named to their writer."""
         return [self._released.popleft() for _ in range(len(self._released))]
 
     def clear(self) -> None:

@@ -67,7 +67,7 @@ class DataWriter:
         return self
 
     def telling_full_disk(self) -> contextlib.AbstractContextManager[None]:
-        """A context for code that writes files."""
+        """Within this context, the error of a full disk says that the table is unchanged."""
         return telling_full_disk(self._folder.data.below(self.name).path, UNCHANGED)
 
     @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """Stores derived columns, fragment by fragment, each as soon as it is computed.
 
-Committed fragments stay, whatever happens then; the next call continues with the others. Rows that
-are appended meanwhile are computed on read, until they are stored too.
+After an interruption, committed fragments stay, and the next call continues with the others. Rows
+that are appended meanwhile are computed on read until the next call stores them.
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ def write_file(folder: Path, columns: dict[str, Any]) -> File:
 
 @contextlib.contextmanager
 def panic_as_table_error(table: Any) -> Iterator[None]:
-    """Turns what Lance refuses to write into a TableError with the columns. A panic is not an
-    Exception. A disk that is full is told elsewhere."""
+    """Raises a TableError that names the columns, if Lance refuses to write them. A panic of Lance
+    is not an Exception. `telling_full_disk` handles full disks."""
     try:
         yield
     except BaseException as error:

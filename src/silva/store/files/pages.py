@@ -7,7 +7,7 @@ damaged pages would unpack without an error.
 
 Pages are packed with pcodec, which compresses numbers better than a byte compressor: ids under
 Zipf's law take a sixth less than with zstd, and are read in less than half the time, since they
-come out in their own width. Times are packed as integers, and flags as bytes of eight.
+come out in their own width. Times are packed as integers, and eight flags in a byte.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ they commute, and whatever makes the image smaller goes first.
 from __future__ import annotations
 
 from silva.operators.image.laws.known import changes, channels, is_plain, size
-from silva.operators.laws import inner, inner_that, names_that, on, param, swapped, with_params
+from silva.operators.laws import inner, inner_that, on, param, swapped, with_params
 from silva.plan.expr import Call, Term
 from silva.plan.law import law
 from silva.plan.operator import has_fact
@@ -17,7 +17,7 @@ _FIXED = ("image.crop", "image.center_crop")
 
 @law(
     "crop_before_pixels",
-    f"crop(f(x)) = f(crop(x)), for f = {names_that('pixelwise')} on bytes",
+    "crop(f(x)) = f(crop(x)), for pixelwise f on bytes",
     "exact",
     fails=(
         "a jitter of contrast, which depends on the mean of the whole image; floats, whose last "

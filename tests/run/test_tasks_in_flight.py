@@ -1,4 +1,4 @@
-"""The window of tasks in flight knows what they hold without counting it anew."""
+"""The tasks in flight of a stage: their rows and bytes are kept up to date, not counted anew."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from silva.columns import Array, Block
 from silva.physical.stage.stage import Result
-from silva.run.pools.task import Flight, Task, Window
+from silva.run.pools.task import Flight, Task, TasksInFlight
 from silva.run.pools.threads import InlinePool
 
 
@@ -32,43 +32,43 @@ def result(rows: int) -> Result:
     )
 )
 def test_what_it_knows_is_what_counting_would_give(acts: list[tuple[str, int]]) -> None:
-    window, model, pool = Window(), [], InlinePool()
+    flights, model, pool = TasksInFlight(), [], InlinePool()
     for number, (act, value) in enumerate(acts):
         if act == "add":
             task: Any = Task(None, None, None)  # type: ignore[arg-type]
-            task.landed = window.landed
-            window.add(Flight(number, task, pool, value))
+            task.landed = flights.landed
+            flights.add(Flight(number, task, pool, value))
             model.append((number, task, value))
         elif act == "take" and model:
-            flight = window.take()
+            flight = flights.take()
             assert (flight.trail, flight.task, flight.rows) == model.pop(0)
         elif act in ("finish", "fail") and value < len(model):
             _, task, rows = model[value]
             task.finish([result(rows)] if act == "finish" else None, None)
         elif act == "forward" and model:
             done = [i for i, (_, task, _) in enumerate(model) if task.done]
-            assert window.bring_forward() == bool(done)
+            assert flights.bring_forward() == bool(done)
             if done:
                 model.insert(0, model.pop(done[0]))
-        window.look()
+        flights.look()
         done_bytes = sum(r.block.nbytes for _, t, _ in model for r in t.results or ())
         running = [(task, rows) for _, task, rows in model if not task.done]
-        assert window.trails() == [trail for trail, _, _ in model]
-        assert (len(window), window.done) == (len(model), len(model) - len(running))
-        assert window.rows == sum(rows for _, _, rows in model)
-        assert window.running_rows == sum(rows for _, rows in running)
-        assert window.done_bytes == done_bytes
+        assert flights.trails() == [trail for trail, _, _ in model]
+        assert (len(flights), flights.done) == (len(model), len(model) - len(running))
+        assert flights.rows == sum(rows for _, _, rows in model)
+        assert flights.running_rows == sum(rows for _, rows in running)
+        assert flights.done_bytes == done_bytes
 
 
 def test_what_comes_after_nobody_wants_it_is_not_kept() -> None:
-    window, tasks = Window(), [Task(None, None, None) for _ in range(3)]  # type: ignore[arg-type]
+    flights, tasks = TasksInFlight(), [Task(None, None, None) for _ in range(3)]  # type: ignore[arg-type]
     for task in tasks:
-        task.landed = window.landed
-        window.add(Flight(None, task, InlinePool(), 1))
+        task.landed = flights.landed
+        flights.add(Flight(None, task, InlinePool(), 1))
     tasks[0].finish([result(1)])
-    window.cancel()
+    flights.cancel()
     tasks[1].finish([result(1)])
-    assert not window.landed
+    assert not flights.landed
     assert all(task.cancelled for task in tasks)
 
 

@@ -13,10 +13,10 @@ from golden_pipelines import PIPELINES
 
 import silva as sv
 from silva.plan import operator as operators
+from silva.plan.class_tags import home_of, tag_of, tagged
 from silva.plan.expr import Call, Col, Literal
 from silva.plan.fingerprint import digest, libraries
 from silva.plan.fingerprint import hasher as hashing
-from silva.plan.identity import home_of, tag_of, tagged
 from silva.plan.node import ManyInputs, Node, OneInput
 
 MENTIONS = [lambda x: sv.col, lambda x, error=sv.StateError: error, lambda x, found=sv.col: found]

@@ -23,7 +23,7 @@ class ShardFiles:
         """Opens the file that becomes the next shard."""
         self._number = number
         new = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        self._open = open(self._folder.open_file(self._part, new, make=True), "wb")  # noqa: SIM115
+        self._open = open(self._folder.open_file(self._unfinished_name, new, make=True), "wb")  # noqa: SIM115
         return self._open
 
     @property
@@ -31,7 +31,7 @@ class ShardFiles:
         return f"part-{self._number:05d}{self._suffix}"
 
     @property
-    def _part(self) -> str:
+    def _unfinished_name(self) -> str:
         return f".{self._name}.part"
 
     def complete(self) -> str:
@@ -42,7 +42,7 @@ class ShardFiles:
         self._open.close()
         self._open = None
         with self._folder.opened() as folder:
-            os.replace(self._part, self._name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.replace(self._unfinished_name, self._name, src_dir_fd=folder, dst_dir_fd=folder)
             os.fsync(folder)
         return self._name
 
