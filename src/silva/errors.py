@@ -42,6 +42,15 @@ class PlanError(SilvaError, ValueError):
 class SourceError(SilvaError, OSError):
     """A source cannot be listed or read: no file matches, a file is truncated or has changed."""
 
+    wrong_answer = False
+    """Whether a method of a user's source returned what it must not. That is never a row's failure:
+    it ends the stream whatever `on_error` is."""
+
+
+def is_wrong_answer(error: BaseException) -> bool:
+    """Whether the error says that a source returned what it must not."""
+    return isinstance(error, SourceError) and error.wrong_answer
+
 
 class ColumnError(SilvaError, ValueError):
     """Rows do not fit into one column or batch, such as images of different sizes."""

@@ -19,7 +19,7 @@ from silva.order.length import plan_rows
 from silva.order.state import MOST_SHARDS
 from silva.plan import node as logical
 from silva.plan.arguments import (
-    explains,
+    explains_verbs,
     flag,
     missing,
     name_of,
@@ -44,9 +44,14 @@ _SAME_EPOCH = (
     "the loop before. For another order in every epoch, reuse one loader, loader = "
     "pipeline.loader(), where each `for batch in loader` is the next epoch; or call set_epoch(n)"
 )
+_BY_GROUP = (
+    "to keep the rows of a group together, write shuffle(by='column') with the name of the column "
+    "that the table is grouped by"
+)
 _OPTIONS = ("optimize", "disable", "shards", "seed", "fidelity")
 
 
+@explains_verbs
 class Pipeline(InspectVerbs, WriteVerbs):
     """Rows with named columns, and the steps that derive them.
 
@@ -281,7 +286,6 @@ class Pipeline(InspectVerbs, WriteVerbs):
         """
         return self._add(logical.SkipRows(self.plan, natural("skip", count)))
 
-    @explains
     def shuffle(
         self,
         seed: int = 0,
@@ -298,21 +302,24 @@ class Pipeline(InspectVerbs, WriteVerbs):
         windows of `window` rows; for streams, rows within windows only. `kind=` forces one of
         these, and is an error where it is impossible.
 
-        `by="group"` keeps the rows of each group of a table together, at most `max_per_group` of
-        them: rows of a batch then share values, but batches are less well mixed.
+        `by="session"` keeps the rows of each group of a table together, at most `max_per_group` of
+        them, where `session` is the column that the table is grouped by: rows of a batch then share
+        values, but batches are less well mixed.
 
         >>> import silva as sv
         >>> rows = sv.from_columns({"x": range(5)}).shuffle(seed=1)
         >>> sorted(row["x"] for row in rows.head(5))
         [0, 1, 2, 3, 4]
         """
-        one_of("one of the kinds of shuffle", kind, None, "global", "two-level", "window")
+        if isinstance(kind, str) and "group" in kind:
+            raise PlanError(f"shuffle has no kind {kind!r}: {_BY_GROUP}")
+        one_of("shuffle(kind=…)", kind, None, "global", "two-level", "window")
         whole("shuffle(seed=…)", seed)
         natural("shuffle(window=…)", window, least=1)
         if by is not None:
             name_of("shuffle(by=…)", by)
         if by is None and max_per_group is not None:
-            raise PlanError("shuffle(max_per_group=…) needs by='group'")
+            raise PlanError(f"shuffle(max_per_group=…) needs by=…: {_BY_GROUP}")
         if by is not None and kind is not None:
             raise PlanError("shuffle(by=…) has no kinds: whole groups are permuted globally")
         if max_per_group is not None:
@@ -348,7 +355,6 @@ class Pipeline(InspectVerbs, WriteVerbs):
         whole("sample(seed=…)", seed)
         return self._add(logical.Sample(self.plan, given, balance, size, int(seed)))
 
-    @explains
     def split(self, *, by: str | Sequence[str] | None = None, salt: int = 0, **parts: float) -> Any:
         """Splits rows into named parts by a hash, so that a row stays in its part as data grows.
 
@@ -381,7 +387,6 @@ class Pipeline(InspectVerbs, WriteVerbs):
 
     # Groups of rows.
 
-    @explains
     def batch(
         self,
         size: int | None = None,

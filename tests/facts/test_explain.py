@@ -140,3 +140,15 @@ def test_the_steps_of_batches_are_listed_too() -> None:
     (label,) = loader.stats()["stage 2"]["steps"]
     assert label.startswith("derive total = lambda(x)")
     assert loader.stats()["stage 2"]["reason"] == "no workers were requested"
+
+
+def test_a_shuffle_that_tears_groups_apart_is_named(tmp_path) -> None:
+    log = sv.from_columns({"session": [1, 1, 2], "hist": [[5], [5], [7]]})
+    table = sv.Table.create(tmp_path / "log", log, group="session").read()
+    told = "so that grouped= has little to share"
+    assert told in str(table.shuffle(seed=0).batch(2, grouped="hist").explain())
+    whole = table.shuffle(seed=0, by="session")
+    for kept in (whole.batch(2, grouped="hist"), table.batch(2, grouped="hist")):
+        assert told not in str(kept.explain())
+    assert told not in str(table.shuffle(seed=0).batch(2).explain())
+    assert told not in str(table.shuffle(kind="window").batch(2, grouped="hist").explain())

@@ -196,3 +196,10 @@ def test_rows_of_different_lengths_are_padded_and_measured_as_tensors():
     wide = sv.Ragged(torch.ones(3, 2), torch.tensor([0, 1, 3]))
     assert wide.padded(0).shape == (2, 2, 2)
     assert sv.Ragged(torch.ones(0), torch.tensor([0])).padded(0).shape == (0, 0)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a torch without CUDA")
+def test_a_device_that_this_torch_lacks_is_named():
+    feed = sv.from_columns({"x": range(4)}).batch(2).loader(workers=0).to_torch(device="cuda:0")
+    with pytest.raises(sv.LoaderError, match=r"device='cuda:0'\): this torch has no CUDA"):
+        next(iter(feed))

@@ -162,11 +162,14 @@ WRONG = [
     (Numbers, "read", lambda s, r, c: dict.fromkeys(c, r)),
     (Numbers, "read", lambda s, r, c: {n: r.tolist() for n in c}),
     (Numbers, "read", lambda s, r, c: None),
+    (Numbers, "read", lambda s, r, c: {n: Array(r.tolist()) for n in c}),
+    (Numbers, "read", lambda s, r, c: {n: Array(r[: max(len(r) - 1, 1)]) for n in c}),
     *[(Numbers, "length", lambda s, n=n: n) for n in (None, -1, 10.0, "10", True)],
     *[(Numbers, "columns", lambda s, c=c: c) for c in (None, "ab", ("a", "a"), (1, 2), ("",))],
     (Units, "open", lambda s, u, i, c: {n: Array(np.arange(5)) for n in c}),
     (Units, "open", lambda s, u, i, c: None),
     (Units, "open", lambda s, u, i, c: iter([3])),
+    (Units, "open", lambda s, u, i, c: iter([{n: Array([1, 2]) for n in c}])),
     (Units, "open", lambda s, u, i, c: iter([{"a": Array(np.arange(5))}])),
     (Units, "open", lambda s, u, i, c: iter([{"a": Array(np.arange(5)), "b": Array(np.ones(4))}])),
     *[(Units, "units", lambda s, n=n: n) for n in (None, -1, 3.0)],
@@ -178,8 +181,37 @@ WRONG = [
 @pytest.mark.parametrize(("right", "method", "answer"), WRONG)
 def test_a_wrong_answer_of_a_source_is_an_error_that_names_it(right, method, answer, backend):
     wrong = sv.register_source("wrong")(type("Wrong", (right,), {method: answer}))
-    with pytest.raises(sv.SilvaError, match=f"Wrong.{method} must return|Wrong.open must return"):
+    with pytest.raises(sv.SourceError, match=f"Wrong.{method} must return|Wrong.open must return"):
         list(sv.from_source(wrong()).batch(4).loader(backend=backend, workers=1))
+
+
+READING = [case for case in WRONG if case[1] in ("read", "open")]
+
+
+@pytest.mark.parametrize("policy", [sv.Skip(at_most=100), sv.Substitute(0)])
+@pytest.mark.parametrize(
+    ("right", "method", "answer", "backend"),
+    [(*case, "inline") for case in READING]
+    + [(*case, b) for case in (READING[0], READING[-1]) for b in ("threads", "processes")],
+)
+def test_no_policy_for_failed_rows_hides_a_wrong_answer(right, method, answer, backend, policy):
+    wrong = sv.register_source("wrong")(type("Wrong", (right,), {method: answer}))
+    rows = sv.from_source(wrong())
+    for steps in (rows, rows.filter(lambda a: a < 8).batch(2).derive(c=lambda a: a)):
+        loader = steps.loader(backend=backend, workers=1, on_error=policy)
+        with pytest.raises(sv.SourceError, match=f"Wrong.{method} must return"):
+            list(loader)
+        assert not loader.failures
+
+
+def test_rows_before_a_wrong_answer_are_given_whatever_the_policy_is():
+    few = {"read": lambda s, rows, names: {n: Array(rows[rows != 5]) for n in names}}
+    rows = sv.from_source(sv.register_source("wrong")(type("Wrong", (Numbers,), few))())
+    for policy in ("raise", sv.Skip(), sv.Substitute(0)):
+        given = iter(rows.loader(workers=0, on_error=policy))
+        assert [next(given)["a"] for _ in range(5)] == [0, 1, 2, 3, 4]
+        with pytest.raises(sv.SourceError, match="1 row in the column 'a', not 0"):
+            next(given)
 
 
 class Forgets(Units):

@@ -369,6 +369,13 @@ def test_resize_of_photos(how: Any) -> None:
         close(one(X.resize(100, 160, how), photo), resized(photo, 100, 160, how), how)
 
 
+def test_resize_takes_a_size_or_a_pair_as_one_step() -> None:
+    assert X.resize(9).term == X.resize((9, 9)).term == X.resize(9, 9).term
+    assert X.resize((9, 5)).term == X.resize(9, 5).term
+    with pytest.raises(PlanError, match="number of pixels or"):
+        X.resize((9, 5, 3))
+
+
 @pytest.mark.operators("image.resize_shorter")
 @pytest.mark.parametrize(("height", "width"), [(37, 91), (91, 37), (40, 40), (3, 400)])
 def test_resize_shorter_keeps_the_proportions(height: int, width: int) -> None:

@@ -237,3 +237,7 @@ def test_colours_of_floats_are_refused() -> None:
 def test_wrong_arguments_are_refused_when_they_are_written(write: Any) -> None:
     with pytest.raises(PlanError):
         write()
+
+
+def test_no_turn_of_the_hue_is_shown_as_zero() -> None:
+    assert "hue=(0.0, 0.0)" in repr(X.color_jitter(0.4))

@@ -320,3 +320,22 @@ def test_counts_that_would_keep_a_mix_reading_one_pipeline_are_refused():
     again.load_state_dict(state)  # only reading shows that the pass is not empty
     with pytest.raises(sv.StateError, match="cannot have given so many rows"):
         list(again)
+
+
+def test_the_error_for_a_long_step_shows_only_the_part_that_differs():
+    def chain(size):
+        photo = sv.image("x").decode().random_flip().color_jitter(0.4).center_crop((224, size))
+        return sv.from_columns({"x": [b""]}).derive(y=photo.normalize(0.5, 0.5).to_chw()).batch(1)
+
+    state = chain(224).loader().state_dict()
+    with pytest.raises(sv.StateError) as error:
+        chain(256).loader().load_state_dict(state)
+    assert "had `…width=224…` and has `…width=256…`" in str(error.value)
+    assert str(error.value).count("color_jitter") <= 1
+
+
+def test_the_error_for_a_short_step_shows_both():
+    rows = sv.from_columns({"x": range(4)})
+    state = rows.take(3).batch(1).loader().state_dict()
+    with pytest.raises(sv.StateError, match="step 1 was `take 3` and is `take 2`"):
+        rows.take(2).batch(1).loader().load_state_dict(state)

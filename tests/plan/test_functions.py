@@ -107,7 +107,7 @@ def test_a_column_called_rng_clashes_with_the_generator():
         (lambda: rows.batch(2).batch(2), "before batch"),
         (lambda: rows.batch(2, tokens=5), "one of"),
         (lambda: rows.batch(tokens=5), "by="),
-        (lambda: rows.shuffle(kind="best"), "kinds"),
+        (lambda: rows.shuffle(kind="best"), "not 'best'"),
         (lambda: rows.options(speed=9), "no option"),
         (lambda: rows.sample(), "either"),
         (lambda: rows.split(a=0.9, b=0.2), "add up"),

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import silva as sv
+from silva.plan.arguments import explains
 from silva.plan.hints import ARGUMENTS, EXPRESSIONS, FUNCTIONS, METHODS
 
 ROWS = sv.from_columns({"x": range(5), "y": [[1]] * 5})
@@ -67,6 +68,43 @@ def test_an_argument_that_nobody_knows_shows_those_there_are():
         ROWS.batch(4, many=3)
     with pytest.raises(sv.PlanError, match="no argument 'many'; it takes backend, cache"):
         ROWS.loader(many=3)
+    with pytest.raises(sv.PlanError, match=r"explode has no argument 'index'; it takes column$"):
+        ROWS.explode("y", index="i")
+    with pytest.raises(sv.PlanError, match="rand_augment has no argument 'n'; it takes num_ops, "):
+        sv.image("x").rand_augment(n=2)
+    with pytest.raises(sv.PlanError, match="tokenize has no argument 'padding'; it takes tokeni"):
+        sv.text("x").tokenize(len, padding=True)
+    with pytest.raises(
+        sv.PlanError, match=r"^take: too many positional arguments; it takes count$"
+    ):
+        ROWS.take(1, 2)
+
+
+def test_a_type_error_inside_a_verb_stays_as_it_is():
+    @explains
+    def verb(size):
+        return size + "mine"
+
+    with pytest.raises(TypeError, match="unsupported operand"):
+        verb(3)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "meant"),
+    [
+        (ROWS, "shufle", "shuffle"),
+        (ROWS, "derrive", "derive"),
+        (sv.image("x"), "center_corp", "center_crop"),
+        (sv.image("x"), "RandAugment", "rand_augment"),
+        (sv.image("x"), "RandomResizedCrop", "random_resized_crop"),
+        (sv.audio("x"), "spectogram", "spectrogram"),
+    ],
+)
+def test_a_name_that_is_almost_right_shows_the_right_one(owner, name, meant):
+    with pytest.raises(AttributeError, match=f"has no '{name}'; did you mean '{meant}'"):
+        getattr(owner, name)
+    with pytest.raises(AttributeError, match=r"has no 'qqq'$"):
+        owner.qqq  # noqa: B018
 
 
 def test_a_pipeline_is_no_sequence_and_stays_true_and_can_be_copied():
@@ -93,6 +131,11 @@ WRONG = {
     "what_if": (lambda: ROWS.what_if("decode"), r"what_if\(decode=0.5\)"),
     "why": (lambda: ROWS.why(3), "not 3"),
     "table": (lambda: sv.Table.create("nowhere", {"x": [1]}), r"pa\.table"),
+    "service of a pipeline": (lambda: sv.Service(ROWS), r'Service\(\{"train": pipeline\}\)'),
+    "a kind of groups": (lambda: ROWS.shuffle(kind="groups"), r"write shuffle\(by='column'\)"),
+    "a kind of shuffle": (lambda: ROWS.shuffle(kind="all"), r"shuffle\(kind=…\) is 'global', 'two"),
+    "the path of a table": (lambda: sv.Table("path"), r"write sv\.Table\.open\('path'\)"),
+    "a size": (lambda: sv.image("x").resize(), "resize: missing a required argument: 'height'"),
     "seconds": (
         lambda: sv.from_columns({"s": [0.5]}).bucket("s", {3: 2}).head(1),
         "math.ceil",
@@ -109,6 +152,14 @@ def test_what_is_given_wrong_shows_the_cure(call, said, tmp_path, monkeypatch):
 
 def test_a_column_may_still_be_called_as_an_argument_of_elsewhere():
     assert ROWS.derive(batched=slow, reads="x").head(1)[0]["batched"] == 0
+
+
+def test_why_knows_the_verbs_that_were_written():
+    rows = ROWS.shuffle(seed=3).batch(2)
+    assert str(rows.why("batch")).startswith("`batch` is the step `batch 2`; explain()")
+    assert "`shuffle seed=3" in str(rows.why("shuffle"))
+    with pytest.raises(sv.PlanError, match="nothing here is called 'bach'; did you mean 'batch'"):
+        rows.why("bach")
 
 
 def test_why_takes_a_function_or_its_name():

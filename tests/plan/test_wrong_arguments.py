@@ -77,7 +77,7 @@ WRONG = {
     "take('3')": (lambda: ROWS.take("3"), "whole number"),
     "take(-1)": (lambda: ROWS.take(-1), "whole number"),
     "skip(1.0)": (lambda: ROWS.skip(1.0), "whole number"),
-    "shuffle(kind=…)": (lambda: ROWS.shuffle(kind="full"), "kinds"),
+    "shuffle(kind=…)": (lambda: ROWS.shuffle(kind="full"), "'two-level' or 'window', not 'full'"),
     "shuffle(by=5)": (lambda: ROWS.shuffle(by=5), "by"),
     "sample()": (lambda: ROWS.sample(), "weights"),
     "sample(expression)": (lambda: ROWS.sample(sv.col("y")), "weights"),

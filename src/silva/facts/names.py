@@ -78,6 +78,11 @@ def written_steps(plan: Node) -> list[Written]:
     return [node for node in walk(plan) if isinstance(node, Written)]
 
 
+def verbs_called(verb: str, plan: Node) -> tuple[Node, ...]:
+    """The steps as written that this verb added."""
+    return tuple(node for node in walk(plan) if node.verb == verb)
+
+
 def function_of(node: Written) -> str | None:
     """The name of a step's function."""
     return node.step.name if isinstance(node.step, Function) else None
@@ -92,12 +97,13 @@ def operators_of(node: Written) -> set[str]:
 
 
 def known_names(facts: RunFacts) -> list[str]:
-    """Every name that `why` and `what_if` take: columns, ids of steps, operators, functions, stages
-    and `read`. (A lambda has no name of its own.)"""
+    """Every name that `why` and `what_if` take: columns, ids of steps, operators, functions, verbs,
+    stages and `read`. (A lambda has no name of its own.)"""
     steps = written_steps(facts.written)
     known = {name for node in steps for name in (*node.writes, node.id, *operators_of(node))}
     known |= {called for node in steps if (called := function_of(node)) not in (None, "lambda")}
     known |= {c for node in walk(facts.written) if isinstance(node, Source) for c in columns(node)}
+    known |= {node.verb for node in walk(facts.written)}
     return sorted(known | {READ} | {segment.name for segment in segments(facts.plan)})
 
 

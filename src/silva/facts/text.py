@@ -20,7 +20,7 @@ from silva.facts.formatting import (
 from silva.facts.model import Decision, ForecastFacts, RunFacts, StageFacts, StepFacts, pick
 from silva.facts.plans import Segment, node_line, shown_labels
 from silva.physical.plan import PhysicalNode
-from silva.plan.node import Node
+from silva.plan.node import Batch, Node, Shuffle, Source, walk
 from silva.plan.show import show_plan
 
 INDENT = "  "
@@ -39,11 +39,16 @@ _LONG = 1e-3
 _KEEPS_UP = 0.05
 """Share of its time that a trainer may wait and still count as supplied in time."""
 
+_TORN = (
+    "The shuffle spreads equal rows over all batches, so that grouped= has little to share: "
+    "shuffle(by='column'), with the column that a table is grouped by, keeps a group together."
+)
+
 
 def explain_text(facts: RunFacts, analyze: bool) -> str:
     """The whole explanation; with `analyze`, with everything that was measured."""
     parts = {
-        "Plan as written": written_lines(facts.written),
+        "Plan as written": written_lines(facts.written) + _torn_groups(facts.written),
         "Rules": decision_lines(facts.decisions, INNER),
         "Plan as run": run_lines(facts, facts.plan, analyze=analyze),
     }
@@ -70,6 +75,18 @@ def written_lines(plan: Node, width: int = INNER) -> list[str]:
         branch = line[: len(line) - len(line.lstrip("│├└─ "))]
         rest = branch.replace("├─ ", "│  ").replace("└─ ", "   ") + "    "
         lines += wrapped(line[len(branch) :], branch, rest, width)
+    return lines
+
+
+def _torn_groups(plan: Node) -> list[str]:
+    """A sentence for each grouped batch whose rows a global shuffle has spread over all batches."""
+    lines = []
+    for batch in walk(plan):
+        below = list(walk(batch.input)) if isinstance(batch, Batch) and batch.grouped else []
+        indexed = all(n.source.access == "indexed" for n in below if isinstance(n, Source))
+        kinds = ("global", None) if indexed else ("global",)
+        if any(isinstance(n, Shuffle) and n.by is None and n.kind in kinds for n in below):
+            lines += wrapped(_TORN, width=INNER)
     return lines
 
 

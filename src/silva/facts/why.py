@@ -17,6 +17,7 @@ from silva.facts.names import (
     nothing_called,
     operators_of,
     short_names,
+    verbs_called,
     written_steps,
 )
 from silva.facts.plans import Segment, segments, steps_of
@@ -48,6 +49,8 @@ class _Subject:
     stage: str | None = None
     reads: bool = False
     """It is the reading of the sources."""
+    verbs: tuple[Node, ...] = ()
+    """Steps that have no name but that of their verb, such as `batch`."""
 
     @property
     def ids(self) -> set[str]:
@@ -96,7 +99,10 @@ def _subject(facts: RunFacts, segments: list[Segment], name: str | Callable[...,
     if not nodes and not having and name == READ:
         return _Subject(name, sources=tuple(sources), reads=True)
     if not nodes and not having:
-        raise nothing_called(name, facts)
+        verbs = verbs_called(name, facts.written)
+        if not verbs:
+            raise nothing_called(name, facts)
+        return _Subject(name, verbs=verbs)
     return _Subject(name, tuple(nodes), tuple(having))
 
 
@@ -104,6 +110,8 @@ def _written(found: _Subject) -> Iterator[str]:
     for source in found.sources:
         what = "the reading of" if found.reads else "a column of"
         yield f"`{found.name}` is {what} {show_node(source)}."
+    for verb in found.verbs:
+        yield f"`{found.name}` is the step `{show_node(verb)}`; explain() shows where it runs."
     for node in found.nodes:
         yield f"`{found.name}` {_verb(found.name, node)} {show_node(node)}."
         if isinstance(node, Derive | Filter) and step_is_random(node.step):

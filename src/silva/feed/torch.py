@@ -108,6 +108,11 @@ def _converted(
 
     wanted = None if device is None else torch.device(device)
     if wanted is not None and wanted.type == "cuda":
+        if not torch.cuda.is_available():
+            raise LoaderError(
+                f"to_torch(device={str(wanted)!r}): this torch has no CUDA device; install a build "
+                "of torch with CUDA on a machine with a GPU, or leave device= out"
+            )
         yield from _on_cuda(batches, wanted, pin_memory)
         return
     pins = pin_memory and torch.cuda.is_available()

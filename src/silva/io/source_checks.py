@@ -2,8 +2,9 @@
 
 A source that returns a row too few, or columns of different lengths, would silently lose or
 misalign rows further on. `register_source` puts these checks around the methods of every class that
-is not silva's own: a wrong answer is a `SourceError` that names the class and the method. So is
-whatever a method raises, but for `read`: there a row fails, which is known by its key.
+is not silva's own: a wrong answer is a `SourceError` that names the class and the method, whatever
+is done about rows that fail. So is whatever a method raises, but for `read`: there a row fails,
+which is known by its key.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from silva.columns import Column
+from silva.columns import Array, Column
 from silva.errors import SilvaError, SourceError
 
 _COLUMN = ("rows", "take", "slice", "settled", "batch")
@@ -36,9 +37,11 @@ def check_answers(cls: type) -> None:
 
 def _wrong(source: object, method: str, wanted: str, found: object) -> SourceError:
     own = type(source)
-    return SourceError(
+    error = SourceError(
         f"{own.__module__}.{own.__qualname__}.{method} must return {wanted}, not {found!r:.80}"
     )
+    error.wrong_answer = True
+    return error
 
 
 @contextmanager
@@ -138,13 +141,16 @@ def _columns(source: object, method: str, found: Any, names: tuple[str, ...]) ->
                 f"{name!r} as a column of silva.columns (Array for numpy arrays, Values for lists)"
             )
             raise _wrong(source, method, wanted, column)
+        if isinstance(column, Array) and not isinstance(column.data, np.ndarray):
+            wanted = f"{name!r} as an Array of a numpy array"
+            raise _wrong(source, method, wanted, column.data)
     return columns
 
 
 def _check_lengths(source: object, method: str, columns: dict[str, Column], count: int) -> None:
     for name, column in columns.items():
         if len(column) != count:
-            wanted = f"{count} rows in the column {name!r}"
+            wanted = f"{count} row{'s' * (count != 1)} in the column {name!r}"
             raise _wrong(source, method, wanted, len(column))
 
 

@@ -33,6 +33,8 @@ MOST_SHARDS = 1 << 16
 _MOST_EPOCHS = 1 << 32
 _MOST_LINES = 1 << 16
 _SEED_BITS = 256
+_SHORT_STEP = 60
+"""Characters of a step's text that an error shows in full."""
 
 State = dict[str, Any]
 
@@ -228,12 +230,34 @@ def _difference(state: Mapping[str, Any], identity: Identity) -> str:
         if old != new:
             if old[0] == new[0]:
                 return f"the code, constants or data of step {i}, `{new[0]}`, have changed"
-            return f"step {i} was `{old[0][:200]}` and is `{new[0]}`"
+            return _changed(i, old[0], new[0])
     if len(saved) > len(now):
         return f"step {len(now)}, `{saved[len(now)][0][:200]}`, is gone"
     if len(now) > len(saved):
         return f"step {len(saved)}, `{now[len(saved)][0]}`, is new"
     return "its data has changed"
+
+
+def _changed(step: int, old: str, new: str) -> str:
+    """The change of a step's text; of a long one, only the part that differs, in whole words."""
+    if max(len(old), len(new)) <= _SHORT_STEP:
+        return f"step {step} was `{old}` and is `{new}`"
+    first = _same(old, new)
+    last = _same(old[first:][::-1], new[first:][::-1])
+    start = max(new.rfind(mark, 0, first) for mark in " (") + 1
+
+    def part(text: str) -> str:
+        ends = (text.find(mark, max(len(text) - last, start)) for mark in " ,)")
+        stop = min((end for end in ends if end >= 0), default=len(text))
+        return f"…{text[start:stop][:200]}…"
+
+    return f"step {step}, `{new[:_SHORT_STEP]}…`, had `{part(old)}` and has `{part(new)}`"
+
+
+def _same(a: str, b: str) -> int:
+    """The number of characters with which both begin."""
+    pairs = enumerate(zip(a, b, strict=False))
+    return next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))
 
 
 def merge_states(states: Sequence[State]) -> State:

@@ -15,6 +15,7 @@ from silva.plan.hints import ARGUMENTS, CALLED
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 def natural(what: str, value: Any, least: int = 0, most: int | None = None) -> int:
@@ -104,9 +105,23 @@ def number(what: str, value: Any) -> float:
 def missing(owner: Any, called: str, name: str, known: dict[str, str]) -> AttributeError:
     """The error for an attribute that does not exist."""
     hint = known.get(name)
-    problem = f"{called} has no {name!r}"
-    text = problem if hint is None else f"{problem}: write {hint}"
+    text = f"{called} has no {name!r}"
+    if hint is not None:
+        text = f"{text}: write {hint}"
+    elif close := _close_name(name, dir(type(owner))):
+        text = f"{text}; did you mean {close!r}?"
     return AttributeError(text, name=name, obj=owner)
+
+
+def _close_name(name: str, there: Iterable[str]) -> str | None:
+    """The public name that is most like this one, whatever their case and underscores."""
+    if name.startswith("_"):  # Python and libraries ask for such names to see what an object can do
+        return None
+    import difflib
+
+    plain = {other.replace("_", ""): other for other in there if not other.startswith("_")}
+    close = difflib.get_close_matches(name.replace("_", "").lower(), plain, n=1, cutoff=0.75)
+    return plain[close[0]] if close else None
 
 
 def unknown(verb: str, name: str, there: Any) -> PlanError:
@@ -114,25 +129,49 @@ def unknown(verb: str, name: str, there: Any) -> PlanError:
     hint = ARGUMENTS.get(verb, {}).get(name)
     if hint is not None:
         return PlanError(f"{verb} has no argument {name!r}: write {hint}")
-    return PlanError(f"{verb} has no argument {name!r}; it takes {', '.join(there)}")
+    return PlanError(f"{verb} has no argument {name!r}; it takes {_listed(there)}")
 
 
 def explains(verb: Callable[P, R]) -> Callable[P, R]:
     """Decorates a verb: an error about an unknown argument then says what to write instead."""
-    signature = inspect.signature(verb)
-    there = [name for name in signature.parameters if name != "self"]
-    name = verb.__name__
 
     @functools.wraps(verb)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            signature.bind(*args, **kwargs)
+            return verb(*args, **kwargs)
         except TypeError as error:
-            for given in kwargs:
-                if given not in there:
-                    raise unknown(name, given, there) from None
-            hint = f": write {CALLED[name]}" if name in CALLED else ""
-            raise PlanError(f"{name}: {error}{hint}") from None
-        return verb(*args, **kwargs)
+            traceback = error.__traceback__
+            if traceback is None or traceback.tb_next is not None:  # the verb has begun
+                raise
+        raise _not_callable_so(verb, args, kwargs)
 
     return checked
+
+
+def explains_verbs(cls: type[T]) -> type[T]:
+    """Decorates a class: `explains` for each public method that it declares."""
+    for name, method in list(vars(cls).items()):
+        is_plain = inspect.isfunction(method) and not hasattr(method, "__wrapped__")
+        if is_plain and not name.startswith("_"):
+            setattr(cls, name, explains(method))
+    return cls
+
+
+def _not_callable_so(
+    verb: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> PlanError:
+    signature, name = inspect.signature(verb), verb.__name__
+    there = [parameter for parameter in signature.parameters if parameter != "self"]
+    for given in kwargs:
+        if given not in there:
+            return unknown(name, given, there)
+    hint = f": write {CALLED[name]}" if name in CALLED else ""
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        return PlanError(f"{name}: {error}{hint or f'; it takes {_listed(there)}'}")
+    raise AssertionError(f"{name} can be called with these arguments")
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names) or "no arguments"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 from silva.errors import PlanError
-from silva.plan.arguments import missing
+from silva.plan.arguments import explains_verbs, missing
 from silva.plan.class_tags import tagged
 from silva.plan.hints import EXPRESSIONS
 
@@ -147,6 +147,10 @@ class Expr:
                 "filter would drop them all: write sv.col('x').is_null() for the rows without a "
                 "value, and ~sv.col('x').is_null() for the others"
             )
+
+    def __init_subclass__(cls) -> None:
+        """Errors about the arguments of a method name those that there are."""
+        explains_verbs(cls)
 
     def __repr__(self) -> str:
         return show_term(self.term)
@@ -303,6 +307,8 @@ def _show_call(call: Call) -> str:
 
 
 def _show_param(name: str, value: Any) -> str:
+    if isinstance(value, tuple):  # -0.0 is shown as 0.0
+        value = tuple(item + 0.0 if isinstance(item, float) else item for item in value)
     text = _short(value)
     return text if text.startswith(f"{name} of ") else f"{name}={text}"  # "table of 9 × 4 float32"
 

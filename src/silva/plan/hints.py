@@ -12,6 +12,11 @@ _WORKERS = "loader(workers=…), where 'auto' is the default"
 _NOT_NEEDED = "nothing: the loader prefetches by itself, within loader(memory=…)"
 _SHUFFLE = "shuffle(seed=0) on the pipeline, before batch"
 _COUNT = "batch(n) on the pipeline; loader() takes no batch size"
+_SORT = "a source that is sorted; tables keep rows sorted, sv.Table.create(…, time='ts')"
+_GROUP = (
+    "sv.Table.create(…, group='x'), which keeps the rows of a group together, and "
+    "shuffle(by='x') on what it reads"
+)
 
 METHODS = {
     "map": _COLUMN, "apply": _COLUMN, "with_columns": _COLUMN, "with_column": _COLUMN,
@@ -42,8 +47,9 @@ METHODS = {
     "dropna": "filter(~sv.col('x').is_null())",
     "fillna": "derive(x=sv.num('x').fill_null(0))",
     "shard": "loader(rank=…, world=…), which a torch.distributed job sets by itself",
-    "sort": "a source that is sorted; tables keep rows sorted, sv.Table.create(…, time='ts')",
-    "groupby": "sv.Table.create(…, group='x'), which keeps the rows of a group together",
+    "sort": _SORT,
+    "groupby": _GROUP, "group_by": _GROUP, "group_by_key": _GROUP, "sort_values": _SORT,
+    "order_by": _SORT,
     "merge": "join(other, on='x')", "column_names": "columns", "features": "schema",
     "num_rows": "count()", "iterrows": "a loop: `for row in pipeline`",
     "decode": "derive(image=sv.image('jpg').decode())",
@@ -80,6 +86,18 @@ EXPRESSIONS = {
     "apply": "a function of the column: derive(y=lambda x: …)",
     "map": "a function of the column: derive(y=lambda x: …)",
     "alias": "derive(name=expression)",
+    "random_horizontal_flip": "random_flip()", "RandomHorizontalFlip": "random_flip()",
+    "hflip": "flip()", "horizontal_flip": "flip()",
+    "to_tensor": "to_float().to_chw()", "ToTensor": "to_float().to_chw()",
+    "TrivialAugmentWide": "trivial_augment()", "ColorJitter": "color_jitter(0.4)",
+    "Resize": "resize(height, width), or resize_shorter(size)",
+    "mfcc": "mel(…), and a function of the column for the cosine transform",
+    "MFCC": "mel(…), and a function of the column for the cosine transform",
+    "melspectrogram": "mel(…)", "MelSpectrogram": "mel(…)", "mel_spectrogram": "mel(…)",
+    "amplitude_to_db": "decibels()", "AmplitudeToDB": "decibels()", "power_to_db": "decibels()",
+    "TimeMasking": "mask_time(…)", "time_masking": "mask_time(…)",
+    "FrequencyMasking": "mask_frequency(…)", "frequency_masking": "mask_frequency(…)",
+    "to_mono": "mono()", "Resample": "resample(rate)", "load": "decode()",
 }  # fmt: skip
 """Methods of other libraries' columns, and what an expression has instead."""
 

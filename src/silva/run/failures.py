@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from silva.errors import FailureBudgetExceeded, PlanError, RowError, printable
+from silva.errors import FailureBudgetExceeded, PlanError, RowError, SourceError, printable
 from silva.folders import append_whole, telling_full_disk
 from silva.physical.stage.context import Failure
 from silva.plan.arguments import natural, number
@@ -107,7 +107,10 @@ class Failures:
         self._failed, self._cleared = failed, 0
 
     def handle(self, failure: Failure) -> None:
-        """Counts a failure that has been reached in stream order; raises if the policy says so."""
+        """Counts a failure that has been reached in stream order; raises if the policy says so, or
+        if the source itself is wrong."""
+        if failure.wrong_source:
+            raise failure.cause or SourceError(failure.error)
         if self._file_of is not None:
             failure = replace(failure, file=self._file_of(failure.key))
         if self.raises:
@@ -174,7 +177,7 @@ class Failures:
 class DeferredFailures:
     """Failures of rows that are read ahead: they are handled when the row after them is asked for.
 
-    Where the first failure ends the stream, it is raised at once: the reader ahead hands out the
+    A failure that ends the stream is raised at once: the reader ahead hands out the
     rows before an error first.
     """
 
@@ -189,7 +192,7 @@ class DeferredFailures:
         return self._failures.raises
 
     def handle(self, failure: Failure) -> None:
-        if self.raises:
+        if self.raises or failure.wrong_source:
             self._failures.handle(failure)
         self._deferred.append((self.rows, failure))
 

@@ -209,7 +209,12 @@ class Service:
 
 
 def _checked_plans(pipelines: Mapping[str, Any]) -> dict[str, Node]:
-    if not isinstance(pipelines, Mapping) or not pipelines:
+    if not isinstance(pipelines, Mapping):
+        raise PlanError(
+            'Service takes a dict of pipelines by name: write Service({"train": pipeline}), not '
+            f"{type(pipelines).__name__}"
+        )
+    if not pipelines:
         raise PlanError("Service({name: pipeline, …}) needs at least one pipeline")
     plans = {}
     for name, pipeline in pipelines.items():

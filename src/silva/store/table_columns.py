@@ -27,10 +27,15 @@ class TableColumns:
     def __init__(
         self,
         folder: Folder,
-        branch: str,
+        branch: str = "",
         pinned: Version | None = None,
         steps: dict[str, Step] | None = None,
     ) -> None:
+        if not isinstance(folder, Folder):
+            raise TableError(
+                f"a table is opened by its path: write sv.Table.open({folder!r:.80}), or "
+                "sv.Table.create(path, data) for a new one"
+            )
         self._folder = folder
         self._branch = branch
         self._pinned = pinned

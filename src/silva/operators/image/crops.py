@@ -36,16 +36,19 @@ class CropMethods(Expr):
 
     __slots__ = ()
 
-    def resize(self, height: int, width: int, interpolation: Interpolation = "bilinear") -> Self:
-        """Resizes the image. `"area"` averages when shrinking; `"antialias"` does so too, and is
-        bilinear when enlarging.
+    def resize(
+        self, height: Size, width: int | None = None, interpolation: Interpolation = "bilinear"
+    ) -> Self:
+        """Resizes the image: `resize(32, 48)`, `resize((32, 48))`, or `resize(32)` for a square.
+        `"area"` averages when shrinking; `"antialias"` does so too, and is bilinear when enlarging.
 
         >>> import silva as sv
         >>> sv.image("photo").resize(32, 48, "area")
         photo.resize(height=32, width=48, interpolation='area')
         """
         one_of("interpolation", interpolation, _INTERPOLATIONS)
-        height, width = positive("height", height), positive("width", width)
+        tall, wide = height_width("height", height) if width is None else (height, width)
+        height, width = positive("height", tall), positive("width", wide)
         return self._call("image.resize", height=height, width=width, interpolation=interpolation)
 
     def resize_shorter(self, size: int, interpolation: Interpolation = "bilinear") -> Self:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from silva.columns.owned import private
+from silva.errors import is_wrong_answer
 from silva.physical.stage.raised import cure_of, in_words, pickled, unpickled, user_traceback
 
 
@@ -54,6 +55,8 @@ class Failure:
     """The exception itself, if it was raised in this process or could be pickled."""
     file: str | None = None
     """The file that the row is, of a source whose rows are files."""
+    wrong_source: bool = False
+    """Whether the source returned what it must not: this ends the stream whatever the policy is."""
 
     @staticmethod
     def of(
@@ -61,7 +64,8 @@ class Failure:
     ) -> Failure:
         """The failure for an exception of user code."""
         shown = user_traceback(error) + cure_of(error)
-        return Failure(row, parts, key, step, in_words(error), shown, error)
+        wrong = is_wrong_answer(error)
+        return Failure(row, parts, key, step, in_words(error), shown, error, wrong_source=wrong)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "cause": pickled(self.cause)}

@@ -15,6 +15,7 @@ import numpy as np
 
 from silva.columns import Block, Column, Values, concat
 from silva.columns.owned import is_fixed, private, without_shared_containers
+from silva.errors import is_wrong_answer
 from silva.order.draws import Draw, stream_key
 from silva.physical.stage.checks import Trial
 from silva.physical.stage.context import Context, Failure, key_at
@@ -132,7 +133,7 @@ class Rows:
                 raise
             except BaseException as error:  # noqa: BLE001  whatever it is, it is that row's
                 self.fail(i, label, error)
-                if self.context.on_error == "substitute":
+                if self.context.on_error == "substitute" and not is_wrong_answer(error):
                     parts.append({n: Values([self.context.substituted()]) for n in names})
                     continue
                 good[i] = False
