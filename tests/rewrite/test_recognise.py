@@ -236,6 +236,21 @@ def test_a_crop_that_may_be_larger_than_its_image_pads_it_as_torchvision_does(si
             assert np.array_equal(theirs, mine)
 
 
+@pytest.mark.parametrize("kind", ["brightness", "contrast", "saturation", "grayscale"])
+@pytest.mark.parametrize("factor", [0.1, 0.5, 0.95, 1.5])
+def test_colours_are_brighter_than_torchvisions_by_one_level_at_most(
+    kind: str, factor: float
+) -> None:
+    """On average: silva rounds to the nearest level, and torchvision cuts off."""
+    change = v2.Grayscale() if kind == "grayscale" else v2.ColorJitter(**{kind: (factor, factor)})
+    theirs, mine = (
+        images(v2.Compose([v2.ToImage(), change]), fidelity).astype(float)
+        for fidelity in FIDELITIES
+    )
+    assert -0.1 < (mine - theirs).mean() <= 1
+    assert abs(mine - theirs).max() <= 2
+
+
 def test_a_crop_that_fits_is_recognised() -> None:
     for before in (v2.Resize(16), v2.Resize((9, 30)), v2.RandomCrop(9), v2.RandomResizedCrop(12)):
         transform = v2.Compose([v2.ToImage(), before, v2.Grayscale(), v2.CenterCrop(9)])
