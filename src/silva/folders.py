@@ -245,6 +245,24 @@ def telling_full_disk(path: Path | str, advice: str) -> Iterator[None]:
         raise explained from error
 
 
+def write_file(path: Path, text: str, advice: str) -> Path:
+    """Writes a file that the user has named; what prevents it is a FolderError. `advice` is for a
+    full disk."""
+    try:
+        with telling_full_disk(path, advice):
+            path.write_text(text, encoding="utf-8")
+    except FolderError:
+        raise
+    except OSError as error:
+        explained = FolderError(
+            f"{str(path)!r} cannot be written: {error.strerror}. Create its folder, or choose "
+            "another path"
+        )
+        explained.errno = error.errno
+        raise explained from error
+    return path
+
+
 def _why_full(error: OSError) -> int | None:
     """The error's number, if the disk is full; libraries in Rust have it in their text only."""
     if error.errno in _FULL:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from inspect import signature
@@ -105,6 +106,11 @@ class LoaderOptions(ReaderOptions):
             isinstance(policy, str) and policy == "raise"
         ):
             raise PlanError(f"on_error is 'raise', sv.Skip(…) or sv.Substitute(…), not {policy!r}")
+        if not (self.group is None or is_auto(self.group) or _is_process_group(self.group)):
+            raise PlanError(
+                "loader(group=…) takes a process group of torch.distributed or 'auto', not "
+                f"{self.group!r}"
+            )
         if self.failures is not None:
             path_of("loader(failures=…)", self.failures)
         if self.cpus is not None:
@@ -185,6 +191,12 @@ class ServiceArguments(TypedDict, total=False):
 
 def is_auto(value: Any) -> bool:
     return isinstance(value, str) and value == "auto"
+
+
+def _is_process_group(value: Any) -> bool:
+    dist = sys.modules.get("torch.distributed")  # who has a group has imported it
+    kind = getattr(dist, "ProcessGroup", None)  # absent in a torch without it
+    return kind is not None and isinstance(value, kind)
 
 
 def arguments_of(reader: type) -> set[str]:

@@ -34,6 +34,24 @@ def test_rows_that_wait_are_as_fast_as_there_are_workers() -> None:
     assert rate(SLEEP, "inline", 0) == pytest.approx(250)
 
 
+@pytest.mark.parametrize("workers", [63, 65, 200, 10**6, 10**9])
+def test_any_number_of_workers_is_replayed_with_few(workers: int) -> None:
+    """The simulated blocks do not grow with the workers, and the rate is that of all of them."""
+    stage = Loaded("stage 1", SLEEP, "threads", workers)
+    found = Replay((stage,), 2, IDLE).run()
+    assert found.rows_per_second == pytest.approx(250 * workers, rel=0.05)
+    assert len(found.trace.finished) < 1000
+    assert rate(CPU, "processes", workers) == pytest.approx(500)
+    assert rate(SLEEP, "threads", workers, own=Own(1e-3)) == pytest.approx(1000, rel=0.05)
+
+
+def test_pools_of_different_widths_are_replayed_with_few_blocks() -> None:
+    read, decode = Loaded("read", SLEEP, "threads", 61), Loaded("decode", CPU, "processes", 63)
+    found = Replay((read, decode), 2, IDLE).run()
+    assert found.rows_per_second == pytest.approx(500, rel=0.05)
+    assert len(found.trace.finished) < 3000
+
+
 def test_threads_that_hold_the_gil_are_slower_than_one() -> None:
     assert rate(PYTHON, "threads", 1) == pytest.approx(250)
     assert rate(PYTHON, "threads", 8) < 250

@@ -6,8 +6,10 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch.distributed
 
 import silva as sv
 from silva.feed.ranks import all_have_one
@@ -75,6 +77,16 @@ def test_ranks_with_unlike_rows_take_the_same_steps_and_resume_exactly(tmp_path:
 def test_without_torch_distributed_the_advice_is_to_set_it_up() -> None:
     with pytest.raises(sv.LoaderError, match="init_process_group"):
         all_have_one(True, "auto")
+
+
+@pytest.mark.parametrize("group", ["gloo", 0, object(), [1]])
+def test_a_group_that_is_none_is_refused_whatever_the_world(group: Any) -> None:
+    rows = sv.from_columns({"x": range(8)}).batch(4)
+    for world in (1, 2):
+        with pytest.raises(sv.PlanError, match=r"group=…\) takes a process group of torch"):
+            rows.loader(rank=0, world=world, group=group)
+    for fine in (None, "auto", torch.distributed.ProcessGroup(0, 1)):
+        rows.loader(rank=0, world=1, group=fine).close()
 
 
 def test_a_refused_agreement_leaves_the_loader_usable() -> None:

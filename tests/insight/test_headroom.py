@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,6 +13,7 @@ from busy import spin
 
 import silva as sv
 from silva.insight.replay import KeptInputs, measure_rate
+from silva.loader import Loader
 
 
 def labels(found) -> list[str]:
@@ -82,6 +86,32 @@ def test_headroom_of_a_pipeline_without_rows_is_an_error() -> None:
     rows = sv.from_columns({"x": range(10)}).filter(lambda x: x > 100).batch(2)
     with pytest.raises(sv.PlanError, match="no row came out"):
         rows.headroom(seconds=0.1, backend="inline")
+
+
+@pytest.mark.parametrize("seconds", [-1, 0, "a", None, float("nan"), True])
+def test_seconds_that_are_no_duration_are_an_error_that_names_them(seconds: Any) -> None:
+    rows = sv.from_columns({"x": range(10)}).batch(2)
+    said = rf"seconds= (must be a positive number|takes numbers), not {seconds!r}"
+    with rows.loader(backend="inline") as loader:
+        for measure in (
+            loader.measure,
+            loader.headroom,
+            lambda seconds: rows.explain(analyze=True, seconds=seconds),
+            lambda seconds: rows.what_if(seconds=seconds),
+            lambda seconds: rows.headroom(seconds=seconds),
+        ):
+            with pytest.raises(sv.PlanError, match=said):
+                measure(seconds)
+        with pytest.raises(sv.PlanError, match="not inf"):
+            loader.headroom(float("inf"))
+
+
+def test_a_loader_measures_for_as_long_as_its_pipeline_does() -> None:
+    ours, theirs = (
+        inspect.signature(one).parameters["seconds"].default
+        for one in (sv.Pipeline.headroom, Loader.headroom)
+    )
+    assert ours == theirs
 
 
 def test_kept_inputs_are_bounded() -> None:

@@ -51,6 +51,13 @@ def test_workers_cores_backend_and_memory(loader) -> None:
     assert crowded.expected < loader.what_if(backend="processes", workers=64, cores=64).expected
 
 
+def test_any_number_of_workers_can_be_asked_for(loader) -> None:
+    found = [loader.what_if(backend="processes", workers=n, cores=2) for n in (64, 1000, 10**6)]
+    assert found[0].expected <= found[1].expected <= found[2].expected
+    assert found[2].limit == "the cores, stage 1"
+    assert len(found[2].trace.finished) < 1000
+
+
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
@@ -58,6 +65,9 @@ def test_workers_cores_backend_and_memory(loader) -> None:
         ({"zzz": 0.5}, "the names are .*'clip'.*'slow'"),
         ({"slow": "fast"}, "a factor for its time"),
         ({"slow": -1}, "a factor for its time"),
+        ({"slow": float("nan")}, "a factor for its time"),
+        ({"slow": float("inf")}, "a factor for its time"),
+        ({"slow": 10**400}, "a factor for its time"),
         ({"workers": 1.5}, "workers= must be a whole number"),
         ({"cores": 0}, "cores= must be a whole number of at least 1"),
         ({"backend": "gpu"}, "backend must be one of"),

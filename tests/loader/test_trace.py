@@ -26,6 +26,20 @@ def test_a_trace_holds_every_block_and_the_loop_between_them(backend, tmp_path) 
     assert {event["pid"] for event in events} == {1, 2}
 
 
+def test_a_report_or_a_trace_that_cannot_be_written_is_an_error_of_silvas(tmp_path) -> None:
+    (tmp_path / "file").write_text("")
+    with sv.from_columns({"x": range(4)}).batch(2).loader(backend="inline") as loader:
+        for write in (loader.report, loader.trace().save):
+            with pytest.raises(sv.FolderError, match=r"No such file or directory\. Create"):
+                write(tmp_path / "missing" / "page")
+            with pytest.raises(sv.FolderError, match="Is a directory"):
+                write(tmp_path)
+            with pytest.raises(sv.FolderError, match="Not a directory"):
+                write(str(tmp_path / "file" / "page"))
+            with pytest.raises(sv.PlanError, match="takes a path, not 3"):
+                write(3)
+
+
 def test_a_loader_that_has_not_run_has_an_empty_trace() -> None:
     with sv.from_columns({"x": range(4)}).batch(2).loader() as loader:
         assert loader.trace().spans == ()

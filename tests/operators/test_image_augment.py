@@ -159,6 +159,14 @@ def test_floats_are_refused_with_what_to_do(method: Any) -> None:
         lambda: X.trivial_augment(1),
         lambda: X.rand_augment(magnitude=31),
         lambda: X.rand_augment(0),
+        lambda: X.rand_augment(10**30),
+        lambda: X.rand_augment(num_magnitude_bins=10**30),
+        lambda: X.trivial_augment(10**30),
+        lambda: X.affine(fill=b"x"),
+        lambda: X.affine(fill={1}),
+        lambda: X.affine(fill={1: 2}),
+        lambda: X.pad(1, fill=b"1"),
+        lambda: X.affine(10**400),
     ],
 )
 def test_arguments_are_checked_as_they_are_written(write: Any) -> None:
@@ -311,3 +319,48 @@ def test_affine_refuses_numbers_and_fills_that_it_would_change():
         run(turned, [np.full((5, 5, 3), 2**40, np.int64)])
     with pytest.raises(ValueError, match="fill has 2 values, but the image has 3 channels"):
         run(sv.image("x").affine(degrees=10, fill=(1, 2)), [IMAGES[2]])
+
+
+ODD = RNG.integers(1, 256, (9, 11, 3), np.uint8)
+
+
+@pytest.mark.operators("image.affine")
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
+@pytest.mark.parametrize(
+    "given", [{"shear": (90, 90)}, {"scale": 1e-320}, {"scale": 1e-200}, {"scale": 1e-7}]
+)
+def test_an_affine_map_that_leaves_nothing_of_an_image_fills_it(given, interpolation) -> None:
+    made = run(X.affine(**given, interpolation=interpolation, fill=7), [ODD])[0]
+    assert (np.delete(made.reshape(-1, 3), 49, axis=0) == 7).all()  # all but the middle
+    row = {"x": ODD, "boxes": [[1, 1, 5, 5]], "mask": ODD[:, :, 0]}
+    chain = sv.image("x", boxes="boxes", mask="mask").affine(**given)
+    (moved,) = sv.from_items([row]).derive(chain, into=("image", "boxes", "mask")).head(1)
+    assert len(moved["boxes"]) == 0 or given == {"scale": 1e-7}
+    assert not np.delete(moved["mask"].ravel(), 49).any()
+
+
+@pytest.mark.operators("image.affine")
+def test_an_affine_map_of_any_scale_takes_the_pixels_that_it_names() -> None:
+    """Also where places are beyond the fixed point numbers of OpenCV's `warpAffine`."""
+    for scale in (1e6, 1e7, 1e100, 1e200):
+        assert (run(X.affine(scale=scale, fill=7), [ODD])[0] == ODD[4, 5]).all()
+    for far in (1e5, 1e7, 1e300):
+        assert (run(X.affine(translate=(far, -far), fill=7), [ODD])[0] == 7).all()
+    line = run(X.affine(shear=(89.99999, 0), fill=7), [ODD])[0]
+    assert np.array_equal(line[4], ODD[4])
+    assert (np.delete(line, 4, axis=0) == 7).all()
+
+
+@pytest.mark.operators("image.affine", "image.pad", "image.random_erasing")
+@pytest.mark.parametrize(("fill", "level"), [(300, 255), (1e308, 255), (-5, 0), (-1e308, 0)])
+def test_a_fill_beyond_the_levels_is_the_nearest_level(fill: float, level: int) -> None:
+    for how in ("nearest", "bilinear"):
+        made = run(X.affine(translate=(3, 0), interpolation=how, fill=fill), [ODD])[0]
+        assert (made[:, :3] == level).all()
+        assert np.array_equal(made[:, 3:], ODD[:, :-3])
+    assert (run(X.pad(1, fill=fill), [ODD])[0][0] == level).all()
+    wide = run(X.pad(1, fill=fill), [ODD.astype(np.int64)])[0][0, 0, 0]
+    assert wide == pytest.approx(min(max(fill, -(2.0**63)), 2.0**63))
+    erase = X.random_erasing(1.0, (0.2, 0.2), (1.0, 1.0), value=fill)
+    erased = run(erase, [ODD], Table([[0.5] * 23]))[0]
+    assert (erased[erased != ODD] == level).all()

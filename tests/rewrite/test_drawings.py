@@ -58,7 +58,7 @@ def stored(folder: Path) -> sv.Pipeline:
 
 def transform() -> Any:
     v2 = torchvision_here.load()
-    return v2.Compose([v2.ToImage(), v2.CenterCrop(224)])
+    return v2.Compose([v2.ToImage(), v2.RandomCrop(224)])
 
 
 def law(plan: Node) -> Any:

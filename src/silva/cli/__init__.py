@@ -20,6 +20,7 @@ from cyclopts import App, Parameter
 import silva
 from silva.cli import cache, table
 from silva.errors import FailureBudgetExceeded, PlanError, RowError, SilvaError
+from silva.folders import write_file
 from silva.insight.progress import rows_of
 from silva.physical.stage.raised import user_traceback
 from silva.pipeline import Pipeline
@@ -159,7 +160,7 @@ def explain(
         pipeline.explain(analyze) if seconds is None else pipeline.explain(analyze, seconds=seconds)
     )
     if html is not None:
-        html.write_text(found.to_html(), encoding="utf-8")
+        write_file(html, found.to_html(), "The page is incomplete: free some space")
     print(found.to_json() if json else found)
 
 

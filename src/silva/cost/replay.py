@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from silva.cost.model import Load, contended
 from silva.cost.simulate import Hold, Resource, Task, simulate
-from silva.cost.system import CONSUMER, Loaded
+from silva.cost.system import CONSUMER, Loaded, throughput
 from silva.cost.trace import Trace
 
 _WAITS = "waits"
@@ -28,6 +28,10 @@ _AHEAD = 2
 _ROUNDS = 48
 """Rounds that are measured, at least: where workers are in step, blocks come in bursts, so that a
 whole number of bursts is measured."""
+_MOST = 64
+"""Workers of a stage that are simulated, at most: the simulator's work for a block grows with the
+blocks that run beside it. What more workers change follows from the busiest resource: nothing, or,
+where all that rows do is wait, a rate in proportion."""
 _PASSES = 4
 """Replays that find how long rows wait by themselves; each leaves a small part of the error."""
 
@@ -71,7 +75,22 @@ class Replay:
 
     def run(self) -> Replayed:
         """Simulates rounds until the rate is steady, and measures it."""
-        burst = math.lcm(*(width for width in self._pools().values()))
+        few = replace(
+            self, stages=tuple(replace(s, workers=min(s.workers, _MOST)) for s in self.stages)
+        )
+        found = few._simulate()
+        more = self._limit() / few._limit()
+        return replace(found, rows_per_second=found.rows_per_second * more)
+
+    def _limit(self) -> float:
+        """The rows per second that the busiest resource allows."""
+        return throughput(self.stages, self.cores, self.own.seconds).rows_per_second
+
+    def _simulate(self) -> Replayed:
+        widths = self._pools().values()
+        burst = math.lcm(*widths)
+        if burst > _MOST:  # pools of different widths are seldom in step
+            burst = max(widths)
         counted = burst * math.ceil(_ROUNDS / burst)
         ahead = self._ahead(0)
         trace = simulate(self._resources(), self._tasks(counted + 2 * ahead))
@@ -93,7 +112,7 @@ class Replay:
             ),
         )
         for _ in range(_PASSES):
-            seen = found._seconds_per_row(found.run().trace)
+            seen = found._seconds_per_row(found._simulate().trace)
             stages = [
                 replace(stage, load=_shorter(stage.load, took - seconds))
                 for stage, took, seconds in zip(found.stages, seen, measured, strict=True)

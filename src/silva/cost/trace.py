@@ -15,6 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from silva.folders import write_file
+from silva.plan.arguments import path_of
+
+_ADVICE = "The trace is incomplete: free some space, or write it to another disk"
 _ROUNDING = 1e-12
 """Moments that differ by less than this share are the same."""
 
@@ -106,9 +110,8 @@ def save_traces(path: str | Path, traces: Mapping[str, Trace]) -> Path:
     events: list[dict[str, object]] = []
     for process, (name, trace) in enumerate(traces.items(), 1):
         events += [_name("process_name", process, name), *trace.events(process)]
-    path = Path(path)
-    path.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
-    return path
+    text = json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
+    return write_file(path_of("save(…)", path), text, _ADVICE)
 
 
 def _name(kind: str, process: int, name: str, tid: int = 0) -> dict[str, object]:

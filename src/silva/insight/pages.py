@@ -14,7 +14,7 @@ from silva.facts.loop import LoopFacts
 from silva.facts.model import Decision, RunFacts, StageFacts, StepFacts
 from silva.facts.plans import Tree, run_tree, segments, shown_labels, written_tree
 from silva.facts.text import consumer_lines, counters, place, stage_lines, verdict, written_lines
-from silva.folders import telling_full_disk
+from silva.folders import write_file
 from silva.insight.html import (
     bar,
     cards,
@@ -215,9 +215,7 @@ def write_report(facts: RunFacts, state: Mapping[str, Any], path: Path) -> Path:
         *_state(state),
         f"<footer>Written by silva on {time.strftime('%Y-%m-%d at %H:%M')}.</footer>",
     ]
-    with telling_full_disk(path, _ADVICE):
-        path.write_text(page("silva report", "".join(parts)), encoding="utf-8")
-    return path
+    return write_file(path, page("silva report", "".join(parts)), _ADVICE)
 
 
 def _numbers(facts: RunFacts) -> list[tuple[str, str]]:

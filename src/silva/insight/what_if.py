@@ -8,6 +8,7 @@ combines how much blocks differ from each other and how wrong the model's predic
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from html import escape
@@ -183,7 +184,8 @@ class _Changes:
         for name, factor in asked.items():
             if name in own:
                 continue
-            if isinstance(factor, bool) or not isinstance(factor, int | float) or factor < 0:
+            is_number = isinstance(factor, int | float) and not isinstance(factor, bool)
+            if not (is_number and 0 <= factor <= sys.float_info.max):  # not NaN either
                 raise PlanError(
                     f"{name}= must be a factor for its time, such as 0.5, not {factor!r}"
                 )

@@ -27,7 +27,7 @@ from silva.order.state import Identity, new_state
 from silva.physical.plan import PhysicalNode
 from silva.physical.stage.context import Failure
 from silva.plan import node as logical
-from silva.plan.arguments import explains, natural, whole
+from silva.plan.arguments import duration, explains, natural, path_of, whole
 from silva.plan.node import option
 from silva.plan.schema import is_batched, verify_eval
 from silva.planner.cache_locations import cache_locations, disk_limit
@@ -285,9 +285,7 @@ class Loader:
     def measure(self, seconds: float) -> None:
         """Reads batches and drops them, for one epoch or at most `seconds`, so that there is
         something to explain."""
-        if not seconds > 0:
-            raise PlanError(f"seconds= must be a positive number, not {seconds!r}")
-        stop = time.monotonic() + seconds
+        stop = time.monotonic() + duration(seconds)
         for _ in self._loop():
             if time.monotonic() >= stop:
                 return
@@ -330,12 +328,14 @@ class Loader:
 
         return run_trace(self._planner.physical(), self._executor)
 
-    def headroom(self, seconds: float) -> Headroom:
+    def headroom(self, seconds: float = 10.0) -> Headroom:
         """Measures for each step how fast the pipeline would be if all other steps were free: runs
-        the loader for half of the time, and each step alone in the other half."""
+        the loader for half of the time, and each step alone in the other half. The default is that
+        of `pipeline.headroom`."""
         from silva.insight.headroom import measure_headroom
         from silva.insight.replay import KeptInputs
 
+        seconds = duration(seconds, finite=True)
         inputs = KeptInputs()
         with self._executor.showing_inputs(inputs.keep):
             self.measure(seconds / 2)
@@ -368,7 +368,7 @@ class Loader:
         """Writes one self-contained HTML page about the plan and its measurements."""
         from silva.insight.pages import write_report
 
-        return write_report(self.facts(), self.state_dict(), Path(path))
+        return write_report(self.facts(), self.state_dict(), path_of("loader.report(…)", path))
 
     def close(self) -> None:
         """Ends all workers now, and not only when the loader is deleted."""

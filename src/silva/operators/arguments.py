@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -43,13 +44,15 @@ def column_name(value: Any) -> str:
     return value
 
 
-def integer(name: str, value: Any, least: int) -> int:
+def integer(name: str, value: Any, least: int, most: int | None = None) -> int:
     try:
         number = operator.index(value)
     except TypeError:
         raise PlanError(f"{name} is a whole number, not {value!r}") from None
     if isinstance(value, bool) or number < least:
         raise PlanError(f"{name} is a whole number of at least {least}, not {value!r}")
+    if most is not None and number > most:
+        raise PlanError(f"{name} is a whole number of at most {most}, not {value!r}")
     return number
 
 
@@ -68,7 +71,7 @@ def height_width(name: str, value: Any) -> tuple[int, int]:
 def number(name: str, value: Any) -> float:
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise PlanError(f"{name} is a number, not {value!r}") from None
     if not math.isfinite(number):
         raise PlanError(f"{name} is a finite number, not {value!r}")
@@ -76,6 +79,8 @@ def number(name: str, value: Any) -> float:
 
 
 def numbers(name: str, value: Any) -> tuple[float, ...]:
+    if isinstance(value, bytes | bytearray | Set | Mapping):  # no numbers, or in no order
+        raise PlanError(f"{name} is a number or a sequence of numbers, not {value!r}")
     if isinstance(value, str) or not hasattr(value, "__len__") or getattr(value, "ndim", 1) == 0:
         return (number(name, value),)
     if len(value) == 0:

@@ -3,7 +3,8 @@
 The same in distribution: silva draws its own random numbers. Levels are those of `transforms.v2`;
 transforms of these names in `torchvision.transforms` may round in another way (autocontrast does),
 which `fidelity="close"` allows: it does not promise equal bytes. Nothing is imported here: an
-object is known by the name and the module of its class, and read by its attributes.
+object is known by the name and the module of its class, and read by its attributes. What silva's
+operators refuse (torchvision checks less) has no counterpart either.
 """
 
 from __future__ import annotations
@@ -12,9 +13,14 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from silva.operators.image import ImageExpr
-from silva.plan.expr import Call, Expr, walk
+from silva.plan.expr import Call, Expr, Term, walk
 
 Read = Callable[[ImageExpr, Any], ImageExpr]
+
+
+_REFUSALS = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError)
+"""What is raised for arguments that silva's operators refuse (a `PlanError` is a ValueError), or
+that a version of torchvision keeps in another form."""
 
 
 class Unknown(Exception):
@@ -36,19 +42,27 @@ def as_expression(transform: Any, column: str) -> Expr:
         name = _name(step)
         if name not in _READ:
             raise Unknown(f"{name} has no counterpart")
-        image = _READ[name](image, step)
+        try:
+            image = _READ[name](image, step)
+        except _REFUSALS as error:
+            raise Unknown(f"{name}: {error}") from error
     return image.to_chw()
 
 
 def _flat(transform: Any) -> list[Any]:
-    if _name(transform) not in ("Compose", "Sequential"):
+    if _name(transform) not in ("Compose", "torch.nn.modules.container.Sequential"):
         return [transform]
     inner = transform.transforms if hasattr(transform, "transforms") else transform
     return [step for part in inner for step in _flat(part)]
 
 
 def _name(transform: Any) -> str:
-    return type(transform).__name__
+    """The name of its class; with the module, where it is not torchvision's: somebody else's
+    `Resize` is another one."""
+    kind = type(transform)
+    if kind.__module__.startswith("torchvision.transforms."):  # v1 or v2
+        return kind.__name__
+    return f"{kind.__module__}.{kind.__name__}"
 
 
 def _interpolation(transform: Any) -> Any:
@@ -77,6 +91,30 @@ def _resize(image: ImageExpr, step: Any) -> ImageExpr:
     return image.resize(numbers[0], numbers[1], how)
 
 
+def _center_crop(image: ImageExpr, step: Any) -> ImageExpr:
+    """torchvision pads images that are smaller, where silva's operator fails."""
+    tall, wide = _pair(step.size)
+    least = _least_size(image.term)
+    if tall > least[0] or wide > least[1]:
+        raise Unknown(
+            f"CenterCrop({tall}, {wide}) pads smaller images, and nothing before it makes them "
+            "as large (such as a Resize)"
+        )
+    return image.center_crop((tall, wide))
+
+
+def _least_size(term: Term) -> tuple[int, int]:
+    """The height and the width that every image of a chain has at least."""
+    while isinstance(term, Call):
+        params = dict(term.params)
+        if "height" in params:
+            return params["height"], params["width"]
+        if term.op == "image.resize_shorter":
+            return params["size"], params["size"]
+        term = term.args[0]
+    return 0, 0
+
+
 def _random_crop(image: ImageExpr, step: Any) -> ImageExpr:
     if step.padding is not None or step.pad_if_needed:
         raise Unknown("RandomCrop(padding=…)")
@@ -98,7 +136,7 @@ def _blur(image: ImageExpr, step: Any) -> ImageExpr:
 
 def _to_dtype(image: ImageExpr, step: Any) -> ImageExpr:
     wanted = str(step.dtype)
-    if wanted == "torch.uint8":
+    if wanted == "torch.uint8" and not _is_float(image):
         return image
     if wanted != "torch.float32" or not getattr(step, "scale", True):
         raise Unknown(f"{_name(step)}({wanted})")
@@ -137,12 +175,16 @@ def _augment(image: ImageExpr, step: Any) -> ImageExpr:
     return image.rand_augment(step.num_ops, step.magnitude, bins, interpolation, fill)
 
 
+def _is_float(image: ImageExpr) -> bool:
+    calls = {part.op for part in walk(image.term) if isinstance(part, Call)}
+    return bool(calls & {"image.to_float", "image.normalize"})
+
+
 def _of_uint8(read: Read) -> Read:
-    """Reads a transform that means something else on floats, and therefore only before them."""
+    """Reads a transform whose operator means something else on floats, or refuses them."""
 
     def checked(image: ImageExpr, step: Any) -> ImageExpr:
-        calls = {part.op for part in walk(image.term) if isinstance(part, Call)}
-        if calls & {"image.to_float", "image.normalize"}:
+        if _is_float(image):
             raise Unknown(f"{_name(step)} of floats")
         return read(image, step)
 
@@ -158,13 +200,13 @@ _READ: dict[str, Read] = {
     "ToDtype": _to_dtype,
     "ConvertImageDtype": _to_dtype,
     "Resize": _resize,
-    "CenterCrop": lambda image, step: image.center_crop(_pair(step.size)),
+    "CenterCrop": _center_crop,
     "RandomCrop": _random_crop,
     "RandomResizedCrop": _crop_resize,
     "RandomHorizontalFlip": lambda image, step: image.random_flip(step.p),
     "RandomVerticalFlip": lambda image, step: image.random_flip(step.p, "vertical"),
-    "ColorJitter": _jitter,
-    "Grayscale": lambda image, step: image.grayscale(step.num_output_channels),
+    "ColorJitter": _of_uint8(_jitter),
+    "Grayscale": _of_uint8(lambda image, step: image.grayscale(step.num_output_channels)),
     "GaussianBlur": _blur,
     "RandomErasing": _erase,
     "Normalize": _normalize,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import operator
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -100,6 +101,14 @@ def number(what: str, value: Any) -> float:
         return float(value)
     except (TypeError, ValueError, OverflowError):
         raise PlanError(f"{what} takes numbers, not {value!r}") from None
+
+
+def duration(value: Any, *, finite: bool = False) -> float:
+    """The argument `seconds=`: a positive number."""
+    seconds = number("seconds=", value)
+    if not seconds > 0 or (finite and seconds == math.inf):
+        raise PlanError(f"seconds= must be a positive number, not {value!r}")
+    return seconds
 
 
 def missing(owner: Any, called: str, name: str, known: dict[str, str]) -> AttributeError:

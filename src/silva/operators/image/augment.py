@@ -24,6 +24,11 @@ from silva.operators.image.scene import Scene, check, on_image
 from silva.operators.rows import Draw, Link, Params
 from silva.plan.expr import Expr
 
+_MOST_OPS = 1000
+"""Random numbers are drawn for all of them, for each row of a block."""
+_MOST_BINS = 1 << 20
+"""Magnitudes are float32: more of them would be equal to each other."""
+
 
 class AugmentMethods(Expr):
     """Methods that apply a policy of random augmentations."""
@@ -74,14 +79,14 @@ class AugmentMethods(Expr):
                 f"magnitude is one of num_magnitude_bins={num_magnitude_bins}, counted from 0, not "
                 f"{magnitude}"
             )
-        count = integer("num_ops", num_ops, 1)
+        count = integer("num_ops", num_ops, 1, _MOST_OPS)
         return self._call("image.rand_augment", num_ops=count, magnitude=magnitude, **policy)
 
 
 def _policy(bins: Any, interpolation: Any, fill: Any) -> dict[str, Any]:
     one_of("interpolation", interpolation, ("nearest", "bilinear"))
     return {
-        "num_magnitude_bins": integer("num_magnitude_bins", bins, 2),
+        "num_magnitude_bins": integer("num_magnitude_bins", bins, 2, _MOST_BINS),
         "interpolation": interpolation,
         "fill": numbers("fill", fill),
     }

@@ -17,6 +17,7 @@ from silva.errors import PlanError
 from silva.operators.arguments import interval, number, numbers, positive, share
 from silva.operators.image.colour import check_colours
 from silva.operators.image.declare import image_operator, with_probability
+from silva.operators.image.moves import level
 from silva.operators.image.scene import on_image
 from silva.operators.native import cv2
 from silva.operators.rows import Draw, Link, Params, room
@@ -167,7 +168,7 @@ def random_erasing(params: Params, draw: Draw) -> Link:
                 np.copyto(out, image)
                 top = math.floor(down * (height - tall + 1))
                 left = math.floor(across * (width - wide + 1))
-                out[top : top + tall, left : left + wide] = np.asarray(fill, image.dtype)
+                out[top : top + tall, left : left + wide] = level(fill, image.dtype)
                 return out
         return image
 

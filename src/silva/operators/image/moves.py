@@ -234,7 +234,7 @@ class Pad:
 
     def image(self, image: np.ndarray, out: np.ndarray | None) -> np.ndarray:
         out = room(out, (*self.size, image.shape[2]), image.dtype)
-        out[...] = np.asarray(self.fill, image.dtype)
+        out[...] = level(self.fill, image.dtype)
         self._inside(out)[...] = image
         return out
 
@@ -252,6 +252,15 @@ class Pad:
 
 _WARPED = ("uint8", "uint16", "int16", "float32", "float64")
 """What OpenCV warps without another type in between; it would cut int64 to 32 bits."""
+
+
+_FIXED_POINT = 1 << 20
+"""Pixels: OpenCV's `warpAffine` computes places as 32 bits, 10 of them after the point, and wraps
+around beyond."""
+_OUTSIDE = 16
+"""Pixels beyond the border that no interpolation reaches."""
+_SINGULAR = 1e-14
+"""A determinant that is a smaller share of its terms is rounding error."""
 
 
 @dataclass(slots=True)
@@ -275,21 +284,68 @@ class Warp:
             raise ValueError(
                 f"fill has {np.size(self.fill)} values, but the image has {channels} channels"
             )
-        fill = np.broadcast_to(np.asarray(self.fill, np.float64), (channels,)).tolist()
-        warped = cv2.warpAffine(
-            image, self.matrix, self.size[::-1], flags=self.how,
-            borderMode=cv2.BORDER_CONSTANT, borderValue=fill,
+        fill = np.broadcast_to(_within(self.fill, image.dtype), (channels,)).tolist()
+        return with_channels(self._warped(image, self.how, fill))
+
+    def _warped(self, image: np.ndarray, how: int, fill: list[float]) -> np.ndarray:
+        inverse = _inverse(self.matrix)
+        if inverse is None:  # the image has become a line or a point
+            return np.full(image.shape, level(fill, image.dtype), image.dtype)
+        height, width = self.size
+        reach = (np.abs(inverse) @ (width, height, 1)).max()
+        if max(reach, np.abs(self.matrix).max()) < _FIXED_POINT:
+            return cv2.warpAffine(
+                image, self.matrix, (width, height), flags=how,
+                borderMode=cv2.BORDER_CONSTANT, borderValue=fill,
+            )  # fmt: skip
+        down, across = np.mgrid[:height, :width]
+        from_x, from_y = (a * across + (b * down + c) for a, b, c in inverse)
+        return cv2.remap(
+            image,
+            from_x.clip(-_OUTSIDE, width + _OUTSIDE).astype(np.float32),
+            from_y.clip(-_OUTSIDE, height + _OUTSIDE).astype(np.float32),
+            how, borderMode=cv2.BORDER_CONSTANT, borderValue=fill,
         )  # fmt: skip
-        return with_channels(warped)
 
     def boxes(self, boxes: np.ndarray) -> np.ndarray:
         """The upright boxes around the mapped corners, which are a little too large."""
+        if _inverse(self.matrix) is None:
+            return np.zeros_like(boxes)
         corners = boxes[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2)
         mapped = (corners - 0.5) @ self.matrix[:, :2].T + self.matrix[:, 2] + 0.5
         return np.concatenate([mapped.min(axis=1), mapped.max(axis=1)], axis=1)
 
     def mask(self, mask: np.ndarray) -> np.ndarray:
-        return cv2.warpAffine(mask, self.matrix, self.size[::-1], flags=cv2.INTER_NEAREST)
+        return self._warped(mask, cv2.INTER_NEAREST, [0.0])
+
+
+def level(fill: Any, dtype: np.dtype[Any]) -> np.ndarray:
+    """A fill as values of an image's dtype; what is beyond its range is the end of the range."""
+    return _within(fill, dtype).astype(dtype)
+
+
+def _within(fill: Any, dtype: np.dtype[Any]) -> np.ndarray:
+    values = np.asarray(fill, np.float64)
+    if dtype.kind not in "iu":
+        return values
+    ends = np.iinfo(dtype)
+    most = float(ends.max)
+    return values.clip(ends.min, most if most <= ends.max else math.nextafter(most, 0))
+
+
+def _inverse(matrix: np.ndarray) -> np.ndarray | None:
+    """The matrix of the map back; None where it has none that floats can hold."""
+    largest = float(np.abs(matrix[:, :2]).max())
+    if not (np.isfinite(matrix).all() and largest > 0):
+        return None
+    (a, b), (c, d) = (matrix[:, :2] / largest).tolist()
+    determinant = a * d - b * c
+    if abs(determinant) <= _SINGULAR * (abs(a * d) + abs(b * c)):
+        return None
+    with np.errstate(all="ignore"):
+        linear = np.array([[d, -b], [-c, a]]) / determinant / largest
+        found = np.concatenate([linear, -linear @ matrix[:, 2:]], axis=1)
+    return found if np.isfinite(found).all() else None
 
 
 def rotation(size: tuple[int, int], degrees: float) -> np.ndarray:
