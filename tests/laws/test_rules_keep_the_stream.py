@@ -169,7 +169,7 @@ def test_the_pipelines_above_use_most_rules_and_laws():
     used: Counter[str] = Counter()
 
     @given(pipelines())
-    @settings(max_examples=300)
+    @settings(max_examples=300, derandomize=True)
     def count(pipeline: sv.Pipeline) -> None:
         outcomes = optimize(pipeline.plan)[1]
         used.update({outcome.rule.name for outcome in outcomes if outcome.applied})
