@@ -634,7 +634,7 @@ class Pipeline(InspectVerbs, WriteVerbs):
         >>> sv.from_columns({"x": range(9)}).batch(2).count()
         5
         """
-        known = plan_rows(self.plan)
+        known = plan_rows(self.plan, int(logical.option(self.plan, "shards", 1)))
         if known is not None:
             return known
         return sum(1 for _ in self._loader_of_all_rows()._loop())

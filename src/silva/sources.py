@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal, cast
 
-from silva.io.source import kind_of
+from silva.io.source import check_source
 from silva.pipeline import Pipeline
 from silva.plan.arguments import explains
 from silva.plan.node import PlannedSource, Source
@@ -20,7 +20,7 @@ def from_source(source: object) -> Pipeline:
 
     `sv.from_source(Squares(100)).shuffle(seed=0).batch(4)`
     """
-    kind_of(source)
+    check_source(source)
     return Pipeline(Source(cast(PlannedSource, source)))
 
 

@@ -311,3 +311,63 @@ def test_a_state_that_holds_itself_is_refused():
         loader.load_state_dict(state)
     with pytest.raises(sv.StateError):
         loader.load_state_dict({**state, "silva": 1})
+
+
+def counted() -> dict[str, sv.Pipeline]:
+    """Pipelines that neither filter nor explode: the numbers of a state determine each other."""
+    lists = sv.from_columns({"x": range(40), "l": [[1] * (i % 4) for i in range(40)]})
+    return {
+        "plain": rows().batch(4),
+        "shuffled": rows().shuffle(seed=1).batch(4),
+        "rows": rows(),
+        "taken": rows().skip(3).take(50).batch(4),
+        "two shards": rows().options(shards=2).batch(4),
+        "concat in windows": sv.concat([rows(), rows()]).shuffle(seed=5, window=10).batch(3),
+        "bucket": lists.bucket("l", {1: 4, 4: 4}, pad=0),
+    }
+
+
+def numbers_in(value: Any) -> list[tuple[Any, Any]]:
+    """Each whole number in a value, as (what holds it, its key), but those of waiting rows."""
+    pairs = value.items() if isinstance(value, dict) else enumerate(value)
+    found: list[tuple[Any, Any]] = []
+    for key, inner in pairs:
+        if type(inner) is int:
+            found.append((value, key))
+        elif isinstance(inner, dict | list) and key != "waiting":
+            found += numbers_in(inner)
+    return found
+
+
+@RESUME
+@pytest.mark.parametrize("name", counted())
+def test_a_number_that_contradicts_the_others_is_refused(name):
+    pipeline = counted()[name]
+    loader = pipeline.loader(backend="inline")
+    found = [(str(batch), json.dumps(loader.state_dict())) for batch in loader]
+    whole, states = [batch for batch, _ in found], [state for _, state in found[:-1]]
+    for step in (0, len(states) // 2, len(states) - 1):
+        for number in range(len(numbers_in(json.loads(states[step])["cursors"]))):
+            for new in (-1, 1, -5, 5, 10**9, None):
+                state = json.loads(states[step])
+                holder, key = numbers_in(state["cursors"])[number]
+                holder[key] = 0 if new is None else holder[key] + new
+                with contextlib.suppress(sv.StateError):
+                    resumed = pipeline.loader(backend="inline")
+                    resumed.load_state_dict(state)
+                    assert [str(batch) for batch in resumed] == whole[step + 1 :], state["cursors"]
+        beginning = {**json.loads(states[step]), "cursors": {"0": None}}
+        with pytest.raises(sv.StateError):
+            loader.load_state_dict(beginning)
+
+
+@RESUME
+def test_a_waiting_row_that_was_taken_out_is_missed():
+    loader = counted()["bucket"].loader(backend="inline")
+    states = [loader.state_dict() for _ in loader]
+    state = next(s for s in states if any(s["cursors"]["0"]["waiting"]))
+    loader.load_state_dict(state)
+    changed = copy.deepcopy(state)
+    next(filter(None, changed["cursors"]["0"]["waiting"])).pop()
+    with pytest.raises(sv.StateError, match=r"at most .* rows were given"):
+        loader.load_state_dict(changed)

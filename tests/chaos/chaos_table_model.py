@@ -7,6 +7,7 @@ was done before the first, and nothing that was not begun before the second.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -72,8 +73,16 @@ def is_there(found: dict[str, list[Any]], name: int, number: int, kind: str, wha
         return (what in found["append"]) == (kind == "append")
     if kind == "put":
         return number in found.get(f"put{name}", ())
+    if kind == "share":
+        return number in own_rows(found, name).get("shared", ())
     derived = found.get(f"derived{name}")
     return derived is not None and derived == [i * number for i in found["id"]]
+
+
+def own_rows(found: dict[str, list[Any]], name: int) -> dict[str, list[Any]]:
+    """The rows that a writer appended."""
+    own = [append // MINE == name + 1 for append in found["append"]]
+    return {column: list(itertools.compress(rows, own)) for column, rows in found.items()}
 
 
 def check(found: dict[str, list[Any]], before: list[Notes], after: list[Notes]) -> None:
@@ -97,6 +106,8 @@ def check(found: dict[str, list[Any]], before: list[Notes], after: list[Notes]) 
             _check_append(what, there, counts)
         _check_column(found, f"put{name}", early, late, "put", _as_put)
         _check_column(found, f"derived{name}", early, late, "derive", _as_derived)
+        shared = own_rows({"shared": [None] * len(found["append"])} | found, name)
+        _check_column(shared, "shared", early, late, "share", _as_shared)
 
 
 def _known(early: bool | None, late: bool | None) -> bool | None:
@@ -142,7 +153,8 @@ def _check_column(
             more = [[*changes, (number, what)] for changes in possible]
             possible = more if known else [*possible, *more]
     column = found.get(name)
-    if not any(column == (made(found, changes) if changes else None) for changes in possible):
+    without = [None] * len(found["append"]) if kind == "share" else None
+    if not any(column == (made(found, changes) if changes else without) for changes in possible):
         last = [changes[-1:] for changes in possible]
         raise AssertionError(f"{name} is {(column or ['not there'])[:40]}, none of {last}")
 
@@ -151,6 +163,12 @@ def _as_put(found: dict[str, list[Any]], changes: list[Change]) -> list[Any]:
     """Rows that a put does not name keep the value that they have."""
     values = {append: number for number, appends in changes for append in appends}
     return [values.get(append, -1) for append in found["append"]]
+
+
+def _as_shared(found: dict[str, list[Any]], changes: list[Change]) -> list[Any]:
+    """All writers put values of their own rows into one column, which no writer makes alone."""
+    values = {append: number for number, appends in changes for append in appends}
+    return [values.get(append) for append in found["append"]]
 
 
 def _as_derived(found: dict[str, list[Any]], changes: list[Change]) -> list[Any]:

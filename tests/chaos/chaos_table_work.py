@@ -39,7 +39,7 @@ class Writer:
 
     def turn(self) -> None:
         kept = self._notes.kept()
-        kinds = ["append", "append", "put", "derive"] if kept else ["append"]
+        kinds = ["append", "append", "put", "share", "derive"] if kept else ["append"]
         kind = "delete" if len(kept) >= HELD else random.choice(kinds)
         number = len(self._notes.begun)
         what: Any = number
@@ -47,7 +47,7 @@ class Writer:
             what = (self._name + 1) * MINE + number
         elif kind == "delete":
             what = random.choice(kept)
-        elif kind == "put":
+        elif kind in ("put", "share"):
             what = random.sample(kept, random.randint(1, len(kept)))
         self._note(number, kind, what)
         try:
@@ -79,6 +79,10 @@ class Writer:
     def _put(self, table: sv.Table, number: int, appends: list[int]) -> None:
         keys = [i for append in appends for i in rows_of(append)["id"].to_pylist()]
         table.put(f"put{self._name}", [number] * len(keys), keys=keys, default=-1)
+
+    def _share(self, table: sv.Table, number: int, appends: list[int]) -> None:
+        keys = [i for append in appends for i in rows_of(append)["id"].to_pylist()]
+        table.put("shared", [number] * len(keys), keys=keys)
 
     def _derive(self, table: sv.Table, number: int, again: int) -> None:
         name = f"derived{self._name}"

@@ -118,6 +118,13 @@ def test_a_name_that_could_not_be_shown_is_refused(name):
         sv.register_source(name)
 
 
+def test_an_empty_tag_and_what_is_no_class_are_refused():
+    with pytest.raises(sv.PlanError, match="the tag of a source is printable text"):
+        sv.register_source("untagged", tag="")
+    with pytest.raises(sv.PlanError, match="register_source: a source is a class, not 3"):
+        sv.register_source("number")(3)
+
+
 def test_a_class_may_be_declared_again_as_by_a_cell_that_is_run_twice():
     assert sv.register_source("squares")(Squares) is Squares
     assert Squares(3).fingerprint() == "squares:3"
@@ -174,6 +181,10 @@ WRONG = [
     (Units, "open", lambda s, u, i, c: iter([{"a": Array(np.arange(5)), "b": Array(np.ones(4))}])),
     *[(Units, "units", lambda s, n=n: n) for n in (None, -1, 3.0)],
     *[(Units, "unit_rows", lambda s, n=n: n) for n in (5, (5, 5), (5, 5, 6), (5.0,) * 3)],
+    *[(Units, "length", lambda s, n=n: n) for n in (7, 14, 16, 100)],
+    *[(Units, "types", lambda s, t=t: t) for t in (3, None, {"a": 3}, {3: "int64"}, {"a": ""})],
+    *[(Units, "costly", c) for c in (None, 3, "a", (3,))],
+    (Units, "fingerprint", lambda s: "\ud800"),
 ]
 
 
@@ -182,7 +193,35 @@ WRONG = [
 def test_a_wrong_answer_of_a_source_is_an_error_that_names_it(right, method, answer, backend):
     wrong = sv.register_source("wrong")(type("Wrong", (right,), {method: answer}))
     with pytest.raises(sv.SourceError, match=f"Wrong.{method} must return|Wrong.open must return"):
-        list(sv.from_source(wrong()).batch(4).loader(backend=backend, workers=1))
+        ask_everything(wrong(), backend)
+
+
+@pytest.mark.parametrize("declared", [4, 6])
+@pytest.mark.parametrize("world", [1, 2])
+def test_one_unit_must_have_the_rows_that_length_says_also_where_an_epoch_continues(
+    declared, world
+):
+    own = {"units": lambda s: 1, "length": lambda s: declared}
+    wrong = sv.register_source("wrong")(type("Wrong", (Units,), own))
+    told = f"Wrong.open must return the {declared} rows that length.. says there are, not 5"
+    batches = sv.from_source(wrong()).batch(2, drop_last=True)
+    for rank in range(world):
+        with pytest.raises(sv.SourceError, match=told):
+            list(batches.loader(backend="inline", rank=rank, world=world))
+    if declared > 5:  # else no batch comes
+        loader = batches.loader(backend="inline")
+        next(iter(loader))
+        resumed = batches.loader(backend="inline")
+        resumed.load_state_dict(loader.state_dict())
+        with pytest.raises(sv.SourceError, match=told):
+            list(resumed)
+
+
+def test_length_must_be_the_sum_of_the_rows_of_units():
+    own = {"unit_rows": lambda s: [5] * 3, "length": lambda s: 14}
+    wrong = sv.register_source("wrong")(type("Wrong", (Units,), own))
+    with pytest.raises(sv.SourceError, match=r"Wrong.length must return 15, the sum of unit_rows"):
+        sv.from_source(wrong()).count()
 
 
 READING = [case for case in WRONG if case[1] in ("read", "open")]
@@ -265,6 +304,8 @@ def raising_late(self, unit, start, columns):
 RAISING = [
     *[(Numbers, m, raising(ValueError("mine"))) for m in ("length", "columns", "fingerprint")],
     *[(Units, m, raising(ValueError("mine"))) for m in ("open", "units", "unit_rows", "types")],
+    *[(Numbers, m, raising(SystemExit(3))) for m in ("length", "columns", "fingerprint")],
+    (Units, "open", raising(SystemExit(3))),
     (Units, "open", raising(StopIteration("mine"))),
     (Units, "open", raising(NoText())),
     (Units, "open", raising_late),
@@ -289,7 +330,7 @@ def test_what_a_source_raises_is_an_error_that_names_it(right, method, raises, b
     assert f"test_register_source.py:{raises.__code__.co_firstlineno}]" in said
     cause = caught.value.__cause__
     assert type(cause).__name__ in said
-    assert isinstance(cause, ValueError | KeyError | StopIteration)
+    assert isinstance(cause, ValueError | KeyError | StopIteration | SystemExit)
 
 
 def test_a_row_that_a_source_cannot_read_fails_and_is_known_by_its_key():

@@ -78,6 +78,17 @@ def test_long_streams_come_in_runs():
     assert max(len(run["x"]) for run in source.open(0, 0, ("x",))) == 4
 
 
+@pytest.mark.parametrize(("count", "told"), [(4, "yields 4 samples"), (6, "yields more samples")])
+def test_a_stream_that_has_another_length_than_it_says_is_an_error(count, told):
+    class Sized(Stream):
+        def __len__(self):
+            return 5
+
+    rows = sv.from_torch(Sized(count, lambda i: {"x": i})).batch(2)
+    with pytest.raises(sv.SourceError, match=f"has the length 5 .__len__., but {told}"):
+        list(rows.loader(backend="inline"))
+
+
 def test_a_stream_knows_its_length_only_if_it_says_so():
     class Sized(Stream):
         def __len__(self):

@@ -124,3 +124,10 @@ def test_first_appearances_are_those_of_a_loop(dtype, wide):
         assert number.tolist() == expected
         assert first.tolist() == [expected.index(i) for i in range(len(known))]
         assert first.dtype == number.dtype == np.int64
+
+
+def test_rows_are_distinct_as_they_are_before_padding():
+    rows = sv.from_items([{"t": t} for t in ([], [0], [0, 0], [0])])
+    (batch,) = rows.batch(4, pad=0, grouped="t").head(1)
+    assert batch["t"].inverse.tolist() == [0, 1, 2, 1]
+    assert batch["t"].values.tolist() == [[0, 0]] * 3

@@ -249,6 +249,88 @@ def test_two_programs_that_change_values_of_one_column_lose_none(tmp_path, monke
     assert_no_orphans(tmp_path / "t")
 
 
+def overtake(monkeypatch: pytest.MonkeyPatch, rival) -> None:
+    """Lets a rival commit right before the next put does."""
+    made, waiting = put.commits.commit, [rival]
+
+    def overtaken(*arguments):
+        if waiting:
+            waiting.pop()()
+        return made(*arguments)
+
+    monkeypatch.setattr(put.commits, "commit", overtaken)
+
+
+def test_two_programs_that_make_one_column_at_once_lose_no_value(tmp_path, monkeypatch):
+    table = make(tmp_path, group=None)
+    rival = sv.Table.open(table.path)
+    overtake(monkeypatch, lambda: rival.put("score", [50], keys=[5]))
+    table.put("score", [-1], keys=[0])
+    assert scores(table) == {0: -1, 1: None, 2: None, 3: None, 4: None, 5: 50}
+    table.gc()
+    assert_no_orphans(tmp_path / "t")
+
+
+def test_a_new_column_of_another_type_than_one_made_meanwhile_is_refused(tmp_path, monkeypatch):
+    table = make(tmp_path)
+    rival = sv.Table.open(table.path)
+    overtake(monkeypatch, lambda: rival.put("score", ["text"], keys=[5]))
+    with pytest.raises(sv.PlanError, match="'score' holds string"):
+        table.put("score", [-1], keys=[0])
+    assert scores(table)[5] == "text"
+
+
+def test_a_column_that_was_derived_meanwhile_is_not_replaced_by_values_of_some_keys(
+    tmp_path, monkeypatch
+):
+    table = make(tmp_path)
+    rival = sv.Table.open(table.path)
+    overtake(monkeypatch, lambda: rival.derive(score=sv.col("event") * 2))
+    with pytest.raises(sv.PlanError, match="'score' is computed"):
+        table.put("score", [-1], keys=[0])
+    assert scores(table) == {i: i * 2 for i in range(6)}
+
+
+def test_a_new_default_is_not_for_rows_that_were_appended_meanwhile(tmp_path, monkeypatch):
+    table = make(tmp_path).put("score", [1], keys=[1], default=0)
+    rival = sv.Table.open(table.path)
+    overtake(monkeypatch, lambda: rival.append(more(6)))
+    table.put("score", [2], keys=[2], default=9)
+    assert scores(table) == {0: 0, 1: 1, 2: 2, 3: 0, 4: 0, 5: 0, 6: 0, 7: 0}
+    assert scores(table.append(more(8)))[8] == 9
+
+
+def test_values_that_were_restored_meanwhile_are_kept(tmp_path, monkeypatch):
+    table = make(tmp_path).append(more(6)).put("score", range(8))
+    before, whole = scores(table), table.version.number
+    table.delete(sv.col("event") >= 6)
+    rival = sv.Table.open(table.path)
+    overtake(monkeypatch, lambda: rival.restore(whole))
+    table.put("score", [-1], keys=[0])
+    assert scores(table) == before | {0: -1}
+
+
+def test_values_that_were_put_meanwhile_are_not_dropped_as_a_stored_column(tmp_path, monkeypatch):
+    table = make(tmp_path).derive(score=sv.col("event") * 2).materialize("score")
+    rival = sv.Table.open(table.path)
+    overtake(monkeypatch, lambda: rival.put("score", [7] * 6))
+    with pytest.raises(sv.PlanError, match=r"'score' of .* is given, not computed"):
+        table.unstore("score")
+    assert set(scores(table).values()) == {7}
+
+
+def test_no_values_for_no_keys_make_no_column(tmp_path):
+    table = make(tmp_path)
+    assert table.put("score", [], keys=[]).version.number == 1
+    assert table.columns == ("event", "user")
+    table.put("score", ["a"], keys=[1]).put("score", [], keys=[])
+    assert table.version.number == 2
+    assert table.put("score", pa.array([], pa.string()), keys=[], default="b").version.number == 3
+    assert set(scores(table).values()) == {"a", "b"}
+    table.put("typed", np.array([], np.float32), keys=[])
+    assert set(scores(table, "typed").values()) == {None}
+
+
 def test_old_versions_and_branches_keep_their_values(tmp_path):
     table = make(tmp_path).put("score", range(6))
     first, branch = table.version.number, table.branch("other")

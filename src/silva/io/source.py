@@ -22,7 +22,7 @@ import numpy as np
 from silva.columns import Column
 from silva.errors import PlanError, SourceError
 from silva.io.conditions import Condition
-from silva.io.source_checks import check_answers, naming
+from silva.io.source_checks import check_answers, check_costly, naming
 
 Access = Literal["indexed", "chunked"]
 _C = TypeVar("_C", bound=type)
@@ -218,14 +218,17 @@ def register_source(name: str, *, tag: str | None = None) -> Callable[[_C], _C]:
     >>> sv.from_source(EvenNumbers(3)).shuffle(seed=0).head(3)
     [{'x': 4}, {'x': 0}, {'x': 2}]
     """
-    for word, what in ((name, "name"), (tag or name, "tag")):
-        if not isinstance(word, str) or not word or not word.isprintable() or ":" in word:
+    for word, what in ((name, "name"), (name if tag is None else tag, "tag")):
+        is_word = isinstance(word, str) and word.isprintable() and ":" not in word
+        if not is_word or not (word or (what == "tag" and name in BUILT_IN)):
             raise PlanError(
                 f"register_source: the {what} of a source is printable text without a colon, not "
                 f"{word!r}"
             )
 
     def declare(cls: _C) -> _C:
+        if not isinstance(cls, type):
+            raise PlanError(f"register_source: a source is a class, not {cls!r:.80}")
         _check_name(name, cls)
         _check_tag(name if tag is None else tag, name, cls)
         kind = SourceKind(name, name if tag is None else tag, _access_of(cls), cls)
@@ -254,6 +257,13 @@ def kind_of(source: object) -> SourceKind:
             "class, as in docs/sources.md"
         )
     return kind
+
+
+def check_source(source: object) -> None:
+    """Raises unless an object is of a class that was declared, with attributes that can be used."""
+    kind = kind_of(source)
+    if BUILT_IN.get(kind.name) != kind.cls.__module__:
+        check_costly(source)
 
 
 def registered_sources() -> tuple[SourceKind, ...]:
@@ -322,7 +332,7 @@ def _with_tag(tag: str, fingerprint: Callable[[Any], str]) -> Callable[[Any], st
     def tagged(self: Any) -> str:
         with naming(self, "fingerprint", plain):
             own = plain(self)
-        if not isinstance(own, str):
+        if not isinstance(own, str) or own.encode(errors="ignore").decode() != own:
             raise SourceError(f"{_path_of(type(self))}.fingerprint must return text, not {own!r}")
         return f"{tag}:{own}" if tag else own
 

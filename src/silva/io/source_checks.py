@@ -52,7 +52,7 @@ def naming(source: object, name: str, method: Callable[..., Any]) -> Iterator[No
         yield
     except SilvaError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         own, code = type(source), getattr(method, "__code__", None)
         where = "" if code is None else f"  [{code.co_filename}:{code.co_firstlineno}]"
         raise SourceError(
@@ -60,7 +60,7 @@ def naming(source: object, name: str, method: Callable[..., Any]) -> Iterator[No
         ) from error
 
 
-def _shown(error: Exception) -> str:
+def _shown(error: BaseException) -> str:
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:  # noqa: BLE001  an error of the user's that has no text
@@ -94,8 +94,13 @@ def _count(source: object, name: str, found: Any) -> int:
     raise _wrong(source, name, "a whole number of at least 0", found)
 
 
-def _length(source: object, name: str, found: Any) -> int | None:
-    return None if found is None and not hasattr(source, "read") else _count(source, name, found)
+def _length(source: Any, name: str, found: Any) -> int | None:
+    if hasattr(source, "read"):
+        return _count(source, name, found)
+    rows = source.unit_rows()
+    if found is None or rows is None or _count(source, name, found) == rows.sum():
+        return None if found is None else _count(source, name, found)
+    raise _wrong(source, name, f"{rows.sum()}, the sum of unit_rows()", found)
 
 
 def _names(source: object, name: str, found: Any) -> tuple[str, ...]:
@@ -108,6 +113,16 @@ def _names(source: object, name: str, found: Any) -> tuple[str, ...]:
     return names
 
 
+def _types(source: object, name: str, found: Any) -> dict[str, str]:
+    if not isinstance(found, dict) or not all(
+        isinstance(word, str) and word and word.isprintable()
+        for pair in found.items()
+        for word in pair
+    ):
+        raise _wrong(source, name, "a dict of column names and type names", found)
+    return found
+
+
 def _anything(source: object, name: str, found: Any) -> Any:
     return found
 
@@ -116,6 +131,16 @@ def _text(source: object, name: str, found: Any) -> str:
     if isinstance(found, str) and found.isprintable():
         return found
     raise _wrong(source, name, "printable text", found)
+
+
+def check_costly(source: Any) -> None:
+    """Raises unless `costly` is what reading takes it for."""
+    with naming(source, "costly", type(source)):
+        found = source.costly
+    if not isinstance(found, tuple | list | set | frozenset) or not all(
+        isinstance(name, str) for name in found
+    ):
+        raise _wrong(source, "costly", "a tuple of column names", found)
 
 
 def _unit_rows(source: Any, name: str, found: Any) -> np.ndarray | None:
@@ -208,7 +233,7 @@ _CHECKS: dict[str, Callable[..., Any]] = {
     "units": _checked(_count),
     "unit_rows": _checked(_unit_rows),
     "describe": _checked(_text),
-    "types": _checked(_anything),
+    "types": _checked(_types),
     "sketch": _checked(_anything),
     "row_bytes": _checked(_anything),
     "read": _read,

@@ -13,7 +13,7 @@ from typing import Any
 from silva.errors import LoaderError, SilvaError
 from silva.loader.position import StreamPosition
 from silva.options import LoaderOptions
-from silva.order.length import check_equal_steps
+from silva.order.length import equal_steps
 from silva.order.shards import shards_of_rank
 from silva.physical.plan import PhysicalNode, count_segments, report_reads
 from silva.physical.stage.context import Context
@@ -174,8 +174,10 @@ class EpochReader:
         """The rest of an epoch."""
         plan = self.physical()
         options = self._options
+        most: int | None = None
         if self._world > 1 and not options.eval and options.steps is None:
-            check_equal_steps(self._plan, self._world, agree=options.group is not None)
+            agree = options.group is not None
+            most = equal_steps(self._plan, self.shards, self._world, agree)
         self._failures.start(sum(position.failed for position in at.shards.values()))
         own = shards_of_rank(self.shards, self._rank, self._world)
         return Stream(
@@ -186,6 +188,7 @@ class EpochReader:
             self._failures,
             at.shards,
             step=at.step,
+            most=most,
             as_blocks=self._as_blocks,
         )
 

@@ -246,11 +246,13 @@ class Loader:
         """The number of batches in an epoch, where that is known without running it."""
         if self._options.steps is not None:
             return self._options.steps
-        rows = plan_rows(self._logical)
+        shards = self._epochs.shards
+        rows = plan_rows(self._logical, shards)
         if rows is None:
             raise TypeError(
                 "the length of this loader is not known before it has run, because "
-                f"{why_unknown(self._logical)}: pass steps=… to fix it, or count() the pipeline"
+                f"{why_unknown(self._logical, shards)}: pass steps=… to fix it, or count() the "
+                "pipeline"
             )
         return rows
 

@@ -75,6 +75,16 @@ def has_windows(form: Form) -> bool:
     return any(has_windows(child) for child in below if child is not None)
 
 
+def places_below(node: logical.Node) -> int | None:
+    """The number of places in the order of an indexed source, where each makes one row of `node`;
+    else None."""
+    chain = _rows(node)
+    in_place = not (chain.filters or chain.levels)
+    if chain.kept is not None:
+        in_place &= not (chain.kept.filters or chain.kept.levels)
+    return chain.feed.size if in_place and isinstance(chain.feed, cursors.PlacesForm) else None
+
+
 def batching(plan: logical.Node) -> logical.Batch | logical.Bucket | None:
     """The node that makes batches; None where rows come one by one."""
     while len(plan.inputs) == 1:

@@ -16,7 +16,7 @@ from silva.physical import plan as physical
 from silva.physical.stage.context import Context
 from silva.run.executor import Executor, nobody_waits
 from silva.run.failures import DeferredFailures, Failures
-from silva.run.flows.batch import BatchFlow, BlockItems, FixedBatchFlow, single_rows
+from silva.run.flows.batch import BatchFlow, BlockBatches, BlockItems, FixedBatchFlow, single_rows
 from silva.run.flows.batch_segment import BatchSegmentFlow, TakeBatchesFlow
 from silva.run.flows.bucket import BucketFlow, TokenBatchFlow
 from silva.run.flows.cache import open_cache
@@ -85,13 +85,16 @@ class Stream:
         start: Positions,
         *,
         step: int = 0,
+        most: int | None = None,
         as_blocks: bool = False,
     ) -> None:
-        """`step`: batches of the epoch that were handed out before `start`. `as_blocks`: batches
-        are given as the blocks that they are made of."""
+        """`step`: batches of the epoch that were handed out before `start`. `most`: batches of the
+        epoch that every rank can fill; shards differ by a row. `as_blocks`: batches are given as
+        the blocks that they are made of."""
         self._plan = plan
         self._session = RankSession(executor, open_flow, context, rank, failures, start, step)
         self._failures = failures
+        self._most = None if most is None else most - step
         self._as_blocks = as_blocks
         self._block: BlockItems | None = None
         self._to_give = repeat(True, sys.maxsize)
@@ -121,9 +124,13 @@ class Stream:
         if self._as_blocks:
             if not isinstance(plan, physical.Batch) or not self._has_one_size(plan):
                 raise PlanError("blocks are given of rows in batches of one size, on one rank")
-            return FixedBatchFlow(plan, session, as_blocks=True).batches()
-        batches = open_batches(plan, session)
-        return single_rows(plan, session) if batches is None else batches.batches()
+            batches: BatchFlow | None = FixedBatchFlow(plan, session, as_blocks=True)
+        else:
+            batches = open_batches(plan, session)
+        if batches is None:
+            return single_rows(plan, session)
+        made = batches.batches()
+        return made if self._most is None else _first_batches(made, self._most)
 
     def _has_one_size(self, plan: physical.Batch) -> bool:
         rank = self._session.rank
@@ -155,6 +162,16 @@ class Stream:
 def _seen(positions: Positions) -> int:
     """Rows that all shards have read up to these positions."""
     return sum(at.seen for at in positions.values())
+
+
+def _first_batches(blocks: Iterator[BlockBatches], most: int) -> Iterator[BlockBatches]:
+    """The first batches. The few rows after them are read and dropped, so that a pipeline that does
+    not end as it should is an error on every rank."""
+    for block in blocks:
+        if most > 0:
+            first = block.first(most)
+            most -= first.count
+            yield first
 
 
 class NextEpoch:

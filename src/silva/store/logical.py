@@ -22,6 +22,7 @@ from silva.sources import from_columns
 from silva.store.derived.definitions import (
     Recipe,
     add_definition,
+    check_derived,
     current,
     define,
     recipes,
@@ -142,8 +143,12 @@ def add_columns(
     return msgspec.structs.replace(head, definitions=definitions, what=what) if new else None
 
 
-def add_wishes(wishes: Mapping[str, Mapping[str, Any]], head: Version) -> Version | None:
+def add_wishes(
+    folder: Folder, wishes: Mapping[str, Mapping[str, Any]], head: Version
+) -> Version | None:
     """The commit that records what the user expects of columns."""
+    for name in wishes:
+        check_derived(folder, head, name)
     made = dict(head.wishes)
     for name, fields in wishes.items():
         made[name] = msgspec.structs.replace(made.get(name, Wish()), **fields)

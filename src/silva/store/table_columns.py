@@ -12,7 +12,7 @@ from silva.joins.latest import Latest
 from silva.plan.function import Step
 from silva.plan.node import Derive
 from silva.store.derived.advice import advise
-from silva.store.derived.definitions import current, read_definition
+from silva.store.derived.definitions import check_derived, current
 from silva.store.derived.materialize import drop_parts, made_together, store_columns
 from silva.store.derived.put import put_column
 from silva.store.logical import add_columns, add_wishes, derives
@@ -106,32 +106,20 @@ class TableColumns:
         A row on which a definition fails is an error; with `on_error="skip"`, its fragment stays
         computed on read, where the loader's own policy decides.
         """
+        head = self._writable()
         for name in names:
-            self._check_derived(name)
-        for some in made_together(self._folder, self._writable(), names):
+            check_derived(self._folder, head, name)
+        for some in made_together(self._folder, head, names):
             store_columns(self._folder, self._branch, some, self._steps, on_error)
         return self
 
     def unstore(self, *names: str) -> Self:
         """Drops stored derived columns, which are then computed on read; older versions keep
         theirs."""
+        self._writable()
         for name in names:
-            self._check_derived(name)
             self._commit(functools.partial(drop_parts, self._folder, name))
         return self
-
-    def _check_derived(self, name: str) -> None:
-        known = dict(self._writable().definitions)
-        if name not in known:
-            raise PlanError(
-                f"{name!r} is not a derived column of {self.path!r}; those are: "
-                f"{', '.join(map(repr, known)) or 'none'}"
-            )
-        if read_definition(self._folder, known[name]).given is not None:
-            raise PlanError(
-                f"{name!r} of {self.path!r} is given, not computed: its values are always stored. "
-                "Call put to change them"
-            )
 
     def put(
         self,
@@ -183,9 +171,8 @@ class TableColumns:
         return self
 
     def _wish(self, wishes: dict[str, dict[str, Any]]) -> None:
-        for name in wishes:
-            self._check_derived(name)
-        self._commit(functools.partial(add_wishes, wishes))
+        self._writable()
+        self._commit(functools.partial(add_wishes, self._folder, wishes))
 
     def optimize(self, budget: int | str | None = None) -> Self:
         """Stores the derived columns that are worth it and drops those that are not, by the cost of

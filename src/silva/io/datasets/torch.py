@@ -139,16 +139,27 @@ class IterableDataset(_Dataset):
     def open(self, unit: int, start: int, columns: tuple[str, ...]) -> Iterator[dict[str, Column]]:
         """Runs of samples."""
         run: list[Any] = []
-        nbytes = 0
+        nbytes, length = 0, self.length()
         for sample in replayed(self.dataset, self.describe(), self._first[1], start):
+            if start + len(run) == length:
+                raise self._wrong_length(length, "more")
             run.append(sample)
             nbytes += _size(sample)
-            if nbytes >= RUN_BYTES or len(run) >= RUN_SAMPLES:
+            is_full = nbytes >= RUN_BYTES or len(run) >= RUN_SAMPLES
+            if is_full and start + len(run) != length:  # else the end is looked for first
                 yield self._run(run, columns, start)
                 start += len(run)
                 run, nbytes = [], 0
         if run:
             yield self._run(run, columns, start)
+        if length is not None and start + len(run) < length:
+            raise self._wrong_length(length, str(start + len(run)))
+
+    def _wrong_length(self, length: int, found: str) -> SourceError:
+        return SourceError(
+            f"{self.describe()} has the length {length} (__len__), but yields {found} samples: "
+            "give the dataset the right length, or none"
+        )
 
     def _run(self, samples: list[Any], columns: tuple[str, ...], start: int) -> dict[str, Column]:
         found = sample_columns(samples, self._names, columns)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from silva.columns import Block, Column
-from silva.errors import DeadlineError, LoaderError, StateError
+from silva.errors import DeadlineError, LoaderError, SourceError, StateError
 from silva.io.source import Chunked, may_hold
 from silva.lifetime import Thread, join_all
 from silva.order.permutation import permute
@@ -223,6 +223,8 @@ class UnitsFlow:
         """The rows of skipped units before each unit that is read."""
         if cursor is not None:
             self._first = (cursor["unit"], cursor["row"])
+        self._declared = self._source.length() if self._rows is None else None
+        """The rows that the source says it has, where it does not say so for each unit."""
 
     def _order(self, positions: np.ndarray) -> np.ndarray:
         seed = self._feed.seed
@@ -264,6 +266,21 @@ class UnitsFlow:
             found = ((run, source.open(run[1], run[2], columns)) for run in runs)
         for (at, unit, start, stop), blocks in found:
             yield from self._unit(at, unit, start, stop, blocks)
+        begins = self._first == (0, 0) and len(runs) == self._units
+        if begins and self._stride == 1 and self._stop == (self._units, 0):
+            self._check_declared(self._given, at_end=True)
+
+    def _check_declared(self, count: int, at_end: bool = False) -> None:
+        """Raises if a source has not as many rows as it says: its `length` decided how many batches
+        were announced."""
+        if self._declared is None or count == self._declared:
+            return
+        if at_end or count > self._declared:
+            own = type(self._source)
+            raise SourceError(
+                f"{own.__module__}.{own.__qualname__}.open must return the {self._declared} rows "
+                f"that length() says there are, not {count}{'' if at_end else ' or more'}"
+            )
 
     def trail(self, at: int, start: int, rows: int) -> UnitTrail:
         """The trail of the next `rows` rows, which begin at row `start` of the unit at `at`."""
@@ -277,13 +294,18 @@ class UnitsFlow:
         for block in self._feed.read.cut(runs, unit, start, stop):
             begin = start
             start += len(block)
+            self._check_declared(start)
             if self._stride > 1:
                 offset = (self._phase - begin) % self._stride
                 picked = np.arange(offset, len(block), self._stride)
                 if not len(picked):
                     continue
                 block, begin = block.take(picked), begin + offset
-            yield TrailedBlock(block, self.trail(at, begin, len(block)))
+            trail = self.trail(at, begin, len(block))
+            self._check_declared(self._given)
+            yield TrailedBlock(block, trail)
+        if self._units == 1:
+            self._check_declared(start, at_end=True)
 
     def fetch(self, marks: list[Mark]) -> Fetched:
         read, blocks = self._feed.read, []

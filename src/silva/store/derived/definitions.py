@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 
 from silva.columns import Column, from_arrow
-from silva.errors import TableError
+from silva.errors import PlanError, TableError
 from silva.plan import expr
 from silva.plan.fingerprint import column_fingerprints, opaque_parts
 from silva.plan.function import Function, Stateful, Step, show_step
@@ -112,6 +112,22 @@ def current(folder: Folder, version: Version) -> dict[str, str]:
 
     base = {name: BASE + name for name in arrow_schema(folder.schema(version.schema)).names}
     return base | dict(version.definitions)
+
+
+def check_derived(folder: Folder, version: Version, name: str) -> None:
+    """Raises unless a version computes the column. A change checks the version that it changes:
+    another program may have put values under this name since."""
+    known = dict(version.definitions)
+    if name not in known:
+        raise PlanError(
+            f"{name!r} is not a derived column of {str(folder)!r}; those are: "
+            f"{', '.join(map(repr, known)) or 'none'}"
+        )
+    if read_definition(folder, known[name]).given is not None:
+        raise PlanError(
+            f"{name!r} of {str(folder)!r} is given, not computed: its values are always stored. "
+            "Call put to change them"
+        )
 
 
 def define(known: Mapping[str, str], derive: Derive) -> dict[str, tuple[str, Definition]]:

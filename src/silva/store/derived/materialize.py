@@ -20,7 +20,7 @@ from silva.errors import SilvaError, TableError
 from silva.facts.formatting import plural
 from silva.plan.function import Step
 from silva.store.append.data_writer import DataWriter, compute_bounds
-from silva.store.derived.definitions import BASE, Recipe, read_definition, recipes
+from silva.store.derived.definitions import BASE, Recipe, check_derived, read_definition, recipes
 from silva.store.derived.stored import encode_column, is_stored, stored_name
 from silva.store.derived.table_source import TableSource
 from silva.store.versions import commits
@@ -48,6 +48,8 @@ def store_columns(
     """Stores columns of one step as the branch defines them now. `steps` are the functions of this
     program."""
     head = folder.head(branch)
+    for name in names:
+        check_derived(folder, head, name)
     last = dict(head.definitions)
     wanted = {last[name]: name for name in names}
     for fingerprint, name in wanted.items():
@@ -229,7 +231,8 @@ def with_new(fragments: Iterable[Fragment], new: New) -> dict[str, Fragment | No
 
 def drop_parts(folder: Folder, name: str, head: Version) -> Version | None:
     """The commit that drops a stored column; older versions keep it."""
-    fingerprint = dict(head.definitions).get(name, "")
+    check_derived(folder, head, name)
+    fingerprint = dict(head.definitions)[name]
     changed: dict[str, Fragment | None] = {}
     for fragment in folder.all_fragments(head):
         if is_stored(fragment, fingerprint):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from silva.errors import PlanError
 from silva.store.append.normal_form import as_normal
 from silva.store.derived.columns import Readers
 from silva.store.derived.definitions import current, read_definition
-from silva.store.derived.stored import stored_name
+from silva.store.derived.stored import is_stored, stored_name
 from silva.store.versions.manifest import Fragment, Version
 from silva.store.versions.table_folder import Folder
 
@@ -79,6 +79,17 @@ class Present:
         if default.null_count or default.equals(rest):
             return None
         return default.take(pa.array(np.zeros(fragment.rows, np.int64)))
+
+    def misses(self, fragments: Iterable[Fragment], rest: Any) -> bool:
+        """Whether some of these fragments, which were appended or restored since, have values that
+        are not among the present ones and would become `rest`."""
+        known = {fragment.id for fragment in self.fragments}
+        default_stays = self.default.cast(rest.type).equals(rest) or self.default.null_count
+        return any(
+            not default_stays or is_stored(fragment, self.fingerprint)
+            for fragment in fragments
+            if fragment.id not in known
+        )
 
 
 def _alike(old: Any, new: Any) -> bool:

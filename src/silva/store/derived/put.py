@@ -50,14 +50,17 @@ def put_column(
     own = folder.schema(at.schema).key
     count = len(array)
     places = _in_order(source, count) if keys is None else _by_key(source, own, keys, count)
-    while True:  # until no other put of the column comes in between
-        present = None if keys is None else Present.of(folder, folder.head(branch), name)
+    typed = any(hasattr(values, n) for n in ("dtype", "__arrow_c_array__", "__arrow_c_stream__"))
+    if keys is not None and not count and not typed and default is None:
+        return  # nothing changes, and nothing says which type a new column would have
+    while True:  # until nothing else changes the column in between
+        over = None if keys is None else folder.head(branch)
         with contextlib.suppress(_Overtaken):
-            return _put(folder, branch, source, name, array, places, default, present)
+            return _put(folder, branch, source, name, array, places, default, over)
 
 
 class _Overtaken(TableError):
-    """The column was put again since its values were read."""
+    """The column was made or changed since its values were read."""
 
 
 def _put(
@@ -68,8 +71,10 @@ def _put(
     array: Any,
     places: np.ndarray,
     default: Any,
-    present: Present | None,
+    over: Version | None,
 ) -> None:
+    """Puts the values once. With keys, the other rows keep what they have in the version `over`."""
+    present = None if over is None else Present.of(folder, over, name)
     if present is not None:
         array = present.with_new(name, array)
     if present is not None and default is None:
@@ -86,7 +91,9 @@ def _put(
     with DataWriter(folder) as writer:
         new = _write_parts(writer, pieces, fingerprint)
         with writer.committing():
-            change = _with_values(folder, name, fingerprint, definition, new, present)
+            change = _with_values(folder, name, fingerprint, definition, new)
+            if over is not None:
+                change = _unless_overtaken(folder, name, over, present, rest, change)
             commits.commit(folder, branch, change)
 
 
@@ -213,14 +220,11 @@ def _with_values(
     fingerprint: str,
     definition: Definition,
     new: New,
-    present: Present | None,
 ) -> commits.Change:
     """The commit that adds the values to the fragments that the branch still has."""
 
     def change(head: Version) -> Version | None:
         _check_name(folder, head, name)
-        if present is not None and current(folder, head).get(name) != present.fingerprint:
-            raise _Overtaken(f"put: {name!r} was put again meanwhile")
         changed = with_new(folder.all_fragments(head), new)
         if not changed and current(folder, head).get(name) == fingerprint:
             return None
@@ -231,6 +235,27 @@ def _with_values(
         return msgspec.structs.replace(made, definitions=definitions, what=what)
 
     return change
+
+
+def _unless_overtaken(
+    folder: Folder,
+    name: str,
+    over: Version,
+    present: Present | None,
+    rest: Any,
+    change: commits.Change,
+) -> commits.Change:
+    """The change, if the column is still what it was in the version `over`, whose values the rows
+    without a new value keep."""
+    before = current(folder, over).get(name)
+
+    def checked(head: Version) -> Version | None:
+        same = current(folder, head).get(name) == before
+        if not same or (present is not None and present.misses(folder.all_fragments(head), rest)):
+            raise _Overtaken(f"put: {name!r} was changed meanwhile")
+        return change(head)
+
+    return checked
 
 
 def given_values(name: str, values: Any) -> Any:
