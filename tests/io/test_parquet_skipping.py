@@ -39,8 +39,8 @@ def feed_line(pipeline: sv.Pipeline) -> str:
 
 def test_explain_says_how_many_are_skipped(table: str):
     rows = sv.read_parquet(table)
-    assert "9 of 10 chunks skipped" in feed_line(rows.filter(sv.col("x") >= 93))
-    assert "8 of 10 chunks skipped" in feed_line(
+    assert "9 of 10 units skipped" in feed_line(rows.filter(sv.col("x") >= 93))
+    assert "8 of 10 units skipped" in feed_line(
         rows.derive(z=lambda y: y).filter(
             (sv.col("x") > 39) & (sv.col("x") < 55) & (sv.col("y") > 1)
         )

@@ -127,6 +127,17 @@ def test_ranks_that_could_take_unequal_steps_are_refused():
     list(rows.batch(20).loader(rank=0, world=2, backend="inline"))
 
 
+@pytest.mark.parametrize("evaluates", [False, True])
+def test_ranks_that_skip_rows_need_a_number_of_steps(evaluates: bool):
+    """One may skip more rows than another, and then take fewer steps."""
+    rows = sv.from_columns({"x": np.arange(8)}).batch(4)
+    skipping = {"on_error": sv.Skip(at_most=8), "world": 2, "eval": evaluates}
+    with pytest.raises(sv.PlanError, match=r"one rank may skip more rows.*steps=.*Substitute"):
+        next(iter(rows.loader(rank=0, **skipping)))
+    for rank in range(2):
+        assert len(list(rows.loader(rank=rank, world=2, steps=2, on_error=sv.Skip()))) == 2
+
+
 def test_a_rank_that_runs_out_before_the_steps_asked_for_says_so():
     rows = sv.from_columns({"x": range(100)}).filter(lambda x: x > 50).batch(10)
     with pytest.raises(sv.SilvaError, match="ran out"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
-from silva.errors import LoaderError, SilvaError
+from silva.errors import LoaderError, PlanError, SilvaError
 from silva.loader.position import StreamPosition
 from silva.options import LoaderOptions
 from silva.order.length import equal_steps
@@ -175,6 +175,13 @@ class EpochReader:
         plan = self.physical()
         options = self._options
         most: int | None = None
+        alone = self._world > 1 and options.steps is None and options.group is None
+        if alone and isinstance(options.on_error, Skip):
+            raise PlanError(
+                f"with world={self._world}, one rank may skip more rows than another, and then take "
+                "fewer steps: give steps=…, group='auto' to agree over torch.distributed, or "
+                "on_error=Substitute(…)"
+            )
         if self._world > 1 and not options.eval and options.steps is None:
             agree = options.group is not None
             most = equal_steps(self._plan, self.shards, self._world, agree)
