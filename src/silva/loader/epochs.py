@@ -178,8 +178,8 @@ class EpochReader:
         alone = self._world > 1 and options.steps is None and options.group is None
         if alone and isinstance(options.on_error, Skip):
             raise PlanError(
-                f"with world={self._world}, one rank may skip more rows than another, and then take "
-                "fewer steps: give steps=…, group='auto' to agree over torch.distributed, or "
+                f"with world={self._world}, one rank may skip more rows than another, and then "
+                "take fewer steps: give steps=…, group='auto' to agree over torch.distributed, or "
                 "on_error=Substitute(…)"
             )
         if self._world > 1 and not options.eval and options.steps is None:
