@@ -121,7 +121,7 @@ def ordered(space: str, data: Any, order: str) -> sv.Pipeline:
     pipeline, steps, kept = SPACES[space](data)
     for name in order.split():
         pipeline = steps[name](pipeline)
-    return pipeline.select(*kept).batch(BATCH, pad=0)
+    return pipeline.select(*kept).batch(BATCH, pad=0 if space == "audio" else None)
 
 
 def write_forty(path: Path, rows: int) -> None:
