@@ -25,11 +25,14 @@ from benchmarks import audio, chart, data, environments, harness, overhead, read
 from benchmarks import hand_images as hand
 from benchmarks.harness import fits, run_once, run_workload
 from benchmarks.page import page
+from benchmarks.planner import pipelines
 from benchmarks.report import as_json
 from benchmarks.store import log
 from benchmarks.table import show
 from benchmarks.workload import Target
 from benchmarks.workloads import WORKLOADS
+
+from silva.testing import stream
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -293,6 +296,21 @@ def test_data_is_made_where_there_is_none(tmp_path, no_data):
     assert len(list((tmp_path / "photos").glob("*.jpg"))) == 3
     assert len(list((tmp_path / "speech").glob("*.wav"))) == 3
     assert len((tmp_path / "lines.txt").read_text().splitlines()) == 50
+
+
+def test_every_order_of_the_planners_pipelines_gives_the_same_rows(tmp_path, no_data):
+    where = {"image": tmp_path / "photos", "audio": tmp_path / "speech"}
+    for folder in where.values():
+        folder.mkdir()
+    data.put_photos(where["image"], 6)
+    data.put_speech(where["audio"], 6)
+    data.put_text(tmp_path / "lines.txt", 50)
+    for space in pipelines.SPACES:
+        given = where.get(space, 60 if space == "locked" else tmp_path / "lines.txt")
+        made = [
+            pipelines.ordered(space, str(given), o) for o in pipelines.orders(space, str(given))
+        ]
+        assert len({tuple(stream(p.loader(backend="inline"))) for p in made}) == 1
 
 
 def test_given_data_is_used_and_repeated(tmp_path, no_data, monkeypatch):
