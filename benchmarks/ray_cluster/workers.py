@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 
 import silva as sv
-from silva.cost.model import Load
+from silva.cost.model import Work
 from silva.run.placement.measured import Counters
 from silva.run.placement.trial import Offload
 from silva.run.ray.actor import Actor
@@ -169,7 +169,7 @@ def scheduling(count: int) -> tuple[float, float]:
 
 def planning(count: int) -> float:
     """CPU seconds to decide whether a stage goes to so many workers."""
-    load = Load(seconds=0.02, cpu=0.02, lock_share=0.0, nbytes=1000.0)
+    load = Work(seconds=0.02, cpu=0.02, back=1e-6)
     made = [Offload(StandInCluster("auto", count)) for _ in range(_PLANS)]
     for offload in made:
         offload._has_answered()

@@ -119,7 +119,7 @@ def test_analyze_runs_the_pipeline_and_stops_in_time() -> None:
     endless = sv.from_columns({"x": range(10_000_000)}).derive(y=spin(0.1)).batch(4)
     text = endless.explain(analyze=True, seconds=0.3, backend="inline")
     assert re.search(r"per row: .* CPU and .* waiting; 8 B in", text)
-    assert re.search(r"predicted .* rows/s \(limit: one thread\)", text)
+    assert re.search(r"predicted .* rows/s \(limit: the consumer's thread\)", text)
     assert re.search(r"Measured\n  [\d,]+ rows in .*: .* rows/s; the consumer waited \d+ %", text)
     assert (
         "the bottleneck, according to the cost model: the consumer's thread (mostly stage 1)"

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from silva.cost.model import Load
+from silva.cost.model import Work
 from silva.run.placement.measured import Counters
 from silva.run.placement.trial import Offload
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'silva[ray]'")
 
-SLOW = Load(seconds=0.02, cpu=0.02, lock_share=0.0, nbytes=1000.0)
-LARGE = Load(seconds=0.02, cpu=0.02, lock_share=0.0, nbytes=40e6)
+SLOW = Work(seconds=0.02, cpu=0.02, back=1e-6)
+LARGE = Work(seconds=0.02, cpu=0.02, back=0.01)
 
 
 def offload(address: str = "auto", cpus: int = 8) -> Offload:
@@ -32,8 +32,8 @@ def at(seconds: float, rows: int, starved: float) -> Counters:
     return Counters(rows, seconds, starved, seconds, seconds, blocks=rows)
 
 
-def wanted(made: Offload, now: Counters, load: Load = SLOW, **options: Any) -> bool:
-    return made.wanted(now, load, **{"waited": now.starved, "cores": 2, "full": True, **options})
+def wanted(made: Offload, now: Counters, work: Work = SLOW, **options: Any) -> bool:
+    return made.wanted(now, work, **{"waited": now.starved, "cores": 2, "full": True, **options})
 
 
 def test_a_stage_for_which_the_trainer_waits_goes_to_the_cluster():

@@ -8,7 +8,7 @@ from dataclasses import fields
 
 from silva.cost.costs import Cost
 from silva.cost.machine import Machine
-from silva.cost.system import Loaded
+from silva.cost.model import Placed
 from silva.cost.trace import Span, Trace
 from silva.facts.formatting import plural, tidy
 from silva.facts.loop import LoopFacts
@@ -159,7 +159,7 @@ def _consumer(plan: PhysicalNode, lanes: list[Lane]) -> ConsumerFacts | None:
     inline = sum(lane.stats.busy for lane in lanes if lane.backend == "inline")
     waited = sum(lane.stats.starved for lane in lanes) + inline
     stages = tuple(
-        Loaded(lane.name, lane.average(), lane.backend, lane.workers, lane.stats.rows_in / rows)
+        Placed(lane.name, lane.average(), lane.backend, lane.workers, lane.stats.rows_in / rows)
         for lane in lanes
     )
     own = max(seconds - waited, 0.0) / rows

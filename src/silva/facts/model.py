@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from silva.cost.model import Backend, Load
-from silva.cost.system import Loaded, Throughput, throughput
+from silva.cost.model import Backend, Placed, Prediction, Work, loop_work, predict
 from silva.errors import PlanError
 from silva.facts.formatting import error, times
 from silva.facts.loop import LoopFacts
@@ -131,9 +130,9 @@ class StageFacts:
     reason: str
     """Why the stage runs on this backend."""
     totals: StageTotals
-    load: Load
+    load: Work
     """What a row costs since the stage runs where it runs."""
-    alone: Load | None
+    alone: Work | None
     """What a row cost before the stage was given to workers, when nothing ran beside it."""
     earlier: float | None
     """Seconds per row when the stage had other steps, or the same in another order."""
@@ -167,7 +166,7 @@ class ConsumerFacts:
     """Seconds in which it waited."""
     own: float
     """Seconds per row that it takes itself: batching, and the body of the loop."""
-    stages: tuple[Loaded, ...]
+    stages: tuple[Placed, ...]
     steady: float | None = None
     """Rows per second since the workers have started; None where that is not known."""
     own_cpu: float = 0.0
@@ -194,9 +193,9 @@ class ConsumerFacts:
         """Whether the stages limit the throughput, and not the loop that reads them."""
         return self.waited > LIMITS * self.seconds
 
-    def model(self, cores: int) -> Throughput:
+    def model(self, cores: int) -> Prediction:
         """What the cost model predicts for the measured loads."""
-        return throughput(self.stages, cores, self.own)
+        return predict(self.stages, cores, loop_work(self.own, self.own_cpu))
 
 
 @dataclass(frozen=True)
@@ -289,7 +288,7 @@ class RunFacts:
         return self.consumer
 
     @property
-    def model(self) -> Throughput | None:
+    def model(self) -> Prediction | None:
         """What the cost model predicts for the measured loads."""
         return None if self.consumer is None else self.consumer.model(self.cores)
 

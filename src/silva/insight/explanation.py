@@ -54,7 +54,7 @@ class Explanation(str):
                 **pick(facts.consumer, "rows seconds rows_per_second"),
                 "settled": facts.consumer.steady,
                 "waited": facts.consumer.waited,
-                "model": asdict(facts.model),
+                "model": pick(facts.model, "rows_per_second limit stage"),
             }
         return {
             "version": VERSION,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from silva.cost.model import duration
+from silva.cost.model import GAIN, duration
 from silva.plan.function import show_step
 from silva.plan.node import Cache, Filter, Node, walk
 from silva.planner.cache_locations import CacheLocation
@@ -14,11 +14,6 @@ from silva.planner.candidates import Offer, Units
 from silva.planner.known_costs import Measured
 from silva.planner.movable_runs import StepRun, replace_run, step_runs
 from silva.planner.search import Arrangement, arrange, search
-
-_ORDER_GAIN = 1.05
-"""The least predicted gain of another order: less is within the error of measuring."""
-_CACHE_GAIN = 1.15
-"""The least predicted gain of a cache: it takes memory or disk that others could use."""
 
 
 @dataclass(frozen=True)
@@ -99,17 +94,17 @@ class _Found:
 def _best(units: Units, epochs: int, locations: tuple[CacheLocation, ...]) -> _Found | None:
     """The best form of the run; None to leave it as it is."""
     written = tuple(range(len(units.movables)))
-    plain = arrange(units.movables, written, epochs, pace=units.pace)
-    order = search(units.movables, epochs, pace=units.pace)
+    plain = arrange(units.movables, written, epochs, hardware=units.hardware)
+    order = search(units.movables, epochs, hardware=units.hardware)
     best, location = order, None
     if epochs > 1 and units.rows:
         for offered in locations:
             if offered.folder is not None and not units.portable:
                 continue  # a later run could not tell which pipeline the rows belong to
-            found = search(units.movables, epochs, Offer(units, offered), units.pace)
-            if found.cache_after is not None and found.seconds * _CACHE_GAIN < best.seconds:
+            found = search(units.movables, epochs, Offer(units, offered), units.hardware)
+            if found.cache_after is not None and found.seconds * GAIN < best.seconds:
                 best, location = found, offered
-    reorders = plain.seconds >= _ORDER_GAIN * order.seconds
+    reorders = plain.seconds >= GAIN * order.seconds
     if location is None and not reorders:
         return None
     cache_after = best.cache_after if location is not None else None
@@ -154,7 +149,7 @@ def _order_note(units: Units, order: Sequence[int]) -> str:
 
 def _moved(units: Units, before: Arrangement, after: Arrangement) -> str:
     """The backend on which the steps should be fastest from then on, if it is another one."""
-    was, now = units.pace.best(before.later), units.pace.best(after.later)
+    was, now = units.hardware.best(before.later), units.hardware.best(after.later)
     return "" if was == now else f"; from then on, {now} should be faster than {was}"
 
 
@@ -181,5 +176,5 @@ def _cache_choice(
         f"spent once instead of in each of {epochs} epochs, {gain:.1f}× as fast overall"
         f"{_moved(units, without, best)}",
         gain,
-        EpochCost(units.rows or 0, without.seconds / epochs, units.pace(best.later)),
+        EpochCost(units.rows or 0, without.seconds / epochs, units.hardware.seconds(best.later)),
     )

@@ -35,13 +35,14 @@ class DevicePace:
     disk: float = 0.0
     network: float = 0.0
 
-    def seconds(self, cost: Cost) -> float:
-        """Seconds of both devices per row.
+    def seconds(self, cost: Cost) -> tuple[float, float]:
+        """Seconds of the disk and of the network per row.
 
         >>> DevicePace(network=1e-6).seconds(Cost(rows=10, network=10_000))
-        0.001
+        (0.0, 0.001)
         """
-        return (cost.disk * self.disk + cost.network * self.network) / max(cost.rows, 1)
+        rows = max(cost.rows, 1)
+        return cost.disk * self.disk / rows, cost.network * self.network / rows
 
     def updated(self, later: DevicePace) -> DevicePace:
         """These seconds, replaced by later ones where those are known.

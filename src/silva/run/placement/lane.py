@@ -5,13 +5,20 @@ from __future__ import annotations
 import functools
 import time
 from collections import deque
-from dataclasses import replace
 from typing import NamedTuple
 
 from silva.cost.disk import Disk
 from silva.cost.gil import GilProbe
 from silva.cost.machine import queued_seconds
-from silva.cost.model import OPERATORS_SHARE, Backend, Load, Shared, choose_place, predict
+from silva.cost.model import (
+    OPERATORS_SHARE,
+    Backend,
+    Placed,
+    Work,
+    choose_place,
+    loop_work,
+    predict,
+)
 from silva.cost.pickling_cost import object_seconds
 from silva.cost.speeds import crossing_seconds
 from silva.io.paths import LocalFiles
@@ -72,9 +79,9 @@ class Lane:
     """Rows of later epochs, as far as that is known."""
     consumer_seconds = 0.0
     """Seconds that the consumer spent between two blocks, which a worker could overlap."""
-    alone: Load | None = None
+    alone: Work | None = None
     """The cost of a row before the stage was given to workers, without contention."""
-    earlier: Load | None = None
+    earlier: Work | None = None
     """The cost of a row before the steps of the stage changed, or their order."""
 
     def __init__(
@@ -259,13 +266,14 @@ class Lane:
         if self.probe is not None and not self.probe.seconds:
             return  # the next block is watched
         self.decided = True
-        load, busy = self.load(), max(self.stats.busy, 1e-9)
+        load = self.load()
         left = float("inf") if self.rows_left is None else self.rows_left * load.seconds
         place = choose_place(
             load,
             self.workers,
+            self._seams.machine.cpus,
+            consumer=self._consumer,
             left=left + self.later_rows * load.seconds,
-            meanwhile=self.consumer_seconds / busy,
             shares_generators=self._seeded,
         )
         self.alone = load
@@ -336,7 +344,8 @@ class Lane:
             # by the latest stretch alone: in the first, workers may still have been cold
             made = self.forecasts.made
             load = self._since(made[-1].since) if made else self.load()
-            prediction = predict(load, self.backend, width, self._seams.machine.cpus)
+            stage = Placed(self.name, load, self.backend, width)
+            prediction = predict([stage], self._seams.machine.cpus)
             self.forecasts.add(prediction, self.backend, width, self.counters)
 
     @property
@@ -371,18 +380,31 @@ class Lane:
         self.stats.elapsed += now - self._at
         self._at = now
 
-    def load(self) -> Load:
-        """The recent cost of a row."""
-        share = OPERATORS_SHARE if self.probe is None else self.probe.share
-        handed_on = self._handed / max(self.stats.rows_in, 1)
-        load = Load(self._seconds_per_row, self._cpu_per_row, share, handed_on, self._objects)
-        if not self.workers or self.forced == "inline":
-            return load  # nothing is decided by the rest
-        shared = self._shared(self._warm_since)
-        return replace(load, crossing=crossing_seconds(), shared=shared)
+    @property
+    def _consumer(self) -> Work:
+        """What the consumer's own loop takes for a row of the stage."""
+        rows = max(self.stats.rows_in, 1)
+        return loop_work(self.consumer_seconds / rows, self.stats.own_cpu / rows)
 
-    def _shared(self, before: Counters) -> Shared:
-        return shared_seconds(before, self.counters, self.workers, self._measured_disk)
+    def load(self) -> Work:
+        """The recent cost of a row."""
+        work = self._work(self._seconds_per_row, self._cpu_per_row)
+        if not self.workers or self.forced == "inline":
+            return work  # nothing is decided by the rest
+        return self._with_shared(work, self._warm_since)
+
+    def _work(self, seconds: float, cpu: float) -> Work:
+        """The work of a row without what workers share."""
+        share = OPERATORS_SHARE if self.probe is None else self.probe.share
+        half = self._objects / 2
+        return Work(seconds, cpu, min(seconds * share, cpu), pickling=half, back=half)
+
+    def _with_shared(self, work: Work, before: Counters) -> Work:
+        """The work with the seconds of shared resources since a moment, and of sending it."""
+        handed_on = self._handed / max(self.stats.rows_in, 1)
+        back = handed_on * crossing_seconds() + self._objects / 2
+        shared = shared_seconds(before, self.counters, self.workers, self._measured_disk)
+        return work._replace(back=back, **shared._asdict())
 
     @property
     def device_seconds(self) -> tuple[float, float]:
@@ -397,25 +419,24 @@ class Lane:
             self._disk = Disk(self.files)
         return self._disk
 
-    def average(self) -> Load:
+    def average(self) -> Work:
         """The average cost of a row on the present backend; the recent cost before the first
         prediction."""
         first = self.forecasts.first
-        load = self.load() if first is None else self._since(first.since)
         since = self._warm_since if first is None else first.since
+        work = self.load() if first is None else self._since(since)
         now = self.counters
         queued = (now.queued - since.queued) / max(now.rows - since.rows, 1)
-        shared = self._shared(since)
-        return replace(load, crossing=crossing_seconds(), shared=shared, queued=queued)
+        return self._with_shared(work, since)._replace(queued=queued)
 
-    def _since(self, before: Counters) -> Load:
+    def _since(self, before: Counters) -> Work:
+        """The average cost of a row since a moment."""
         now, lately = self.counters, self.load()
         rows = now.rows - before.rows
         if rows <= 0:
             return lately
-        seconds, cpu = (now.busy - before.busy) / rows, (now.cpu - before.cpu) / rows
-        shared = self._shared(before) if any(lately.shared) else lately.shared
-        return replace(lately, seconds=seconds, cpu=cpu, shared=shared)
+        work = self._work((now.busy - before.busy) / rows, (now.cpu - before.cpu) / rows)
+        return self._with_shared(work, before) if lately.shared else work._replace(back=lately.back)
 
 
 def _steps_of(stage: Runs) -> tuple[Step, ...]:

@@ -14,7 +14,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from silva.cost.model import WORTHWHILE, Backend, Load, predict
+from silva.cost.model import GAIN, Backend, Placed, Work, predict
 from silva.lifetime import Thread, join_all
 from silva.run.placement.measured import LIMITS, Counters
 
@@ -29,8 +29,6 @@ _EARLY_SECONDS = 0.4
 """Time after which a backend that is slower than predicted is left."""
 _KEPT = 0.8
 """Share of the predicted throughput from which on a backend is kept."""
-_BETTER = 1.1
-"""The factor by which another backend must be predicted faster to be tried."""
 _WORTH_WORKERS = 1.05
 
 
@@ -89,7 +87,7 @@ class Trial:
         fastest = max(self.seen, key=lambda place: self.seen[place])
         best = self.seen[fastest]
         hopeful = {b: p for b, p in self.promised.items() if b not in self.seen}
-        hopeful = {b: p for b, p in hopeful.items() if p > _BETTER * best}
+        hopeful = {b: p for b, p in hopeful.items() if p > GAIN * best}
         if hopeful:
             self.begin(now)
             return max(hopeful, key=lambda place: hopeful[place])
@@ -138,7 +136,7 @@ class Offload:
         self._over = False
         """Whether the decision is final."""
 
-    def wanted(self, now: Counters, load: Load, *, waited: float, cores: int, full: bool) -> bool:
+    def wanted(self, now: Counters, work: Work, *, waited: float, cores: int, full: bool) -> bool:
         """Whether to try the stage on the cluster. `waited` is how long the trainer has waited for
         it in all, `full` that every worker of this machine is in use."""
         if self._over:
@@ -154,10 +152,10 @@ class Offload:
             return False
         if not self._has_answered():
             return False
-        predicted = predict(load, "ray", self.actors, cores)
+        predicted = predict([Placed("", work, "ray", self.actors)], cores)
         expected = f"{self.actors} actors would do {predicted.rows_per_second:,.0f} rows/s"
         seen = f"{pace:,.0f} rows/s on this machine, the trainer waits {share:.0%} of its time"
-        if predicted.rows_per_second < WORTHWHILE * pace:
+        if predicted.rows_per_second < GAIN * pace:
             return self._stay(f"{seen}: {expected}, limited by {predicted.limit}")
         self._here = pace
         self.status = f"{seen}: {expected}"
