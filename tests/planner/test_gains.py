@@ -33,9 +33,9 @@ def _run(epochs: list[tuple[str, float, bool]]) -> Epochs:
 
 
 def test_an_epoch_from_the_cache_is_compared_with_the_steps() -> None:
-    gain = _run([(WITH, 1.3, True), (WITH, 0.25, True)]).gain([CACHE])
-    assert gain.predicted == pytest.approx(5.0)
-    assert gain.measured == pytest.approx(4.0), "100 rows at 0.01 s, in 0.25 s"
+    gain = _run([(WITH, 1.3, True), (WITH, 0.25, True)]).experiment
+    assert gain.predicted_gain == pytest.approx(5.0)
+    assert gain.measured_gain == pytest.approx(4.0), "100 rows at 0.01 s, in 0.25 s"
     (decision,) = decisions((), [CACHE], (), cache_gain=gain)
     assert "(epochs that read it: predicted 5.0×, measured 4.0×, 25 % too high)" in decision.line
 
@@ -51,14 +51,14 @@ def test_an_epoch_from_the_cache_is_compared_with_the_steps() -> None:
     ],
 )
 def test_what_fills_the_cache_or_was_left_early_proves_nothing(epochs) -> None:
-    assert _run(epochs).gain([CACHE]) is None
+    assert _run(epochs).experiment.measured_gain is None
 
 
 def test_the_first_prediction_is_the_one_that_is_compared() -> None:
     made = _run([(WITH, 1.3, True), (WITH, 0.25, True)])
     later = Choice("cache", "in memory after y", 2.0, EpochCost(100, without=0.01, within=0.0025))
     made.promise(WITH, [later])
-    assert made.gain([later]).predicted == pytest.approx(5.0)
+    assert made.experiment.predicted_gain == pytest.approx(5.0)
 
 
 def test_explain_shows_the_measured_gain_of_a_cache() -> None:

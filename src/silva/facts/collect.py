@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import fields
 
 from silva.cost.costs import Cost
+from silva.cost.experiment import Experiment
 from silva.cost.machine import Machine
 from silva.cost.model import Placed
 from silva.cost.trace import Span, Trace
@@ -30,7 +31,6 @@ from silva.physical.stage.stage import Stage
 from silva.physical.stage.steps import Keep, RowStep, Spread
 from silva.plan.function import Function
 from silva.plan.node import Derive, Filter, MapRows, Node
-from silva.planner.cache_gains import CacheGain
 from silva.planner.choose import Choice
 from silva.planner.compare_blocks import Difference
 from silva.planner.planner import Planner
@@ -104,7 +104,7 @@ def decisions(
     gains: Sequence[float] = (),
     unchecked: Collection[str] = (),
     differences: Iterable[Difference] = (),
-    cache_gain: CacheGain | None = None,
+    cache_gain: Experiment[str] | None = None,
 ) -> tuple[Decision, ...]:
     """All decisions about a plan.
 
@@ -133,14 +133,16 @@ def _rule(outcome: Outcome, unchecked: Collection[str]) -> Decision:
     return Decision("rule", rule.name, rule.reason, notes, why is None, why, pending)
 
 
-def _choice(choice: Choice, order_gain: float | None, cache_gain: CacheGain | None) -> Decision:
+def _choice(
+    choice: Choice, order_gain: float | None, cache_gain: Experiment[str] | None
+) -> Decision:
     notes = tuple(map(tidy, choice.note.split("; ")))
     reason = _CHOICES.get(choice.name, choice.name)
     predicted, measured = choice.gain, order_gain if choice.name == "order" else None
     if choice.epoch is not None:
         predicted = choice.epoch.without / choice.epoch.within
     if choice.epoch is not None and cache_gain is not None:
-        predicted, measured = cache_gain.predicted, cache_gain.measured
+        predicted, measured = cache_gain.predicted_gain, cache_gain.measured_gain
     of = "" if choice.epoch is None else "epochs that read it"
     return Decision(
         "choice", choice.name, reason, notes, True, predicted=predicted, measured=measured, of=of

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from silva.cost.experiment import LIMITS
 from silva.cost.model import Backend, Placed, Prediction, Work, loop_work, predict
 from silva.errors import PlanError
 from silva.facts.formatting import error, times
@@ -17,7 +18,6 @@ from silva.facts.loop import LoopFacts
 from silva.physical.plan import PhysicalNode
 from silva.physical.stage.context import Failure
 from silva.plan.node import Node
-from silva.run.placement.measured import LIMITS
 
 _WRONG = 0.1
 """Share of the measurement: a smaller error of a prediction is not shown."""

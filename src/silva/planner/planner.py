@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from silva.cost.experiment import ENOUGH, MARGIN, Experiment, Progress
 from silva.cost.model import duration
 from silva.errors import StateError
 from silva.order.length import plan_rows
@@ -24,7 +25,7 @@ from silva.physical.written_form import with_written
 from silva.plan.fingerprint import digest, fingerprint
 from silva.plan.law import LAWS
 from silva.plan.node import Cache, Filter, Node, option, transform
-from silva.planner.cache_gains import CacheGain, Epochs
+from silva.planner.cache_gains import Epochs
 from silva.planner.cache_locations import CacheLocation
 from silva.planner.known_costs import CostSource, Measured, MeasuredCosts
 from silva.planner.movable_runs import StepRun, step_runs
@@ -40,32 +41,12 @@ if TYPE_CHECKING:
 
 _WORTH_KEEPING = 0.1
 """Seconds of work from which measurements are saved: less is soon measured again."""
-_ENOUGH = 0.25
-"""Seconds of work that must be measured before two plans are compared."""
-_SLOWER = 1.05
-"""An order this many times as slow as the one before it is given up."""
 _DECODED = 8
 """Bytes of a decoded photo for each byte of its file, roughly."""
 _MANY_TIMES = 20
 """A new plan repeats the rows in flight: so many times as many rows must still be to come."""
 _FAILING = 0.2
 """The share of blocks repeated in the order written above which moving steps does not pay."""
-
-
-@dataclass(frozen=True)
-class _Start:
-    """The counters when a plan began, and what a row cost before it."""
-
-    busy: float
-    rows: int
-    before: float | None
-    """Seconds of work per row of the plan before; None if that is not known."""
-
-    def seconds_per_row(self, busy: float, rows: int) -> float | None:
-        """Seconds of work per row since then; None while too little has been measured."""
-        if busy - self.busy < _ENOUGH or rows <= self.rows:
-            return None
-        return (busy - self.busy) / (rows - self.rows)
 
 
 class Planner:
@@ -111,7 +92,10 @@ class Planner:
         """Rules that are not used: laws that would prevent a cache, and close rewrites that were
         not in use when a loaded state was saved."""
         self._looks: list[float] = []
-        self._start = _Start(0.0, 0, None)
+        self._since = self._progress
+        """When the plan began."""
+        self._experiment: Experiment[str] | None = None
+        """Compares an order with the one before it."""
         self._work = Epochs(lanes, workers)
         self._kept_at = 0.0
         """Seconds of work that had been done when measurements were last saved."""
@@ -282,9 +266,10 @@ class Planner:
             self.write_down()
 
     @property
-    def cache_gain(self) -> CacheGain | None:
+    def cache_gain(self) -> Experiment[str] | None:
         """The predicted and the measured gain of a cache; None if there is none to report."""
-        return self._work.gain(self.choices) if len(self._runs) == 1 else None
+        made = self._work.experiment if len(self._runs) == 1 else None
+        return None if made is None or made.measured_gain is None else made
 
     def _first_choice(self, epoch: int) -> None:
         if self._started or not self._looks:
@@ -367,25 +352,40 @@ class Planner:
         self.choices = chosen.choices
         self._work.promise(chosen.plan, chosen.choices)
         if chosen.plan != self.plan:
-            busy, rows = self._busy(), self._rows()
-            self._start = _Start(busy, rows, self._start.seconds_per_row(busy, rows))
+            self._begin_experiment()
             self.plan, self._twin, self._physical = chosen.plan, chosen.twin, None
 
-    def _judge(self) -> None:
-        """Gives up an order that turns out slower than the one before it. A plan with a cache is
-        not judged: it is slower at first, while the cache is filled."""
-        if not self._is_reordered or self.rejected or self._caches:
-            return
-        now = self._start.seconds_per_row(self._busy(), self._rows())
-        if self._start.before and now and now > _SLOWER * self._start.before:
-            self.rejected.append(
-                f"order: it takes {duration(now)} per row, and the order before it took "
-                f"{duration(self._start.before)}"
-            )
+    def _begin_experiment(self) -> None:
+        """Compares a new order with the plan before it, if that was measured. A plan with a cache
+        is not compared: it is slower at first, while the cache is filled."""
+        now, since = self._progress, self._since
+        pace = now.pace(since)
+        gains = [choice.gain for choice in self.choices if choice.name == "order"]
+        self._since, self._experiment = now, None
+        if gains and pace and now.seconds - since.seconds >= ENOUGH and not self._caches:
+            promised = {"order": pace * max(gains)}
+            self._experiment = Experiment("before", pace, promised, "order", now, margin=1 / MARGIN)
 
-    def _rows(self) -> int:
-        """Rows that entered the plan, over all epochs."""
-        return max((lane.stats.rows_in for lane in self._lanes.values()), default=0)
+    def _judge(self) -> None:
+        """Gives up an order that turns out slower than the one before it."""
+        tried = self._experiment
+        if tried is None or self.rejected:
+            return
+        found = tried.judge(self._progress)
+        if found == "before":
+            now, before = (duration(1 / tried.seen[name]) for name in ("order", "before"))
+            self.rejected.append(
+                f"order: it takes {now} per row, and the order before it took {before}"
+            )
+        elif found == "order":
+            tried.begin(self._progress)  # it is compared again when more is measured
+
+    @property
+    def _progress(self) -> Progress:
+        """The rows that entered the plan, over all epochs, and the seconds of work for them, all of
+        which count."""
+        rows = max((lane.stats.rows_in for lane in self._lanes.values()), default=0)
+        return Progress(rows, self._busy(), waited=self._busy())
 
     def _fails(self) -> bool:
         """Whether moved steps fail on rows that a filter would have dropped before them."""

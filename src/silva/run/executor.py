@@ -24,7 +24,7 @@ from silva.physical.stage.call import Worker
 from silva.physical.stage.context import Context
 from silva.physical.stage.stage import Result
 from silva.run.placement.lane import Lane
-from silva.run.placement.trial import Offload
+from silva.run.placement.offload import Offload
 from silva.run.pools.task import Flight, Payload, Pool, Task, Window, execute
 from silva.run.pools.threads import PAUSE, InlinePool, ThreadPool
 from silva.run.seams import MemoryBudget, Seams

@@ -8,6 +8,7 @@ from collections import deque
 from typing import NamedTuple
 
 from silva.cost.disk import Disk
+from silva.cost.experiment import Experiment
 from silva.cost.gil import GilProbe
 from silva.cost.machine import queued_seconds
 from silva.cost.model import (
@@ -33,8 +34,8 @@ from silva.run.placement.measured import (
     device_seconds,
     shared_seconds,
 )
+from silva.run.placement.offload import Offload
 from silva.run.placement.sizing import Blocks, RowCost, Width
-from silva.run.placement.trial import MOSTLY, Offload, Trial
 from silva.run.pools.task import functions_of
 from silva.run.seams import MemoryBudget, Seams
 
@@ -127,7 +128,7 @@ class Lane:
         self._objects = 0.0
         """Seconds to pickle and unpickle the Python objects of a row."""
         self._warm_since = self.counters
-        self._trial: Trial | None = None
+        self._experiment: Experiment[Backend] | None = None
         """Compares backends by measurement; None before and after."""
         self._tried = False
         """Whether the fastest backend was found by measurement."""
@@ -151,7 +152,7 @@ class Lane:
             self.earlier = self.average() if self.stats.steps else None
             self.stats.followed = self.stats.again = 0
             self.forecasts.forget(not_before=self.stats.blocks + _NEW_BLOCKS)
-            self.alone = None
+            self.alone = self._experiment = None
             if self.offload is not None:
                 self.offload.forget()
             self.stats.forget_steps()
@@ -165,7 +166,7 @@ class Lane:
             return
         self._settle_at("inline")
         self.reason, self.decided = "measuring", False
-        self._trial, self._tried = None, False
+        self._tried = False
         self._warm_since = self.counters
         if self._has_functions:
             self.probe = GilProbe()
@@ -280,20 +281,31 @@ class Lane:
         pace = self.counters.pace(self._warm_since)
         if place.speeds and self.backend == "inline" and pace is not None:
             promised = {backend: pace * speed for backend, speed in place.speeds}
-            cpu = load.cpu if load.cpu > MOSTLY * load.seconds else 0.0
-            self._trial = Trial(pace, promised, self.counters, 2 * self.workers + 1, cpu)
+            self._experiment = Experiment(
+                self.backend,
+                pace,
+                promised,
+                place.backend,
+                self.counters.progress,
+                settling=2 * self.workers + 1,
+                cpu=load.cpu if load.cpu > load.seconds / 2 else 0.0,
+            )
         self.move(place.backend, place.reason)
 
     def _judge(self) -> None:
         """Moves the stage to the fastest backend if the chosen one turns out to be slower."""
-        trial = self._trial
-        if trial is None:
+        tried = self._experiment
+        if tried is None:
             return
-        best = trial.judge(self.backend, self.counters)
-        if not trial.open:
-            self._trial, self._tried = None, True
+        best = tried.judge(self.counters.progress)
+        if not tried.open:
+            self._experiment = None
+            self._tried = self._tried or "ray" not in tried.seen
+            if "ray" in tried.seen and self.offload is not None:
+                self.offload.conclude(tried)
         if best is not None and best != self.backend:
-            self.move(best, f"as measured: {trial.describe()}")
+            here = self.backend != "ray"
+            self.move(best, f"as measured: {_describe(tried)}" if here else self._reason_here)
 
     def move(self, backend: Backend, reason: str) -> None:
         """Moves the stage to a backend; predictions for the old one are dropped."""
@@ -312,26 +324,23 @@ class Lane:
         self.backend = backend
 
     def _consider_cluster(self) -> None:
-        """Moves the stage to the cluster if the local cores are too few, and back if that is
-        slower."""
+        """Tries the stage on the cluster if the local cores are too few."""
         offload = self.offload
-        if offload is None or self.forced is not None or not self.decided or self._trial:
+        if offload is None or self.forced is not None or not self.decided or self._experiment:
             return
         if self.backend == "ray":
-            if offload.failed(self.counters):
-                self.move(self.meanwhile or "inline", self._reason_here)
             return
         inline = self.backend == "inline"
-        if offload.wanted(
+        self._experiment = offload.propose(
             self.counters,
-            self.alone or self.load(),
+            Placed(self.name, self.alone or self.load(), self.backend, self.workers),
             waited=self.stats.busy if inline else self.stats.starved,
             cores=self._seams.machine.cpus,
             full=inline or self.width.now == self.width.most,
-        ):
+        )
+        if self._experiment is not None:
             self._reason_here = self.reason
             self.move("ray", "local cores are too few")
-            offload.begin(self.counters)
 
     def _predict(self) -> None:
         """Records a prediction of the throughput, which is compared with measurements later."""
@@ -368,11 +377,8 @@ class Lane:
         self.stats.own_cpu += min(max(time.thread_time() - cpu, 0.0), own)
         self.stats.own_queued += min(max(queued_seconds() - queued, 0.0), own)
         self._tick()
-        if starting:
-            if self.offload is not None and self.backend == "ray":
-                self.offload.begin(self.counters)
-            if self._trial is not None:
-                self._trial.begin(self.counters)
+        if starting and self._experiment is not None:
+            self._experiment.begin(self.counters.progress)
         self.forecasts.learn(self.counters, starting)
 
     def _tick(self) -> None:
@@ -437,6 +443,12 @@ class Lane:
             return lately
         work = self._work((now.busy - before.busy) / rows, (now.cpu - before.cpu) / rows)
         return self._with_shared(work, before) if lately.shared else work._replace(back=lately.back)
+
+
+def _describe(tried: Experiment[Backend]) -> str:
+    """The measured throughput of each backend."""
+    names = {"inline": "without workers", "threads": "on threads", "processes": "on processes"}
+    return ", ".join(f"{pace:,.0f} rows/s {names[place]}" for place, pace in tried.seen.items())
 
 
 def _steps_of(stage: Runs) -> tuple[Step, ...]:

@@ -11,14 +11,13 @@ from typing import NamedTuple
 
 from silva.cost.costs import Cost
 from silva.cost.disk import Disk
+from silva.cost.experiment import LIMITS, Progress
 from silva.cost.gil import GilProbe
 from silva.cost.memory_bandwidth import memory_seconds
 from silva.cost.model import Backend, Prediction
 from silva.io.incoming import NOTHING, Incoming
 from silva.physical.stage.stage import Result
 
-LIMITS = 0.05
-"""Share of its time that the consumer waits, below which the stage is not the bottleneck."""
 _FIRST_SECONDS = 0.5
 """Time after which a prediction is checked and the next one is made."""
 _SETTLING = 4
@@ -46,6 +45,11 @@ class Counters(NamedTuple):
     networks."""
     queued: float = 0.0
     """Seconds of `busy` that workers waited for a core."""
+
+    @property
+    def progress(self) -> Progress:
+        """The counters of an experiment, on the clock of the run."""
+        return Progress(self.rows, self.elapsed, self.starved, self.cpu, self.blocks)
 
     def pace(self, since: Counters) -> float | None:
         """Rows a second since an earlier moment, the consumer's own time included."""
