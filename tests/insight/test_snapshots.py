@@ -73,6 +73,14 @@ def fixed_step(number: int, step: StepFacts) -> StepFacts:
     )
 
 
+def fixed_decisions() -> tuple[Any, ...]:
+    from silva.plan.decision import Decision, Quantity
+
+    predicted, measured, bound, default = map(Quantity, (1200.0, 1000.0, 1400.0, 250.0))
+    why = "it is the fastest"
+    return (Decision("threads", why, predicted, measured, bound, default, kind="backend"),)
+
+
 def fixed_stage(number: int, stage: StageFacts) -> StageFacts:
     load = Work(0.004, 0.003, 0.002)
     totals = replace(
@@ -88,7 +96,7 @@ def fixed_stage(number: int, stage: StageFacts) -> StageFacts:
     steps = tuple(fixed_step(i, step) for i, step in enumerate(stage.steps))
     return replace(
         stage, totals=totals, load=load, alone=None, bytes_in=16.0, from_network=0.0, steps=steps,
-        **changed,
+        decisions=() if number else fixed_decisions(), **changed,
     )  # fmt: skip
 
 

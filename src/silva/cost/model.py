@@ -211,6 +211,15 @@ def limit_of(spent: Mapping[str, float]) -> str:
     return max(shared or spent, key=lambda name: spent[name])
 
 
+def most_rows(work: Work, cores: int) -> float:
+    """The rows per second that no placement on this machine can exceed.
+
+    >>> most_rows(Work(4e-3, 4e-3, 4e-3), cores=2)
+    500.0
+    """
+    return 1 / max(work.cpu / max(cores, 1), work.memory, work.disk, work.network, _INSTANT)
+
+
 @dataclass(frozen=True)
 class Hardware:
     """The workers and cores that some work may use, wherever it runs best."""

@@ -7,14 +7,11 @@ plan has a cache: the epoch that fills the cache proves nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from silva.cost.experiment import Experiment, Progress
+from silva.plan.decision import Decision
 from silva.plan.node import Node
 from silva.run.placement.lane import Lane
-
-if TYPE_CHECKING:
-    from silva.planner.choose import Choice
 
 _START = Progress(0, 0.0, 0.0)
 
@@ -60,15 +57,15 @@ class Epochs:
             self.experiment.measure(self._done)
         self._before = plan if same else None
 
-    def promise(self, plan: Node, choices: Iterable[Choice]) -> None:
-        """Records the prediction for a plan when it is chosen, and later what an epoch without the
-        cache would cost by the latest measurements."""
-        caches = [choice.epoch for choice in choices if choice.epoch is not None]
-        if len(caches) != 1:
+    def promise(self, plan: Node, choices: Iterable[Decision], rows: int) -> None:
+        """Records the prediction for a plan of so many rows when it is chosen, and later what an
+        epoch without the cache would cost by the latest measurements."""
+        caches = [choice for choice in choices if choice.what == "cache"]
+        if len(caches) != 1 or caches[0].predicted is None or caches[0].default is None:
             self.experiment = self._cached = None
             return
-        without, within = (1 / max(cost, 1e-12) for cost in (caches[0].without, caches[0].within))
+        cached, steps = caches[0].predicted.value, caches[0].default.value
         if self.experiment is None or self._cached != plan:
-            self._cached, self._rows, self._done = plan, caches[0].rows, _START
-            self.experiment = Experiment("steps", without, {"cache": within}, "cache", _START)
-        self.experiment.seen["steps"] = without
+            self._cached, self._rows, self._done = plan, rows, _START
+            self.experiment = Experiment("steps", steps, {"cache": cached}, "cache", _START)
+        self.experiment.seen["steps"] = steps

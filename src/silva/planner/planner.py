@@ -22,6 +22,7 @@ from silva.physical.right_sides import ReadColumns, RightSides
 from silva.physical.stage.context import Context
 from silva.physical.stage.stage import Result
 from silva.physical.written_form import with_written
+from silva.plan.decision import Decision
 from silva.plan.fingerprint import digest, fingerprint
 from silva.plan.law import LAWS
 from silva.plan.node import Cache, Filter, Node, option, transform
@@ -36,7 +37,6 @@ from silva.run.placement.lane import Lane
 
 if TYPE_CHECKING:
     from silva.planner.check_rewrites import Verdict
-    from silva.planner.choose import Choice
     from silva.planner.compare_blocks import Difference
 
 _WORTH_KEEPING = 0.1
@@ -82,8 +82,8 @@ class Planner:
         self._counts = counts
         self._optimizes = bool(option(written, "optimize", True))
         self._disabled = frozenset(option(written, "disable", ()))
-        self.choices: tuple[Choice, ...] = ()
-        self.rejected: list[str] = []
+        self.choices: tuple[Decision, ...] = ()
+        self.rejected: list[Decision] = []
         self.refuted: dict[str, str] = {}
         """Rules and laws that computed other values on real rows, and the difference."""
         self.deviations: tuple[Difference, ...] = ()
@@ -121,7 +121,8 @@ class Planner:
         self._begin(base)
         may_reorder = self._optimizes and "order" not in self._disabled
         if self._counts and may_reorder and any(map(_has_orders, self._runs)):
-            self.rejected = [f"order: {COUNTS}"]
+            self.rejected = []
+            self._reject(COUNTS)
         may_choose = self._optimizes and self._may_choose()
         self._looks = self._costs.looks_after(0.0) if may_choose else []
 
@@ -229,11 +230,11 @@ class Planner:
 
     @property
     def _is_reordered(self) -> bool:
-        return any(choice.name == "order" for choice in self.choices)
+        return any(choice.what == "order" for choice in self.choices)
 
     @property
     def _caches(self) -> bool:
-        return any(choice.name == "cache" for choice in self.choices)
+        return any(choice.what == "cache" for choice in self.choices)
 
     @property
     def unchecked(self) -> frozenset[str]:
@@ -350,7 +351,8 @@ class Planner:
             reorders="order" not in self._disabled and not self._counts and not self._fails(),
         )
         self.choices = chosen.choices
-        self._work.promise(chosen.plan, chosen.choices)
+        rows = plan_rows(self._runs[0].below) if len(self._runs) == 1 else None
+        self._work.promise(chosen.plan, chosen.choices, rows or 0)
         if chosen.plan != self.plan:
             self._begin_experiment()
             self.plan, self._twin, self._physical = chosen.plan, chosen.twin, None
@@ -360,7 +362,7 @@ class Planner:
         is not compared: it is slower at first, while the cache is filled."""
         now, since = self._progress, self._since
         pace = now.pace(since)
-        gains = [choice.gain for choice in self.choices if choice.name == "order"]
+        gains = [one.predicted_gain or 1.0 for one in self.choices if one.what == "order"]
         self._since, self._experiment = now, None
         if gains and pace and now.seconds - since.seconds >= ENOUGH and not self._caches:
             promised = {"order": pace * max(gains)}
@@ -374,9 +376,7 @@ class Planner:
         found = tried.judge(self._progress)
         if found == "before":
             now, before = (duration(1 / tried.seen[name]) for name in ("order", "before"))
-            self.rejected.append(
-                f"order: it takes {now} per row, and the order before it took {before}"
-            )
+            self._reject(f"it takes {now} per row, and the order before it took {before}")
         elif found == "order":
             tried.begin(self._progress)  # it is compared again when more is measured
 
@@ -390,10 +390,14 @@ class Planner:
     def _fails(self) -> bool:
         """Whether moved steps fail on rows that a filter would have dropped before them."""
         if not self.rejected and any(_often_repeats(lane) for lane in self._lanes.values()):
-            self.rejected.append(
-                "order: steps fail on rows that a filter before them would have dropped"
-            )
+            self._reject("steps fail on rows that a filter before them would have dropped")
         return bool(self.rejected)
+
+    def _reject(self, why: str) -> None:
+        """Moves no step any more."""
+        from silva.planner.choose import WHY
+
+        self.rejected.append(Decision("order", WHY["order"], why_not=why))
 
     # Remembering.
 
