@@ -37,10 +37,10 @@ C = TypeVar("C", bound=str)
 class Progress(NamedTuple):
     """The counters of an experiment at one moment."""
 
-    rows: float
-    seconds: float
+    rows: float = 0
+    seconds: float = 0.0
     """On the clock that counts: time that passed, or seconds of work."""
-    waited: float
+    waited: float = 0.0
     """Those of the seconds in which the consumer waited."""
     cpu: float = 0.0
     blocks: int = 0

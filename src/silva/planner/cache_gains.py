@@ -13,8 +13,6 @@ from silva.plan.decision import Decision
 from silva.plan.node import Node
 from silva.run.placement.lane import Lane
 
-_START = Progress(0, 0.0, 0.0)
-
 
 class Epochs:
     """Adds up the work of epochs, for the plan that they ran with."""
@@ -29,7 +27,7 @@ class Epochs:
         self._cached: Node | None = None
         """The plan with a cache."""
         self._rows = 0
-        self._done = _START
+        self._done = Progress()
         """The rows and the seconds of work of all whole epochs that read the full cache."""
         self.experiment: Experiment[str] | None = None
         """Compares the plan with a cache with the one without it; None without a cache."""
@@ -66,6 +64,6 @@ class Epochs:
             return
         cached, steps = caches[0].predicted.value, caches[0].default.value
         if self.experiment is None or self._cached != plan:
-            self._cached, self._rows, self._done = plan, rows, _START
-            self.experiment = Experiment("steps", steps, {"cache": cached}, "cache", _START)
+            self._cached, self._rows, self._done = plan, rows, Progress()
+            self.experiment = Experiment("steps", steps, {"cache": cached}, "cache", Progress())
         self.experiment.seen["steps"] = steps

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from silva.cost.costs import Cost
 from silva.cost.machine import Machine
 from silva.cost.memory_bandwidth import memory_seconds
-from silva.cost.model import OPERATORS_SHARE, Hardware, Work
+from silva.cost.model import OPERATORS_SHARE, Hardware, Work, loop_work
 from silva.cost.speeds import crossing_seconds
 from silva.order.length import plan_rows
 from silva.plan import expr
@@ -22,7 +22,7 @@ from silva.planner.cache_locations import CacheLocation
 from silva.planner.known_costs import Measured
 from silva.planner.movable_runs import StepNode, StepRun, wanted_columns
 from silva.planner.pieces import pieces, split
-from silva.planner.search import CacheOffer, Keeping, Movable
+from silva.planner.search import Arrangement, CacheOffer, Keeping, Movable
 
 _ROW_SECONDS = 3e-6
 """Seconds to look up a row and put it into its block."""
@@ -70,6 +70,13 @@ class Units:
         back = self._back()
         always = Work(back=back or 0.0)
         self.hardware = Hardware(workers, Machine.here().cpus, back is not None, always)
+
+    def seconds(self, found: Arrangement, epochs: int) -> float:
+        """Seconds per row of the source over all epochs, beside the loop."""
+        loop = loop_work(self.known.loop.seconds_a_row, self.known.loop.cpu_a_row)
+        own = loop._replace(seconds=0.0, consumer=loop.seconds)
+        first, later = (self.hardware.seconds(w.plus(own)) for w in (found.first, found.later))
+        return first + (epochs - 1) * later
 
     def _back(self) -> float | None:
         """Seconds of the consumer per row of the source to receive results from another process;

@@ -84,7 +84,10 @@ def _best(units: Units, epochs: int, locations: tuple[CacheLocation, ...]) -> _F
             if offered.folder is not None and not units.portable:
                 continue  # a later run could not tell which pipeline the rows belong to
             found = search(units.movables, epochs, Offer(units, offered), units.hardware)
-            if found.cache_after is not None and found.seconds * GAIN < best.seconds:
+            # rows that the loop cannot take any faster are not worth the memory
+            beside = units.seconds(best, epochs) / units.seconds(found, epochs)
+            gain = min(best.seconds / found.seconds, beside)
+            if found.cache_after is not None and gain > GAIN:
                 best, location = found, offered
     reorders = plain.seconds >= GAIN * order.seconds
     if location is None and not reorders:
@@ -95,8 +98,7 @@ def _best(units: Units, epochs: int, locations: tuple[CacheLocation, ...]) -> _F
     choices: list[Decision] = []
     if reorders and units.steps(chosen) != units.steps(as_written):
         notes = (*_order_notes(units, chosen), *_moved(units, plain, order))
-        rates = (Quantity(epochs / max(one.seconds, 1e-12)) for one in (order, plain))
-        predicted, default = rates
+        predicted, default = (Quantity(epochs / max(a.seconds, 1e-12)) for a in (order, plain))
         choices.append(Decision("order", WHY["order"], predicted, default=default, notes=notes))
     if location is not None:
         without = order if reorders else plain

@@ -181,14 +181,14 @@ class Planner:
             for step in run.steps
             if step.id in known.steps
         }
-        reads = [(known.read, known.late, known.pace) for known in self._known]
+        reads = [(known.read, known.late, known.pace, known.loop) for known in self._known]
         self._ruled = self.plan = base
         self._twin = base if self._counts or not self._optimizes else self._named()
         self._runs = list(step_runs(base))
         self._known = [Measured() for _ in self._runs]
         for number, (run, known) in enumerate(zip(self._runs, self._known, strict=True)):
             if number < len(reads):
-                known.read, known.late, known.pace = reads[number]
+                known.read, known.late, known.pace, known.loop = reads[number]
             for step in run.steps:
                 was, cost = before.get(step.id, (None, None))
                 if cost is not None and was == step.step:
@@ -335,7 +335,10 @@ class Planner:
 
     def _collect(self) -> None:
         for number, run in enumerate(self._runs):
-            self._known[number] = self._costs.now(run, self._known[number])
+            before = self._known[number]
+            self._known[number] = now = self._costs.now(run, before)
+            if self._caches:  # which works on the loop's thread: the loop was measured before
+                now.loop = before.loop
 
     def _choose(self, epoch: int) -> None:
         from silva.planner.choose import choose

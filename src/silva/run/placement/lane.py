@@ -7,6 +7,7 @@ import time
 from collections import deque
 from typing import NamedTuple
 
+from silva.cost.costs import WATCHED_SECONDS
 from silva.cost.disk import Disk
 from silva.cost.experiment import Experiment
 from silva.cost.gil import GilProbe
@@ -45,8 +46,6 @@ _ENOUGH_SECONDS = 0.04
 """Work to measure before the backend is chosen."""
 _ENOUGH_KNOWN_SECONDS = 0.002
 """The same for built-in operators alone: they release the GIL, so only their cost is unknown."""
-_WATCHED_SECONDS = 0.004
-"""The GIL is handed over every 5 ms: a shorter block tells the probe little."""
 
 
 _MUCH_DISK_BYTES = 1 << 20
@@ -238,7 +237,7 @@ class Lane:
         is due."""
         if self.decided or not self._has_functions or not self.stats.blocks:
             return None
-        long = self.blocks.rows * self._seconds_per_row > _WATCHED_SECONDS
+        long = self.blocks.rows * self._seconds_per_row > WATCHED_SECONDS
         self._watching = self.probe if long or self._warm > _ENOUGH_SECONDS / 2 else None
         return self._watching
 
