@@ -106,3 +106,10 @@ def test_a_change_that_costs_nothing_is_kept_unless_it_is_slower() -> None:
 def test_what_was_slower_than_the_default_is_not_kept_because_little_was_promised() -> None:
     made = trial(threads=112.0)
     assert made.judge(after(95.0)) == "inline"
+
+
+def test_a_candidate_for_which_the_consumer_waits_a_little_is_left_only_if_it_is_slower() -> None:
+    made = trial(threads=190.0, processes=180.0)
+    assert made.judge(after(140.0, waiting=0.2)) == "threads"
+    made = trial(threads=190.0, processes=180.0)
+    assert made.judge(after(90.0, waiting=0.2)) == "processes"

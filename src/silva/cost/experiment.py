@@ -20,13 +20,15 @@ from silva.cost.model import GAIN
 LIMITS = 0.05
 """Share of its time that the consumer waits, below which what it waits for is not the
 bottleneck."""
+_MOSTLY = 0.5
+"""The same share, from which on what it waits for is the bottleneck nearly all the time."""
 SECONDS = 1.5
 """Time that a candidate is measured before it is kept."""
 ENOUGH = 0.4
 """Seconds after which a measurement can be compared: a candidate that is slower than promised is
 left."""
 _KEPT = 0.8
-"""Share of the promised throughput from which on a candidate is kept."""
+"""Share of the promised throughput, below which another candidate is tried."""
 MARGIN = 1.05
 """How many times as fast as the default a candidate must be measured that costs more than it does:
 less is within the error of measuring. One that costs nothing may be as much slower."""
@@ -100,7 +102,7 @@ class Experiment(Generic[C]):
     @property
     def predicted_gain(self) -> float:
         """How many times as fast as the default the present candidate was predicted."""
-        return self.promised[self.trying] / self.pace
+        return self.promised.get(self.trying, self.pace) / self.pace
 
     @property
     def measured_gain(self) -> float | None:
@@ -116,28 +118,28 @@ class Experiment(Generic[C]):
         if not self.open or spent < ENOUGH or blocks < self.settling:
             return None
         self._warm(now)
-        pace = now.pace(self.since)
-        limits = now.waited - self.since.waited > LIMITS * spent
+        pace, waits = now.pace(self.since), (now.waited - self.since.waited) / spent
         promised = self.promised[self.trying]
-        least = max(_KEPT * promised, min(self.margin * self.seen[self.default], promised))
-        if pace >= least or not limits:
+        slower = pace < min(self.margin * self.seen[self.default], promised) and waits > LIMITS
+        if not slower and (pace >= _KEPT * promised or waits <= _MOSTLY):
             if spent < SECONDS:
                 return None
             self.open = False
             self.measure(now)
             return self.trying
         self.measure(now)
-        fastest = max(self.seen, key=lambda one: self.seen[one])
-        best = self.seen[fastest]
-        hopeful = {c: p for c, p in self.promised.items() if c not in self.seen and p > GAIN * best}
+        worthwhile = GAIN * max(self.seen.values())
+        hopeful = {c: p for c, p in self.promised.items() if c not in self.seen and p > worthwhile}
         if hopeful:
             self.trying = max(hopeful, key=lambda one: hopeful[one])
             self.begin(now)
             return self.trying
         self.open = False
-        found = max(self.promised, key=lambda one: self.seen.get(one, 0.0))
-        worth = self.seen[found] > self.margin * self.seen[self.default]
-        self.trying = found if worth else self.default
+        best = max(
+            (one for one in self.seen if one != self.default), key=lambda one: self.seen[one]
+        )
+        stays = self.seen[best] > self.margin * self.seen[self.default]
+        self.trying = best if stays else self.default
         return self.trying
 
     def _warm(self, now: Progress) -> None:

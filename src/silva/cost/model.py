@@ -159,8 +159,7 @@ class Placed:
         return tuple(self.rows * seconds for seconds in found)
 
 
-@dataclass(frozen=True)
-class Prediction:
+class Prediction(NamedTuple):
     """A predicted throughput, and what limits it."""
 
     rows_per_second: float
@@ -193,7 +192,7 @@ def predict(stages: Sequence[Placed], cores: int, consumer: Work = NOTHING) -> P
     column = RESOURCES.index(limit)
     most = max(range(len(stages)), key=lambda i: by_stage[i][column], default=None)
     stage = None if most is None or by_stage[most][column] < own[column] else stages[most]
-    if limit == CONSUMER and stage is not None and stage.work.back and stage.backend != "inline":
+    if limit == CONSUMER and stage is not None and stage.backend in ("processes", "ray"):
         limit = COPYING
     rate = 1 / max(*totals.values(), _INSTANT)
     return Prediction(rate, totals["the cores"] * cores, limit, stage.name if stage else None)
@@ -246,8 +245,11 @@ class Hardware:
         >>> Hardware(workers=8, cores=2).seconds(Work(4.0, 4.0, 3.0, disk=3.5))
         3.5
         """
-        workers, cores = self.workers, self.cores
-        return min([max(uses(work, backend, workers, cores)) for backend in self.backends])
+        workers, cores, least = self.workers, self.cores, float("inf")
+        for backend in self.backends:
+            took = max(uses(work, backend, workers, cores))
+            least = took if took < least else least
+        return least
 
     def best(self, work: Work) -> Backend:
         """The backend on which the work takes least.
@@ -258,8 +260,7 @@ class Hardware:
         return min(self.backends, key=lambda b: max(uses(work, b, self.workers, self.cores)))
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """The backend on which a stage should run, and the reason."""
 
     backend: Backend
