@@ -157,7 +157,9 @@ def _consumer(plan: PhysicalNode, lanes: list[Lane]) -> ConsumerFacts | None:
         Placed(lane.name, lane.average(), lane.backend, lane.workers, lane.stats.rows_in / rows)
         for lane in lanes
     )
-    own = max(seconds - waited, 0.0) / rows
+    # blocks that the consumer ran itself before workers took over are not its loop
+    between = sum(lane.consumer_seconds for lane in lanes if lane.name in top)
+    own = max(min(seconds - waited, between), 0.0) / rows
     loop = lanes[-1].stats  # the consumer of the others is the stage after them
     own_cpu = min(loop.own_cpu / rows, own)
     queued = min(loop.own_queued / rows, own - own_cpu)
