@@ -91,6 +91,12 @@ def test_eight_workers_on_two_cores_are_promised_two_cores():
     assert processes == ("processes", pytest.approx(2.0))
 
 
+def test_time_in_line_for_a_core_is_not_a_wait_that_workers_overlap():
+    crowded = Work(4e-3, 1e-3, 1e-4, queued=3e-3)
+    [threads, _] = choose_place(crowded, 8, cores=2).speeds
+    assert threads == ("threads", pytest.approx(2.0))
+
+
 def test_workers_do_not_help_where_the_trainer_computes_on_the_only_core():
     work, trainer = Work(1e-3, 1e-3, 1e-4), Work(1e-3, 1e-3)
     assert choose_place(work, 8, cores=1, consumer=trainer).backend == "inline"

@@ -299,6 +299,9 @@ def choose_place(
             "inline", f"{per_row} per row, {duration(left)} of work left: not worth a worker"
         )
 
+    # time in line for a core that others use is not a wait which workers would overlap
+    work = work.taking(max(work.seconds - work.queued, work.cpu))
+
     def at(backend: Backend) -> Prediction:
         return predict([Placed("", work, backend, workers)], cores, consumer)
 

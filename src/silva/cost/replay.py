@@ -87,7 +87,10 @@ class Replay:
         found = replace(
             self,
             cores=_MANY if known else self.cores,
-            stages=tuple(replace(one, work=one.work.taking(one.work.cpu)) for one in self.stages),
+            stages=tuple(
+                replace(one, work=one.work.taking(one.work.cpu)._replace(queued=0.0))
+                for one in self.stages
+            ),
         )
         for _ in range(_PASSES):
             seen = found._seconds_per_row(found.run().trace)

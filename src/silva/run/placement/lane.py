@@ -405,11 +405,14 @@ class Lane:
         return Work(seconds, cpu, min(seconds * share, cpu), pickling=half, back=half)
 
     def _with_shared(self, work: Work, before: Counters) -> Work:
-        """The work with the seconds of shared resources since a moment, and of sending it."""
+        """The work with the seconds of shared resources since a moment, in line for a core, and of
+        sending it."""
         handed_on = self._handed / max(self.stats.rows_in, 1)
         back = handed_on * crossing_seconds() + self._objects / 2
-        shared = shared_seconds(before, self.counters, self.workers, self._measured_disk)
-        return work._replace(back=back, **shared._asdict())
+        now = self.counters
+        shared = shared_seconds(before, now, self.workers, self._measured_disk)
+        queued = (now.queued - before.queued) / max(now.rows - before.rows, 1)
+        return work._replace(back=back, queued=queued, **shared._asdict())
 
     @property
     def device_seconds(self) -> tuple[float, float]:
@@ -429,10 +432,7 @@ class Lane:
         prediction."""
         first = self.forecasts.first
         since = self._warm_since if first is None else first.since
-        work = self.load() if first is None else self._since(since)
-        now = self.counters
-        queued = (now.queued - since.queued) / max(now.rows - since.rows, 1)
-        return self._with_shared(work, since)._replace(queued=queued)
+        return self._with_shared(self.load() if first is None else self._since(since), since)
 
     def _since(self, before: Counters) -> Work:
         """The average cost of a row since a moment."""
