@@ -84,3 +84,13 @@ def test_columns_that_are_read_late_are_a_step_of_their_own(tmp_path) -> None:
         assert late.label in loader.stats()["stage 1"]["steps"]
         assert late.label in loader.explain()
         assert loader.what_if(read=0.5).notes[1].startswith("read: ")
+
+
+def test_blocks_that_the_consumer_ran_before_its_workers_are_not_its_loop() -> None:
+    rows = sv.from_columns({"x": range(64)}).derive(y=lambda x: sum(range(x * 100))).batch(8)
+    with rows.loader(workers=2) as loader:
+        list(loader)
+        (lane,) = loader._executor.lanes.values()
+        lane.move("threads", "as if it had been chosen at the end")
+        consumer = loader.facts().consumer
+        assert consumer.own * consumer.rows <= lane.consumer_seconds * (1 + 1e-9)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import silva as sv
-from silva.facts.model import Decision
+from silva.plan.decision import Decision
 from silva.testing import replanned, stream
 
 ROWS = 1200
@@ -68,7 +68,7 @@ def test_filters_are_ordered_by_cost_and_selectivity() -> None:
         assert "sharp(x)" in _notes(loader).partition("before")[0]
         assert "dull(z)" in _notes(loader).partition("before")[2]
         (choice,) = _choices(loader)
-        assert choice.predicted > 1.5
+        assert choice.predicted_gain > 1.5
     assert found == stream(pipeline.options(optimize=False).loader(backend="inline"))
 
 

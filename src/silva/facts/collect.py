@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from silva.cost.costs import Cost
+from silva.cost.experiment import Experiment
 from silva.cost.machine import Machine
-from silva.cost.system import Loaded
+from silva.cost.model import Placed, most_rows, predict
 from silva.cost.trace import Span, Trace
 from silva.facts.formatting import plural, tidy
 from silva.facts.loop import LoopFacts
 from silva.facts.model import (
     READ,
     ConsumerFacts,
-    Decision,
     ForecastFacts,
     OperatorFacts,
     RunFacts,
@@ -28,10 +28,9 @@ from silva.facts.plans import late_label, segments, shown_labels, step_labels, s
 from silva.physical.plan import PhysicalNode, Segment
 from silva.physical.stage.stage import Stage
 from silva.physical.stage.steps import Keep, RowStep, Spread
+from silva.plan.decision import Decision, Quantity
 from silva.plan.function import Function
 from silva.plan.node import Derive, Filter, MapRows, Node
-from silva.planner.cache_gains import CacheGain
-from silva.planner.choose import Choice
 from silva.planner.compare_blocks import Difference
 from silva.planner.planner import Planner
 from silva.rewrite.rule import Outcome
@@ -40,10 +39,6 @@ from silva.run.failures import Failures
 from silva.run.placement.lane import Lane
 
 _TOTALS = " ".join(field.name for field in fields(StageTotals))
-_CHOICES = {
-    "order": "cheap filters that drop many rows run first",
-    "cache": "rows are cached instead of computed in every epoch",
-}
 _DIFFERENCES = (
     "the difference between the plan as run and the plan as written, on rows that were compared"
 )
@@ -99,12 +94,12 @@ def _decisions(planner: Planner, lanes: list[Lane]) -> tuple[Decision, ...]:
 
 def decisions(
     outcomes: Iterable[Outcome],
-    choices: Iterable[Choice],
-    rejected: Iterable[str],
+    choices: Iterable[Decision],
+    rejected: Iterable[Decision],
     gains: Sequence[float] = (),
     unchecked: Collection[str] = (),
     differences: Iterable[Difference] = (),
-    cache_gain: CacheGain | None = None,
+    cache_gain: Experiment[str] | None = None,
 ) -> tuple[Decision, ...]:
     """All decisions about a plan.
 
@@ -117,11 +112,8 @@ def decisions(
     found += [_choice(choice, measured, cache_gain) for choice in choices]
     lines = tuple(map(str, differences))
     if lines:
-        found.append(Decision("check", "close", _DIFFERENCES, lines, True))
-    for text in rejected:
-        name, _, why = text.partition(": ")
-        found.append(Decision("choice", name, _CHOICES.get(name, name), (), False, why))
-    return tuple(found)
+        found.append(Decision("close", _DIFFERENCES, kind="check", notes=lines))
+    return (*found, *rejected)
 
 
 def _rule(outcome: Outcome, unchecked: Collection[str]) -> Decision:
@@ -130,21 +122,24 @@ def _rule(outcome: Outcome, unchecked: Collection[str]) -> Decision:
     if pending:
         why = "it is checked on real rows first"
     notes = tuple(map(tidy, outcome.notes))
-    return Decision("rule", rule.name, rule.reason, notes, why is None, why, pending)
+    return Decision(rule.name, rule.reason, kind="rule", notes=notes, why_not=why, pending=pending)
 
 
-def _choice(choice: Choice, order_gain: float | None, cache_gain: CacheGain | None) -> Decision:
-    notes = tuple(map(tidy, choice.note.split("; ")))
-    reason = _CHOICES.get(choice.name, choice.name)
-    predicted, measured = choice.gain, order_gain if choice.name == "order" else None
-    if choice.epoch is not None:
-        predicted = choice.epoch.without / choice.epoch.within
-    if choice.epoch is not None and cache_gain is not None:
-        predicted, measured = cache_gain.predicted, cache_gain.measured
-    of = "" if choice.epoch is None else "epochs that read it"
-    return Decision(
-        "choice", choice.name, reason, notes, True, predicted=predicted, measured=measured, of=of
-    )
+def _choice(
+    choice: Decision, order_gain: float | None, cache_gain: Experiment[str] | None
+) -> Decision:
+    """A choice of the search, with what was measured."""
+    made = replace(choice, notes=tuple(map(tidy, choice.notes)))
+    if made.default is None:
+        return made
+    base = made.default.value
+    if made.what == "order" and order_gain is not None:
+        return replace(made, measured=Quantity(base * order_gain))
+    measured = None if cache_gain is None else cache_gain.measured_gain
+    if made.what != "cache" or cache_gain is None or measured is None:
+        return made
+    predicted = Quantity(base * cache_gain.predicted_gain)
+    return replace(made, predicted=predicted, measured=Quantity(base * measured))
 
 
 # All stages together.
@@ -159,10 +154,12 @@ def _consumer(plan: PhysicalNode, lanes: list[Lane]) -> ConsumerFacts | None:
     inline = sum(lane.stats.busy for lane in lanes if lane.backend == "inline")
     waited = sum(lane.stats.starved for lane in lanes) + inline
     stages = tuple(
-        Loaded(lane.name, lane.average(), lane.backend, lane.workers, lane.stats.rows_in / rows)
+        Placed(lane.name, lane.average(), lane.backend, lane.workers, lane.stats.rows_in / rows)
         for lane in lanes
     )
-    own = max(seconds - waited, 0.0) / rows
+    # blocks that the consumer ran itself before workers took over are not its loop
+    between = sum(lane.consumer_seconds for lane in lanes if lane.name in top)
+    own = max(min(seconds - waited, between), 0.0) / rows
     loop = lanes[-1].stats  # the consumer of the others is the stage after them
     own_cpu = min(loop.own_cpu / rows, own)
     queued = min(loop.own_queued / rows, own - own_cpu)
@@ -225,7 +222,30 @@ def stage_facts(lane: Lane) -> StageFacts:
         forecast=_forecast(lane),
         errors=tuple(lane.forecasts.errors(lane.counters)),
         steps=tuple(_steps(lane)),
+        decisions=tuple(_placements(lane)),
     )
+
+
+def _placements(lane: Lane) -> Iterator[Decision]:
+    """Where a stage runs and how wide, and what that was compared with."""
+    cores, work = Machine.here().cpus, lane.alone or lane.average()
+    alone = predict([Placed(lane.name, work, "inline", 0)], cores).rows_per_second
+    made = _forecast(lane)
+    yield Decision(
+        lane.backend,
+        _reason(lane),
+        predicted=None if made is None else Quantity(made.predicted),
+        measured=None if made is None or made.measured is None else Quantity(made.measured),
+        bound=Quantity(most_rows(work, cores)),
+        default=Quantity(alone),
+        kind="backend",
+    )
+    if lane.backend != "inline":
+        width = f"{lane.width.now} of {lane.workers} workers"
+        yield Decision(width, "as many as the demand of the loop needs", kind="width")
+    if lane.offload is not None:
+        where = "ray" if lane.backend == "ray" else "local"
+        yield Decision(where, lane.offload.status, kind="cluster")
 
 
 def _reason(lane: Lane) -> str:

@@ -17,9 +17,10 @@ from silva.facts.formatting import (
     times,
     wrapped,
 )
-from silva.facts.model import Decision, ForecastFacts, RunFacts, StageFacts, StepFacts, pick
+from silva.facts.model import ForecastFacts, RunFacts, StageFacts, StepFacts, pick
 from silva.facts.plans import Segment, node_line, shown_labels
 from silva.physical.plan import PhysicalNode
+from silva.plan.decision import Decision
 from silva.plan.node import Batch, Node, Shuffle, Source, walk
 from silva.plan.show import show_plan
 
@@ -28,6 +29,8 @@ INNER = WIDTH - len(INDENT)
 """Characters that fit below a title."""
 _BAR = 10
 """Characters of a bar."""
+_WRONG = 0.1
+"""Share of the measurement: a smaller error of a prediction is not shown."""
 _WAITS = 0.05
 """Share of a step's time: a shorter wait is not shown."""
 _SHORT = 2e-6
@@ -170,10 +173,37 @@ def decision_lines(found: Iterable[Decision], width: int = WIDTH) -> list[str]:
     """A line for each decision, and its notes below it."""
     lines: list[str] = []
     for decision in found:
-        lines += wrapped(decision.line, width=width)
+        lines += wrapped(decision_line(decision), width=width)
         for note in decision.notes:
             lines += wrapped(note, "  · ", "    ", width)
     return lines or ["none"]
+
+
+def decision_line(found: Decision) -> str:
+    """The first line of a decision: what, why, and the speed-up.
+
+    >>> from silva.plan.decision import Quantity
+    >>> predicted, measured, default = map(Quantity, (300.0, 200.0, 100.0))
+    >>> decision_line(Decision("order", "drop early", predicted, default=default))
+    'order: drop early (predicted 3.0×)'
+    >>> decision_line(Decision("order", "drop early", predicted, measured, default=default))
+    'order: drop early (predicted 3.0×, measured 2.0×, 50 % too high)'
+    """
+    if not found.applied:
+        return f"{found.what}: {found.why} ({unused(found)})"
+    predicted, measured = found.predicted_gain, found.measured_gain
+    parts = [] if predicted is None else [f"predicted {times(predicted)}"]
+    parts += [] if measured is None else [f"measured {times(measured)}"]
+    wrong = predicted / measured - 1 if predicted and measured else 0.0
+    if abs(wrong) >= _WRONG:
+        parts.append(error(wrong))
+    of = f"{found.of}: " if found.of else ""
+    return f"{found.what}: {found.why}" + (f" ({of}{', '.join(parts)})" if parts else "")
+
+
+def unused(found: Decision) -> str:
+    """Why a decision is not used."""
+    return f"not used{' yet' if found.pending else ''}: {found.why_not}"
 
 
 # Measurements.

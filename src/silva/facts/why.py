@@ -9,7 +9,7 @@ from typing import Any
 
 from silva.errors import PlanError
 from silva.facts.formatting import percent, seconds, tidy, wrapped
-from silva.facts.model import READ, Decision, RunFacts, StageFacts
+from silva.facts.model import READ, RunFacts, StageFacts
 from silva.facts.names import (
     Written,
     all_work,
@@ -21,10 +21,11 @@ from silva.facts.names import (
     written_steps,
 )
 from silva.facts.plans import Segment, segments, steps_of
-from silva.facts.text import forecast_line, place
+from silva.facts.text import decision_line, forecast_line, place
 from silva.physical.plan import ChunkedFeed
 from silva.physical.stage.stage import Stage
 from silva.physical.stage.steps import RowStep
+from silva.plan.decision import Decision
 from silva.plan.function import describe
 from silva.plan.node import Derive, Filter, Node, Source, walk
 from silva.plan.schema import columns, step_is_random
@@ -180,7 +181,7 @@ def _decided(found: _Subject, made: Iterable[Decision]) -> Iterator[str]:
     for decision in made:
         notes = [note for note in decision.notes if _mentions(note, found)]
         if notes:
-            yield f"{decision.kind.capitalize()} {decision.line}."
+            yield f"{decision.kind.capitalize()} {decision_line(decision)}."
             yield from (f"  · {note}" for note in notes)
 
 

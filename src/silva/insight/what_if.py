@@ -16,9 +16,8 @@ from statistics import median
 from typing import Any
 
 from silva.cost.machine import parse_bytes
-from silva.cost.model import Backend, Load, choose_place
+from silva.cost.model import Backend, Placed, Work, choose_place, loop_work, predict
 from silva.cost.replay import Own, Replay
-from silva.cost.system import Loaded, throughput
 from silva.cost.trace import Trace
 from silva.errors import PlanError
 from silva.facts.formatting import percent, rate, times
@@ -109,7 +108,7 @@ def what_if(facts: RunFacts, asked: Mapping[str, Any]) -> WhatIf:
     before = _measured_run(facts, found)
     by_name = {stage.name: stage for stage in facts.stages}
     stages = tuple(changes.apply(stage, by_name[stage.name], found) for stage in before.stages)
-    after = replace(before, stages=stages, cores=changes.cores or facts.cores)
+    after = replace(before, stages=stages, cores=changes.cores)
     replayed = after.run()
     now = found.present_rate
     expected = now * replayed.rows_per_second / before.run().rows_per_second
@@ -131,26 +130,25 @@ def what_if(facts: RunFacts, asked: Mapping[str, Any]) -> WhatIf:
 def _measured_run(facts: RunFacts, found: ConsumerFacts) -> Replay:
     """The run as it is, with the time that rows take if nobody is in their way."""
     by_name = {stage.name: stage for stage in facts.stages}
-    stages = tuple(_observed(loaded, found.present_rate) for loaded in found.stages)
-    slowest = max(stages, key=lambda stage: stage.rows * stage.load.seconds)
+    stages = tuple(_observed(placed, found.present_rate) for placed in found.stages)
+    slowest = max(stages, key=lambda stage: stage.rows * stage.work.seconds)
     totals = by_name[slowest.name].totals
     rows = totals.rows_in / max(totals.blocks, 1) / max(slowest.rows, 1e-12)
     own = Own(found.own - found.own_queued, found.own_cpu)
     return Replay(stages, facts.cores, own, rows).without_contention()
 
 
-def _observed(loaded: Loaded, rate: float) -> Loaded:
+def _observed(placed: Placed, rate: float) -> Placed:
     """A stage that holds the GIL no longer than its threads were seen to do together. Where it was
     not sampled, a function is assumed to hold it all the time."""
-    load, most = loaded.load, 1 / max(rate * loaded.rows, 1e-12)
-    if loaded.backend != "threads" or load.lock <= most:
-        return loaded
-    share = min(most / max(load.seconds, 1e-12), load.lock_share)
-    return replace(loaded, load=replace(load, lock_share=share))
+    work, most = placed.work, 1 / max(rate * placed.rows, 1e-12)
+    if placed.backend != "threads" or work.gil <= most:
+        return placed
+    return replace(placed, work=work.locking(most))
 
 
 def _limit(run: Replay) -> str:
-    found = throughput(run.stages, run.cores, run.own.seconds)
+    found = predict(run.stages, run.cores, loop_work(run.own.seconds, run.own.cpu))
     return found.limit if found.stage is None else f"{found.limit}, {found.stage}"
 
 
@@ -173,7 +171,7 @@ class _Changes:
     factors: tuple[tuple[NamedWork, float], ...]
     """Steps or operators, and the factors on their time."""
     workers: int | None
-    cores: int | None
+    cores: int
     memory: int | None
     backend: Backend | None
 
@@ -197,19 +195,19 @@ class _Changes:
         return _Changes(
             tuple(factors),
             _count("workers", asked.get("workers"), 0),
-            _count("cores", asked.get("cores"), 1),
+            _count("cores", asked.get("cores"), 1) or facts.cores,
             None if memory is None else parse_bytes(memory),
             backend,
         )
 
-    def apply(self, loaded: Loaded, stage: StageFacts, found: ConsumerFacts) -> Loaded:
+    def apply(self, placed: Placed, stage: StageFacts, found: ConsumerFacts) -> Placed:
         """A stage as it would be."""
         left = max(1 - self._saved(stage), 0.0)
-        load = loaded.load
-        load = replace(load, seconds=load.seconds * left, cpu=load.cpu * left)
-        workers = loaded.workers if self.workers is None else self.workers
-        backend = self.backend or self._backend(loaded, stage, load, workers, found)
-        return replace(loaded, load=load, workers=self._fit(workers, stage), backend=backend)
+        work = placed.work
+        work = work.taking(work.seconds * left, work.cpu * left)
+        workers = placed.workers if self.workers is None else self.workers
+        backend = self.backend or self._backend(placed, stage, work, workers, found)
+        return replace(placed, work=work, workers=self._fit(workers, stage), backend=backend)
 
     def _saved(self, stage: StageFacts) -> float:
         """The share of the stage's time that the changed steps no longer take."""
@@ -217,15 +215,16 @@ class _Changes:
         return sum((1 - factor) * work.share for work, factor in own)
 
     def _backend(
-        self, loaded: Loaded, stage: StageFacts, load: Load, workers: int, found: ConsumerFacts
+        self, placed: Placed, stage: StageFacts, work: Work, workers: int, found: ConsumerFacts
     ) -> Backend:
         """The backend that would be chosen for another number of workers."""
         if workers == 0:
             return "inline"
         if stage.asked_for or self.workers is None:
-            return loaded.backend
-        meanwhile = found.own / max(loaded.rows * load.seconds, 1e-12)
-        return choose_place(load, workers, meanwhile=meanwhile).backend
+            return placed.backend
+        rows = max(placed.rows, 1e-12)
+        own = loop_work(found.own / rows, found.own_cpu / rows)
+        return choose_place(work, workers, self.cores, consumer=own).backend
 
     def _fit(self, workers: int, stage: StageFacts) -> int:
         """The number of workers with blocks that fit into memory."""

@@ -24,7 +24,7 @@ from silva.physical.stage.context import Context
 from silva.physical.stage.stage import Result
 from silva.run.memory import MemoryBudget
 from silva.run.placement.lane import Lane
-from silva.run.placement.trial import Offload
+from silva.run.placement.offload import Offload
 from silva.run.pools.task import Flight, Payload, Pool, Task, TasksInFlight, execute
 from silva.run.pools.threads import PAUSE, InlinePool, ThreadPool
 from silva.run.seams import Seams

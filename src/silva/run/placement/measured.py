@@ -11,14 +11,13 @@ from typing import NamedTuple
 
 from silva.cost.costs import Cost
 from silva.cost.disk import Disk
+from silva.cost.experiment import LIMITS, Progress
 from silva.cost.gil import GilProbe
 from silva.cost.memory_bandwidth import memory_seconds
-from silva.cost.model import NOTHING_SHARED, Backend, Prediction, Shared
+from silva.cost.model import Backend, Prediction
 from silva.io.incoming import NOTHING, Incoming
 from silva.physical.stage.stage import Result
 
-LIMITS = 0.05
-"""Share of its time that the consumer waits, below which the stage is not the bottleneck."""
 _FIRST_SECONDS = 0.5
 """Time after which a prediction is checked and the next one is made."""
 _SETTLING = 4
@@ -46,6 +45,11 @@ class Counters(NamedTuple):
     networks."""
     queued: float = 0.0
     """Seconds of `busy` that workers waited for a core."""
+
+    @property
+    def progress(self) -> Progress:
+        """The counters of an experiment, on the clock of the run."""
+        return Progress(self.rows, self.elapsed, self.starved, self.cpu, self.blocks)
 
     def pace(self, since: Counters) -> float | None:
         """Rows a second since an earlier moment, the consumer's own time included."""
@@ -251,20 +255,30 @@ class LaneStats:
         self.queue_fill += (done - self.queue_fill) / (self.blocks + 1)
 
 
-def shared_seconds(before: Counters, now: Counters, workers: int, disk: Disk | None) -> Shared:
+class SharedSeconds(NamedTuple):
+    """Seconds per row of the resources that all workers of a machine share."""
+
+    memory: float = 0.0
+    disk: float = 0.0
+    network: float = 0.0
+
+
+def shared_seconds(
+    before: Counters, now: Counters, workers: int, disk: Disk | None
+) -> SharedSeconds:
     """Seconds per row that a stage took of memory bandwidth, the disk and the network between two
     moments. Bytes are counted per block; what a byte takes is measured beside the run or found in
     it, and is never more than the time that passed."""
     rows, blocks = now.rows - before.rows, now.blocks - before.blocks
     if rows <= 0:
-        return NOTHING_SHARED
+        return SharedSeconds()
     moved, busy = now.moved - before.moved, now.busy - before.busy
     memory = memory_seconds(moved, moved / blocks, within=busy / max(workers, 1))
     of_disk, of_network = device_seconds(before, now, disk)
     of_disk *= now.came.disk - before.came.disk
     of_network *= now.came.network.nbytes - before.came.network.nbytes
     most = now.elapsed - before.elapsed
-    return Shared(*(min(seconds, most) / rows for seconds in (memory, of_disk, of_network)))
+    return SharedSeconds(*(min(seconds, most) / rows for seconds in (memory, of_disk, of_network)))
 
 
 def device_seconds(before: Counters, now: Counters, disk: Disk | None) -> tuple[float, float]:
