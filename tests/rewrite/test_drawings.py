@@ -66,10 +66,10 @@ def law(plan: Node) -> Any:
 
 
 EXAMPLES: dict[ModuleType, Callable[[Path], sv.Pipeline]] = {
-    drop_unread: lambda _: files().derive(label=f).derive(image=decode).select("label"),
     fast_tokenizer: lambda _: sv.from_columns({"text": ["a"]}).derive(
         ids=sv.text("text").tokenize(byte_level(["green forest"], 400))
     ),
+    drop_unread: lambda _: files().derive(label=f).derive(image=decode).batch(2).select("label"),
     filter_early: lambda _: files().derive(image=decode).filter(sv.col("label") >= 0),
     fold_constants: lambda _: files().filter((sv.col("label") > 0) & True),
     merge_derives: lambda _: (

@@ -37,7 +37,15 @@ from silva.plan import node as logical
 from silva.plan.fingerprint import fingerprint
 from silva.plan.function import Function
 from silva.plan.right_side import narrow
-from silva.plan.schema import columns, is_batched, step_is_pure, step_is_random, step_reads
+from silva.plan.schema import (
+    columns,
+    is_batched,
+    needed_below,
+    needed_by_batch,
+    step_is_pure,
+    step_is_random,
+    step_reads,
+)
 
 WeightsOf = Callable[[logical.Node, str], np.ndarray]
 """Reads a whole column of a plan, one value per row, for the weights of `sample`."""
@@ -378,7 +386,7 @@ class Lowering:
         after.reverse()
         takes = [n for n in after if isinstance(n, logical.Take)]
         steps = tuple(n for n in after if not isinstance(n, logical.Take))
-        below = self._batch(node, None if steps else wanted)
+        below = self._batch(node, _needed_of_batches(after, wanted))
         filters = any(isinstance(n, logical.Filter) for n in steps)
         if steps:
             below = physical.BatchSegment(below, BatchStage(steps), next(self._names), filters)
@@ -388,17 +396,26 @@ class Lowering:
             below = physical.Take(below, min(n.count for n in takes))
         return below
 
-    def _batch(self, node: logical.Node, wanted: frozenset[str] | None) -> physical.PhysicalNode:
+    def _batch(self, node: logical.Node, wanted: frozenset[str]) -> physical.PhysicalNode:
         assert isinstance(node, logical.Batch | logical.Bucket)
-        need = frozenset(columns(node.input)) if wanted is None else wanted
+        names = frozenset(columns(node.input))
+        below = self.lower(node.input, needed_by_batch(node, wanted) & names or names)
         if isinstance(node, logical.Bucket):
-            return physical.Bucket(self.lower(node.input, need | {node.by}), node)
-        if node.by is not None:
-            need = need | {node.by}
-        batch = physical.Batch(self.lower(node.input, need), node)
+            return physical.Bucket(below, node)
+        batch = physical.Batch(below, node)
         if node.collate is None:
             return batch
         return physical.BatchSegment(batch, CollateStage(node.collate), next(self._names))
+
+
+def _needed_of_batches(after: list[logical.Node], wanted: frozenset[str]) -> frozenset[str]:
+    """The columns of batches that the steps after `batch` need when these of theirs are wanted. A
+    column that is written again keeps its place among the others."""
+    for node in reversed(after):
+        needed = needed_below(node, wanted)
+        assert needed is not None
+        wanted = needed | set(node.into) if isinstance(node, logical.Derive) else needed
+    return wanted
 
 
 def _is_order(node: physical.PhysicalNode) -> bool:
