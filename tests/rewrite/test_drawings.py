@@ -22,6 +22,7 @@ from silva.rewrite import rules
 from silva.rewrite.rules import (
     drop_unread,
     fast_tokenizer,
+    filter_before_explode,
     filter_early,
     fold_constants,
     merge_derives,
@@ -39,6 +40,10 @@ def f(path: Any) -> Any:
 
 def decode(bytes: Any) -> Any:
     return bytes
+
+
+def split(bytes: Any) -> Any:
+    return [bytes]
 
 
 def click(dwell: int) -> bool:
@@ -71,6 +76,9 @@ EXAMPLES: dict[ModuleType, Callable[[Path], sv.Pipeline]] = {
     ),
     drop_unread: lambda _: files().derive(label=f).derive(image=decode).batch(2).select("label"),
     filter_early: lambda _: files().derive(image=decode).filter(sv.col("label") >= 0),
+    filter_before_explode: lambda _: (
+        files().derive(path=split).explode("path").filter(sv.col("label") >= 0)
+    ),
     fold_constants: lambda _: files().filter((sv.col("label") > 0) & True),
     merge_derives: lambda _: (
         files()

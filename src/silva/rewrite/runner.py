@@ -22,6 +22,7 @@ from silva.rewrite.rule import Outcome, Rewrite, Rule, RuleBatch
 from silva.rewrite.rules import (
     drop_unread,
     fast_tokenizer,
+    filter_before_explode,
     filter_early,
     fold_constants,
     merge_derives,
@@ -43,7 +44,14 @@ SUBSTITUTES = "bad rows are substituted, and the later steps see the substitute"
 COUNTS = "failures are counted, and a row that is dropped earlier would not fail"
 
 _BUILT_IN = {
-    "columns": (read_stored, fold_constants, drop_unread, shuffle_early, filter_early),
+    "columns": (
+        read_stored,
+        fold_constants,
+        drop_unread,
+        shuffle_early,
+        filter_early,
+        filter_before_explode,
+    ),
     "functions": (recognise, fast_tokenizer),
     "merge": (merge_derives,),
     "laws": (),

@@ -214,7 +214,7 @@ class Stage:
         started = Clocks.now()
         for rows, once_more in self.begin(payload, context, worker):
             result = self._run(rows, worker, started)
-            if result.failures and self.written is not None:
+            if self.written is not None and (result.failures or self._drew_early(worker)):
                 again = self.written._run(once_more(), worker, started)
                 result = replace(again, uses=(), late=None, again=True)
             yield result
@@ -276,6 +276,21 @@ class Stage:
             began=started.wall,
         )
 
+    @functools.cached_property
+    def _early_filters(self) -> tuple[Function, ...]:
+        """The functions of filters that were written after an explode and run before it."""
+        if self.written is None or not self.explodes:
+            return ()
+        late = {step.id for step in _after_explode(self.written.steps) if isinstance(step, Keep)}
+        late -= {step.id for step in _after_explode(self.steps) if isinstance(step, Keep)}
+        moved = [step.step for step in self.steps if isinstance(step, Keep) and step.id in late]
+        return tuple(step for step in moved if isinstance(step, Function))
+
+    def _drew_early(self, worker: Worker) -> bool:
+        """Whether a filter ran before an explode, and it turned out that it draws from a global
+        generator: its draws belong to the parts of a row, and not to the row."""
+        return any(worker.seeded(function) for function in self._early_filters)
+
     def _seeded(self, worker: Worker) -> str | None:
         """A step whose function is known to draw from a global generator."""
         if self.read is not None and worker.seeds_for(self.read.source):
@@ -284,6 +299,12 @@ class Stage:
             if isinstance(step.runs, Function) and worker.seeded(step.runs):
                 return step.label
         return None
+
+
+def _after_explode(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """The steps after the first explode."""
+    first = next((n for n, step in enumerate(steps) if isinstance(step, Spread)), len(steps))
+    return steps[first:]
 
 
 def _begin(block: Block, context: Context) -> Rows:

@@ -103,18 +103,25 @@ class ConcatFlow:
         self._node, self._session = node, session
         own = cursor or {"child": 0, "of": None}
         self._child, self._cursor = own["child"], own["of"]
+        self.rows_read = 0
+        """The rows that were read in all, also those that were dropped; asked at the end."""
 
     def pieces(self) -> Iterator[Piece]:
         cursor, failed, seen = self._cursor, 0, 0
         for child in range(self._child, len(self._node.many)):
             session = self._session.for_branch()
             last = None
-            for piece in session.open(self._node.many[child], cursor).pieces():
+            flow = session.open(self._node.many[child], cursor)
+            for piece in flow.pieces():
                 yield Piece(piece.block, ChildTrail(piece.trail, child, failed, seen))
                 last = piece
             failed += session.tally.failed
-            seen += 0 if last is None else last.trail.after(len(last.block) - 1).seen
+            rows: int | None = getattr(flow, "rows_read", None)
+            if rows is None:
+                rows = 0 if last is None else last.trail.after(len(last.block) - 1).seen
+            seen += rows
             cursor = None
+        self.rows_read = seen
 
     def fetch(self, marks: list[Mark]) -> Fetched:
         whose = [((child,), mark) for child, mark in marks]

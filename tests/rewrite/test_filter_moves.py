@@ -1,0 +1,176 @@
+"""Filters move through `rename`, into `concat` and before `explode`: fewer rows are computed, and
+the stream and the states stay the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import silva as sv
+from silva.testing import assert_same_stream, digest
+
+rows = sv.from_columns({"x": range(40), "y": np.arange(40) % 7})
+more = sv.from_columns({"x": range(40, 60), "y": np.arange(20) % 5})
+x, y, z = sv.col("x"), sv.col("y"), sv.col("z")
+
+
+def slow(x: int) -> int:
+    slow.calls += 1  # type: ignore[attr-defined]  # a global would be part of its fingerprint
+    return x * x
+
+
+def parts(x: int) -> list[int]:
+    parts.calls += 1  # type: ignore[attr-defined]
+    return list(range(x % 4))
+
+
+slow.calls = parts.calls = 0  # type: ignore[attr-defined]
+
+
+def counted(pipeline: sv.Pipeline, **given: Any) -> tuple[list[tuple[str, str]], int]:
+    """Each batch as a digest with the state after it, and how often slow steps were called."""
+    slow.calls = parts.calls = 0  # type: ignore[attr-defined]
+    loader = pipeline.loader(backend="inline", **given)
+    found = [(digest(batch), json.dumps(loader.state_dict())) for batch in loader]
+    return found, slow.calls + parts.calls  # type: ignore[attr-defined]
+
+
+def only(*, y: int) -> bool:
+    return y == 3
+
+
+@sv.owns("why")
+def owner(why: np.ndarray) -> bool:
+    return bool(why == 3)
+
+
+slowly = rows.derive(z=slow)
+branches = sv.concat([slowly, more.derive(z=slow)])
+renamed = slowly.rename(y="why", x="y")
+exploded = rows.derive(z=parts).explode("z")
+both_exploded = sv.concat([exploded, more.derive(z=parts).explode("z")])
+
+MOVED: dict[str, tuple[sv.Pipeline, int]] = {
+    "rename": (renamed.filter(sv.col("why") == 3), 6),
+    "rename, by a function": (renamed.filter(lambda why: why == 3), 6),
+    "rename, by keyword": (slowly.rename(y="a", x="y").rename(y="x", a="y").filter(only), 6),
+    "rename, of an owned column": (renamed.filter(owner), 6),
+    "rename, of swapped names": (slowly.rename(x="y", y="x").filter(x == 3), 6),
+    "rename, at random": (renamed.filter(lambda why, rng: rng.random() < 0.2), 12),
+    "concat": (branches.filter(y == 3), 6 + 4),
+    "concat, all of one branch": (branches.filter(x >= 45), 15),
+    "concat, by a function": (branches.filter(lambda y: y == 3), 6 + 4),
+    "concat, at random": (branches.filter(lambda y, rng: rng.random() < 0.2), 16),
+    "concat, filters within": (sv.concat([slowly.filter(z < 300), slowly]).filter(y == 3), 6 + 6),
+    "concat of concat": (sv.concat([branches, slowly]).filter(y == 3), 16),
+    "explode": (exploded.filter(y == 3), 6),
+    "explode, by a function": (exploded.filter(lambda y: y == 3), 6),
+    "explode, then another step": (exploded.derive(w=lambda z: z + 1).filter(y == 3), 6),
+    "explode twice": (exploded.derive(a=lambda z: [z, z]).explode("a").filter(y == 3), 6),
+    "explode, part of a conjunction": (exploded.filter((y == 3) & (z > 0)), 6),
+    "explode, selected": (exploded.select("y", "z").filter(y == 3), 6),
+    "explode and rename": (exploded.rename(y="why").filter(sv.col("why") == 3), 6),
+    "explode within concat": (both_exploded.filter(y == 3), 10),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MOVED)
+@pytest.mark.parametrize("batch", [1, 4, 7])
+def test_a_filter_spares_what_it_drops(name: str, batch: int) -> None:
+    pipeline, most = MOVED[name]
+    found, calls = counted(pipeline.batch(batch))
+    assert calls <= most
+    expected, before = counted(pipeline.batch(batch).options(optimize=False))
+    assert found == expected
+    assert calls < before
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_the_stream_resumes_from_each_state(name: str) -> None:
+    pipeline, _ = MOVED[name]
+    plain = pipeline.batch(3).options(optimize=False)
+    whole, _ = counted(plain)
+    for number, (_, state) in enumerate(whole):
+        loader = pipeline.batch(3).loader(backend="inline")
+        loader.load_state_dict(json.loads(state))
+        rest = [(digest(batch), json.dumps(loader.state_dict())) for batch in loader]
+        assert rest == whole[number + 1 :]
+
+
+KEPT: dict[str, sv.Pipeline] = {
+    "concat, of rows that are counted": sv.concat([slowly.take(20), more.derive(z=slow).skip(3)])
+    .filter(y == 3),
+    "explode, of its own column": exploded.filter(z > 0),
+    "explode, at random": exploded.filter(lambda y, rng: rng.random() < 0.5),
+    "mix": sv.mix([slowly, more.derive(z=slow)], weights=[1, 1], seed=0).filter(y == 3),
+    "rename of a derived column": slowly.rename(z="w").filter(sv.col("w") > 9),
+    "an impure filter": branches.filter(sv.impure(lambda y: y == 3)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_filter_stays_where_another_row_would_be_kept(name: str) -> None:
+    found, calls = counted(KEPT[name].batch(4))
+    expected, before = counted(KEPT[name].batch(4).options(optimize=False))
+    assert found == expected
+    assert calls == before
+
+
+def chance(y: int) -> bool:
+    return bool(np.random.random() < 0.5)
+
+
+@pytest.mark.parametrize("backend", ["inline", "threads", "processes"])
+def test_a_filter_that_draws_secretly_draws_for_each_part(backend: str) -> None:
+    pipeline = exploded.filter(chance).batch(4)
+    plain = pipeline.options(optimize=False).loader(backend="inline")
+    found = pipeline.loader(backend=backend, workers=1)  # type: ignore[arg-type]
+    for _ in range(2):
+        assert [digest(b) for b in found] == [digest(b) for b in plain]
+
+
+def test_failures_are_counted_as_written() -> None:
+    def picky(x: int) -> list[int]:
+        if x % 5 == 0:
+            raise ValueError(x)
+        return [x] * (x % 3)
+
+    def with_(pipeline: sv.Pipeline) -> tuple[list[str], list[str]]:
+        loader = pipeline.batch(4).loader(backend="inline", on_error=sv.Skip(100))
+        found = [digest(batch) for batch in loader]
+        return found, [failure.key for failure in loader.failures]
+
+    base = rows.derive(z=picky)
+    for pipeline in (
+        base.explode("z").filter(y == 3),
+        base.rename(y="a").filter(sv.col("a") == 3),
+        sv.concat([base, more.derive(z=picky)]).filter(y == 3),
+    ):
+        assert with_(pipeline) == with_(pipeline.options(optimize=False))
+
+
+def test_a_condition_reaches_the_files_through_rename_and_concat(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        table = pa.table({"day": np.arange(100) // 10, "size": np.arange(100)})
+        pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=10)
+    files = [sv.read_parquet(str(tmp_path / f"{name}.parquet")) for name in ("a", "b")]
+    pipeline = sv.concat([file.rename(day="when") for file in files])
+    late = pipeline.filter(sv.col("when") == 7).batch(4)
+    assert [digest(b) for b in late.loader(backend="inline")] == [
+        digest(b) for b in late.options(optimize=False).loader(backend="inline")
+    ]
+
+
+def test_the_stream_does_not_depend_on_how_it_is_run() -> None:
+    late = (
+        both_exploded.rename(y="a")
+        .derive(w=lambda z, rng: z + int(rng.integers(9)))
+        .filter(sv.col("a") == 3)
+    )
+    assert_same_stream(late.batch(4), workers=(2,))
