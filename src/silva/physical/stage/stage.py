@@ -19,6 +19,7 @@ from silva.operators.meter import Metered, metering
 from silva.physical.stage.call import Worker
 from silva.physical.stage.context import Context, Failure
 from silva.physical.stage.read import Places, ReadPlaces, ReadUnits, UnitRows
+from silva.physical.stage.repeated import Repeat, find_repeats, run_repeated
 from silva.physical.stage.rows import Rows
 from silva.physical.stage.steps import Keep, Project, Spread, Step
 from silva.plan import expr
@@ -197,6 +198,11 @@ class Stage:
         numbers = (n for n, step in enumerate(self.steps) if not isinstance(step, Project))
         return max(numbers, default=-1)
 
+    @functools.cached_property
+    def _repeats(self) -> dict[int, Repeat]:
+        """The steps whose function runs more than once on the same columns, by their number."""
+        return find_repeats(self.steps)
+
     @property
     def late(self) -> tuple[str, ...]:
         """The columns that are read only of rows that the first filter keeps."""
@@ -257,7 +263,10 @@ class Stage:
                 read = sum(rows.columns[name].nbytes for name in reads if name in rows.columns)
                 rows.at_last = number == self._last
                 with metering() as operators:
-                    step.apply(rows, worker)
+                    if (repeat := self._repeats.get(number)) is None:
+                        step.apply(rows, worker)
+                    else:
+                        run_repeated(step, repeat, rows, worker)
                 meter.step(rows, step.writes, operators, read)
         return Result(
             block=rows.block(),
