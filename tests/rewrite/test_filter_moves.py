@@ -50,8 +50,14 @@ def owner(why: np.ndarray) -> bool:
     return bool(why == 3)
 
 
+@sv.batched(size=3)
+def chunked(x: np.ndarray) -> np.ndarray:
+    return x + len(x)
+
+
 slowly = rows.derive(z=slow)
 branches = sv.concat([slowly, more.derive(z=slow)])
+few = branches.filter(y == 3)
 renamed = slowly.rename(y="why", x="y")
 exploded = rows.derive(z=parts).explode("z")
 both_exploded = sv.concat([exploded, more.derive(z=parts).explode("z")])
@@ -69,6 +75,11 @@ MOVED: dict[str, tuple[sv.Pipeline, int]] = {
     "concat, at random": (branches.filter(lambda y, rng: rng.random() < 0.2), 16),
     "concat, filters within": (sv.concat([slowly.filter(z < 300), slowly]).filter(y == 3), 6 + 6),
     "concat of concat": (sv.concat([branches, slowly]).filter(y == 3), 16),
+    "concat, shuffled in windows": (few.shuffle(seed=1, kind="window", window=3), 10),
+    "concat, taken": (branches.filter(y == 3).take(8), 10),
+    "concat, skipped": (branches.filter(y == 3).skip(3), 10),
+    "concat, in fixed chunks": (branches.filter(y == 3).derive(c=chunked), 10),
+    "concat, mixed": (sv.mix([few, rows.derive(z=x)], weights=[1, 1], seed=1), 10),
     "explode": (exploded.filter(y == 3), 6),
     "explode, by a function": (exploded.filter(lambda y: y == 3), 6),
     "explode, then another step": (exploded.derive(w=lambda z: z + 1).filter(y == 3), 6),
@@ -104,6 +115,7 @@ def test_the_stream_resumes_from_each_state(name: str) -> None:
 
 
 KEPT: dict[str, sv.Pipeline] = {
+    "concat, below an explode": branches.filter(y == 3).derive(p=lambda x: [x, x]).explode("p"),
     "concat, of rows that are counted": sv.concat([slowly.take(20), more.derive(z=slow).skip(3)])
     .filter(y == 3),
     "explode, of its own column": exploded.filter(z > 0),
@@ -174,3 +186,13 @@ def test_the_stream_does_not_depend_on_how_it_is_run() -> None:
         .filter(sv.col("a") == 3)
     )
     assert_same_stream(late.batch(4), workers=(2,))
+
+
+def test_batches_of_like_lengths_have_the_same_states() -> None:
+    lengths = branches.filter(y > 3).derive(n=lambda x: [0] * (x % 5 + 1))
+    for pipeline in (
+        lengths.bucket(by="n", sizes={2: 3, 9: 2}),
+        lengths.batch(tokens=12, by="n"),
+        lengths.pack("n", length=8),
+    ):
+        assert counted(pipeline)[0] == counted(pipeline.options(optimize=False))[0]

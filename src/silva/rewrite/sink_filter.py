@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from silva.plan import expr
 from silva.plan.function import Function, Stateful, Step, show_step
-from silva.plan.node import Concat, Derive, Explode, Filter, Node, Rename, Select, transform
+from silva.plan.node import Concat, Derive, Explode, Filter, Node, Rename, Select, transform, walk
 from silva.plan.schema import step_is_pure, step_is_random, step_reads
 from silva.rewrite.rule import Rewrite
 
@@ -14,13 +14,15 @@ from silva.rewrite.rule import Rewrite
 def sink_filters(plan: Node, *, explodes: bool) -> Rewrite:
     """The plan with filters as early as their columns allow; `explodes`: also before explodes."""
     notes: list[str] = []
+    concats = not any(isinstance(node, Explode) and _has_concat(node) for node in walk(plan))
+    into = frozenset([Explode] if explodes else []) | frozenset([Concat] if concats else [])
 
     def change(node: Node) -> Node:
         if not isinstance(node, Filter) or not step_is_pure(node.step):
             return node
         below, left = node.input, []
         for part in _conjuncts(node):
-            moved = _sunk(part, below, explodes)
+            moved = _sunk(part, below, into)
             if moved is None:
                 left.append(part)
             else:
@@ -35,6 +37,10 @@ def sink_filters(plan: Node, *, explodes: bool) -> Rewrite:
     return Rewrite(transform(plan, change), tuple(notes))
 
 
+def _has_concat(node: Node) -> bool:
+    return any(isinstance(below, Concat) for below in walk(node))
+
+
 def _conjuncts(node: Filter) -> list[Filter]:
     """The filters that together keep what `node` keeps, in the order written."""
     step = node.step
@@ -46,35 +52,38 @@ def _conjuncts(node: Filter) -> list[Filter]:
     return [*_conjuncts(first), *_conjuncts(second)]
 
 
-def _sunk(part: Filter, below: Node, explodes: bool) -> Node | None:
-    """`below` with the filter somewhere inside it; None where it would stay on top."""
+def _sunk(part: Filter, below: Node, past: frozenset[type]) -> Node | None:
+    """`below` with the filter somewhere inside it; None where it would stay on top. `past` says
+    whether it may pass concats and explodes."""
     reads = frozenset(step_reads(part.step))
     match below:
         case Derive() if step_is_pure(below.step) and not reads & frozenset(below.into):
-            return replace(below, input=_put(part, below.input, explodes))
+            return replace(below, input=_put(part, below.input, past))
         case Select():
-            return _passed(part, below, explodes)
+            return _passed(part, below, past)
         case Filter() if step_is_pure(below.step) and _is_cheap(part):
-            return _passed(part, below, explodes)
+            return _passed(part, below, past)
         case Rename():
             old = {new: name for name, new in below.names}
             before = replace(part, step=_with_names(part.step, old))
-            return replace(below, input=_put(before, below.input, explodes))
-        case Concat() if not _is_stateful(part.step):
-            return replace(below, many=tuple(_put(part, n, explodes) for n in below.many))
-        case Explode() if explodes and below.column not in reads and _is_of_columns(part.step):
-            return replace(below, input=_put(part, below.input, explodes))
+            return replace(below, input=_put(before, below.input, past))
+        case Concat() if Concat in past and not _is_stateful(part.step):
+            return replace(below, many=tuple(_put(part, n, past) for n in below.many))
+        case Explode() if (
+            Explode in past and below.column not in reads and _is_of_columns(part.step)
+        ):
+            return replace(below, input=_put(part, below.input, past))
     return None
 
 
-def _put(part: Filter, below: Node, explodes: bool) -> Node:
+def _put(part: Filter, below: Node, past: frozenset[type]) -> Node:
     """`below` with the filter inside it, or else on top."""
-    return _sunk(part, below, explodes) or replace(part, input=below)
+    return _sunk(part, below, past) or replace(part, input=below)
 
 
-def _passed(part: Filter, below: Select | Filter, explodes: bool) -> Node | None:
+def _passed(part: Filter, below: Select | Filter, past: frozenset[type]) -> Node | None:
     """`below` with the filter under its input: nothing is gained by passing `below` alone."""
-    deeper = _sunk(part, below.input, explodes)
+    deeper = _sunk(part, below.input, past)
     return None if deeper is None else replace(below, input=deeper)
 
 

@@ -14,8 +14,9 @@ columns by the names that they had; past a `concat` it goes into each of the pip
 Must not fire: past a step that writes a column that the filter reads; past an impure step, or a
 batched function of fixed chunks (it must see the same chunks); past a shuffle, batch, cache, mix,
 zip, explode (see `filter_before_explode`), take or source; for a filter that is itself impure; into
-a concat for a `@stateful` class, which would be built for each of the pipelines; or where failures
-are counted (`Skip`, `Substitute`): a row that is dropped early cannot fail, so other rows would be
+a concat for a `@stateful` class, which would be built for each of the pipelines, or below an
+explode, whose cursors name the row before the one that is taken apart; or where failures are
+counted (`Skip`, `Substitute`): a row that is dropped early cannot fail, so other rows would be
 counted.
 
 Law: a pure step that turns one row into one row commutes with a predicate of columns it does not
