@@ -96,6 +96,8 @@ def legal_orders(steps: list[Step]) -> Iterator[list[Step]]:
 
 
 def _depends(first: Step, second: Step) -> bool:
+    if {first.verb, second.verb} == {"derive", "explode"}:
+        return True  # before it, rows without parts would be computed in vain
     if first.verb == "rename" and second.verb != "derive":
         return bool(first.writes & second.reads) and second.verb == "rename"
     if second.verb == "rename" and first.verb == "filter":
