@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import silva as sv
-from silva.testing import assert_same_stream, digest
+from silva.testing import assert_same_stream, digest, replanned
 
 rows = sv.from_columns({"x": range(40), "y": np.arange(40) % 7})
 more = sv.from_columns({"x": range(40, 60), "y": np.arange(20) % 5})
@@ -114,6 +114,37 @@ def test_the_stream_resumes_from_each_state(name: str) -> None:
         assert rest == whole[number + 1 :]
 
 
+w, v = sv.col("w"), sv.col("v")
+WITH_DERIVATIONS: dict[str, sv.Pipeline] = {
+    "one": branches.derive(w=x % 4).derive(v=y).filter(w == 3),
+    "two": branches.derive(w=x % 4).derive(u=y).derive(v=w + y).filter(v == 3),
+    "of a derived column": branches.derive(w=z % 4).filter(w == 1),
+    "a column that is written again": branches.derive(y=x % 4).derive(v=y).filter(y == 3),
+    "a column that another step reads": branches.derive(v=y + 1).derive(y=x % 4).filter(y == 3),
+    "at random": branches.derive(w=lambda x, rng: x + int(rng.integers(9))).filter(w % 2 == 0),
+    "two filters": branches.derive(w=x % 4).filter(w > 1).derive(v=y + w).filter(v % 2 == 0),
+    "a function": branches.derive(w=lambda x: x % 4).filter(lambda w: w == 3),
+    "before a rename": branches.derive(w=x % 4).rename(w="v", x="w").filter(v == 3),
+    "concat of concat": sv.concat([branches, slowly]).derive(w=x % 4).filter(w == 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WITH_DERIVATIONS)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_filter_takes_its_derivations_into_a_concat(name: str, seed: int) -> None:
+    pipeline = WITH_DERIVATIONS[name].batch(4)
+    assert "filter_into_concat" in str(pipeline.explain())
+    expected, _ = counted(pipeline.options(optimize=False))
+    assert counted(pipeline)[0] == expected
+    loader = replanned(pipeline.loader(backend="inline"), seed)
+    assert [(digest(batch), json.dumps(loader.state_dict())) for batch in loader] == expected
+    for number, (_, state) in enumerate(expected):
+        loader = pipeline.loader(backend="inline")
+        loader.load_state_dict(json.loads(state))
+        rest = [(digest(batch), json.dumps(loader.state_dict())) for batch in loader]
+        assert rest == expected[number + 1 :]
+
+
 KEPT: dict[str, sv.Pipeline] = {
     "concat, below an explode": branches.filter(y == 3).derive(p=lambda x: [x, x]).explode("p"),
     "concat, of rows that are counted": sv.concat([slowly.take(20), more.derive(z=slow).skip(3)])
@@ -165,6 +196,23 @@ def test_failures_are_counted_as_written() -> None:
         sv.concat([base, more.derive(z=picky)]).filter(y == 3),
     ):
         assert with_(pipeline) == with_(pipeline.options(optimize=False))
+
+
+def test_an_error_names_a_filter_as_it_was_written() -> None:
+    def picky(why: int) -> bool:
+        return 10 // (why - 3) > 2
+
+    many = sv.batched(lambda why: 10 // (why - 3) > 2)
+    for condition in (picky, many):
+        for base in (slowly, branches):
+            late = base.rename(y="why", x="y").filter(condition).batch(4)
+            named = []
+            for pipeline in (late, late.options(optimize=False)):
+                with pytest.raises(sv.RowError) as raised, np.errstate(all="raise"):
+                    list(pipeline.loader(backend="inline"))
+                named.append((str(raised.value), raised.value.key))
+            assert named[0] == named[1]
+            assert "why" in named[0][0].split("\n")[0]
 
 
 def test_a_condition_reaches_the_files_through_rename_and_concat(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ class Lowering:
                 return self._derive(node, wanted)
             case logical.Filter():
                 chain = self._rows(node.input, wanted | set(step_reads(node.step)))
-                return self._with(chain, Keep(self._bound(node.step), node.id))
+                return self._with(chain, Keep(self._bound(node.step), node.id, node.written))
             case logical.Rename():
                 return self._rename(node, wanted)
             case logical.Explode():
@@ -198,10 +198,10 @@ class Lowering:
         step, into = node.step, node.into
         if isinstance(step, Function):
             kind = CallColumns if step.marks.batched else Call
-            return self._with(chain, kind(step, into, node.id))
+            return self._with(chain, kind(step, into, node.id, node.written))
         if isinstance(step, expr.Call) and step.op == "join.take":
             step, into = narrow(step, into, wanted)
-        return self._with(chain, Evaluate(self._rights.bound(step), into, node.id))
+        return self._with(chain, Evaluate(self._rights.bound(step), into, node.id, node.written))
 
     def _bound(self, step: expr.Term | Function) -> expr.Term | Function:
         return step if isinstance(step, Function) else self._rights.bound(step)

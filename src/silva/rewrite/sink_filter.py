@@ -1,4 +1,4 @@
-"""Moves a filter down a plan, to the lowest place where it keeps the same rows."""
+"""Moves filters down a plan, to the lowest place where they keep the same rows."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from dataclasses import replace
 
 from silva.plan import expr
 from silva.plan.function import Function, Stateful, Step, show_step
-from silva.plan.node import Concat, Derive, Explode, Filter, Node, Rename, Select, transform, walk
+from silva.plan.node import Concat, Derive, Explode, Filter, Node, Rename, Select, transform
 from silva.plan.schema import step_is_pure, step_is_random, step_reads
 from silva.rewrite.rule import Rewrite
 
 
-def sink_filters(plan: Node, *, explodes: bool) -> Rewrite:
-    """The plan with filters as early as their columns allow; `explodes`: also before explodes."""
+def sink_filters(plan: Node, past: type[Node] | None = None) -> Rewrite:
+    """The plan with filters before the derivations that they do not depend on. With `past`, those
+    filters only that come to pass a node of that kind."""
     notes: list[str] = []
-    concats = not any(isinstance(node, Explode) and _has_concat(node) for node in walk(plan))
-    into = frozenset([Explode] if explodes else []) | frozenset([Concat] if concats else [])
 
     def change(node: Node) -> Node:
         if not isinstance(node, Filter) or not step_is_pure(node.step):
             return node
         below, left = node.input, []
         for part in _conjuncts(node):
-            moved = _sunk(part, below, into)
-            if moved is None:
+            descent = _Descent(past)
+            moved = descent.sunk(part, below)
+            if moved is None or not descent.passed:
                 left.append(part)
             else:
                 below = moved
@@ -37,8 +37,65 @@ def sink_filters(plan: Node, *, explodes: bool) -> Rewrite:
     return Rewrite(transform(plan, change), tuple(notes))
 
 
-def _has_concat(node: Node) -> bool:
-    return any(isinstance(below, Concat) for below in walk(node))
+class _Descent:
+    """The way of one filter down a plan."""
+
+    def __init__(self, past: type[Node] | None) -> None:
+        self._past = past
+        self.passed = past is None
+        """Whether it has passed a node of the kind that it is to pass."""
+
+    def sunk(self, part: Filter, below: Node) -> Node | None:
+        """`below` with the filter somewhere inside it; None where it would stay on top."""
+        reads = frozenset(step_reads(part.step))
+        match below:
+            case Derive() if step_is_pure(below.step) and not reads & frozenset(below.into):
+                return replace(below, input=self._put(part, below.input))
+            case Select():
+                return self._beyond(part, below) or self._joined(part, below)
+            case Filter() if step_is_pure(below.step) and is_cheap(part):
+                return self._beyond(part, below)
+        if self._past is None or not isinstance(below, self._past) or not _may_pass(part, below):
+            return None
+        self.passed = True
+        if isinstance(below, Rename):
+            part = _before_rename(part, below)
+        return below.with_inputs(tuple(self._put(part, child) for child in below.inputs))
+
+    def _put(self, part: Filter, below: Node) -> Node:
+        """`below` with the filter inside it, or else on top."""
+        return self.sunk(part, below) or replace(part, input=below)
+
+    def _beyond(self, part: Filter, below: Select | Filter) -> Node | None:
+        """`below` with the filter under its input: nothing is gained by passing `below` alone."""
+        deeper = self.sunk(part, below.input)
+        return None if deeper is None else replace(below, input=deeper)
+
+    def _joined(self, part: Filter, below: Select) -> Node | None:
+        """`below` with the filter right under it, where it then stands among steps of which some
+        could come after it: their order is chosen by what they cost."""
+        needed, node = set(step_reads(part.step)), below.input
+        while isinstance(node, Derive | Filter) and step_is_pure(node.step):
+            if isinstance(node, Filter):
+                gains = not is_cheap(node)
+            else:
+                gains = not needed & set(node.into)
+                needed |= set(step_reads(node.step))
+            if gains:
+                return replace(below, input=replace(part, input=below.input))
+            node = node.input
+        return None
+
+
+def _may_pass(part: Filter, below: Node) -> bool:
+    match below:
+        case Rename():
+            return True
+        case Concat():  # a class would be built for each of the pipelines
+            return not is_stateful(part.step)
+        case Explode():
+            return below.column not in step_reads(part.step) and _is_of_columns(part.step)
+    return False
 
 
 def _conjuncts(node: Filter) -> list[Filter]:
@@ -52,42 +109,18 @@ def _conjuncts(node: Filter) -> list[Filter]:
     return [*_conjuncts(first), *_conjuncts(second)]
 
 
-def _sunk(part: Filter, below: Node, past: frozenset[type]) -> Node | None:
-    """`below` with the filter somewhere inside it; None where it would stay on top. `past` says
-    whether it may pass concats and explodes."""
-    reads = frozenset(step_reads(part.step))
-    match below:
-        case Derive() if step_is_pure(below.step) and not reads & frozenset(below.into):
-            return replace(below, input=_put(part, below.input, past))
-        case Select():
-            return _passed(part, below, past)
-        case Filter() if step_is_pure(below.step) and _is_cheap(part):
-            return _passed(part, below, past)
-        case Rename():
-            old = {new: name for name, new in below.names}
-            before = replace(part, step=_with_names(part.step, old))
-            return replace(below, input=_put(before, below.input, past))
-        case Concat() if Concat in past and not _is_stateful(part.step):
-            return replace(below, many=tuple(_put(part, n, past) for n in below.many))
-        case Explode() if (
-            Explode in past and below.column not in reads and _is_of_columns(part.step)
-        ):
-            return replace(below, input=_put(part, below.input, past))
-    return None
+def _before_rename(part: Filter, rename: Rename) -> Filter:
+    """The filter of the columns by the names that they have before a rename."""
+    step = with_names(part.step, names_before(rename))
+    return replace(part, step=step, written=part.written or show_step(part.step))
 
 
-def _put(part: Filter, below: Node, past: frozenset[type]) -> Node:
-    """`below` with the filter inside it, or else on top."""
-    return _sunk(part, below, past) or replace(part, input=below)
+def names_before(rename: Rename) -> dict[str, str]:
+    """The names that columns have before a rename, by those that they have after it."""
+    return {new: old for old, new in rename.names}
 
 
-def _passed(part: Filter, below: Select | Filter, past: frozenset[type]) -> Node | None:
-    """`below` with the filter under its input: nothing is gained by passing `below` alone."""
-    deeper = _sunk(part, below.input, past)
-    return None if deeper is None else replace(below, input=deeper)
-
-
-def _with_names(step: Step, names: dict[str, str]) -> Step:
+def with_names(step: Step, names: dict[str, str]) -> Step:
     """The step, reading columns by other names."""
     if not isinstance(step, Function):
 
@@ -102,7 +135,7 @@ def _with_names(step: Step, names: dict[str, str]) -> Step:
     return replace(step, reads=reads, marks=replace(step.marks, owns=owns))
 
 
-def _is_cheap(part: Filter) -> bool:
+def is_cheap(part: Filter) -> bool:
     """Whether a filter is plain arithmetic and comparisons, which cost less than any function."""
     if not isinstance(part.step, expr.Call):
         return False
@@ -110,7 +143,8 @@ def _is_cheap(part: Filter) -> bool:
     return all("." not in call.op for call in calls)
 
 
-def _is_stateful(step: Step) -> bool:
+def is_stateful(step: Step) -> bool:
+    """Whether a step is a class that is built once for each stage that it runs in."""
     return isinstance(step, Function) and isinstance(step.fn, Stateful)
 
 

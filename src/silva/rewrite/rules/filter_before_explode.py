@@ -8,12 +8,12 @@ dropped. Of a document that is dropped, no chunk need be made.
     derive path = split(bytes)              →    filter label >= 0
     source                                       source
 
-On its way the filter passes what `filter_early` lets it pass, and is split where it is a
-conjunction.
+On its way the filter passes what `filter_early` lets it pass.
 
 Must not fire: for a filter that reads the exploded column, the identity of rows, or random numbers:
 parts of one row have different ones. A function that turns out to draw from a global generator runs
-after the explode again (`physical.stage.stage`). Nor where `filter_early` must not fire.
+after the explode again (`physical.stage.stage`). Nor where bad rows are substituted, or where
+`filter_early` must not fire.
 
 Law: all parts of a row have the same values in the other columns, so a predicate of these keeps all
 or none of them; and a row without parts yields none either way.
@@ -27,7 +27,7 @@ from silva.plan.node import Explode
 from silva.rewrite.rule import Rule
 from silva.rewrite.sink_filter import sink_filters
 
-apply = partial(sink_filters, explodes=True)
+apply = partial(sink_filters, past=Explode)
 RULE = Rule(
     "filter_before_explode",
     apply,

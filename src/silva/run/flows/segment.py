@@ -152,7 +152,7 @@ class SegmentFlow:
 
     @property
     def rows_read(self) -> int:
-        """The rows that were read in all, also those that the stage dropped; asked at the end."""
+        """See `CountsRows`."""
         if self._last is None or isinstance(self._input, PlacesInput | UnitsInput):
             return self._seen
         trail, rows = self._last

@@ -12,6 +12,7 @@ from silva.errors import SilvaError
 from silva.order.shards import share
 from silva.physical import plan as physical
 from silva.run.flows.flow import (
+    CountsRows,
     Cursor,
     Fetched,
     Flow,
@@ -104,7 +105,6 @@ class ConcatFlow:
         own = cursor or {"child": 0, "of": None}
         self._child, self._cursor = own["child"], own["of"]
         self.rows_read = 0
-        """The rows that were read in all, also those that were dropped; asked at the end."""
 
     def pieces(self) -> Iterator[Piece]:
         cursor, failed, seen = self._cursor, 0, 0
@@ -116,10 +116,10 @@ class ConcatFlow:
                 yield Piece(piece.block, ChildTrail(piece.trail, child, failed, seen))
                 last = piece
             failed += session.tally.failed
-            rows: int | None = getattr(flow, "rows_read", None)
-            if rows is None:
-                rows = 0 if last is None else last.trail.after(len(last.block) - 1).seen
-            seen += rows
+            if isinstance(flow, CountsRows):
+                seen += flow.rows_read
+            elif last is not None:
+                seen += last.trail.after(len(last.block) - 1).seen
             cursor = None
         self.rows_read = seen
 
