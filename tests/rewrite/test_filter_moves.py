@@ -145,6 +145,29 @@ def test_a_filter_takes_its_derivations_into_a_concat(name: str, seed: int) -> N
         assert rest == expected[number + 1 :]
 
 
+@sv.stateful
+class NotZero:
+    def __call__(self, x: int) -> bool:
+        return x != 0
+
+
+def test_a_derivation_stays_behind_the_filter_that_guards_it() -> None:
+    for guard in (NotZero(), x != 0, lambda x: x != 0):
+        for guarded in (
+            branches.filter(guard).derive(w=lambda x: 60 // x),
+            branches.filter(guard).rename(x="t").derive(w=lambda t: 60 // t),
+            sv.concat([slowly.filter(guard)] * 2).derive(w=lambda x: 60 // x),
+            slowly.filter(guard).rename(x="t").derive(w=lambda t: 60 // t),
+        ):
+            late = guarded.filter(lambda w: w > 3).batch(4)
+            expected, _ = counted(late.options(optimize=False))
+            assert counted(late)[0] == expected
+            for seed in range(3):
+                loader = replanned(late.loader(backend="inline"), seed)
+                found = [(digest(batch), json.dumps(loader.state_dict())) for batch in loader]
+                assert found == expected
+
+
 KEPT: dict[str, sv.Pipeline] = {
     "concat, below an explode": branches.filter(y == 3).derive(p=lambda x: [x, x]).explode("p"),
     "concat, of rows that are counted": sv.concat([slowly.take(20), more.derive(z=slow).skip(3)])

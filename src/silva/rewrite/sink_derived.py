@@ -54,6 +54,8 @@ def _with_derivations(node: Filter, past: type[Node]) -> Node | None:
     moving, staying = _parted(steps)
     if not any(isinstance(step, Derive) for step in moving):
         return None
+    if any(isinstance(step, Filter) for step in staying):  # it may guard a derivation after it
+        return None
     if isinstance(below, Concat) and any(is_stateful(step.step) for step in moving):
         return None
     if isinstance(below, Rename):
