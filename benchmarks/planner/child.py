@@ -178,9 +178,9 @@ def bad_order(seed: int, rows: int, by_hand: bool) -> dict[str, Any]:
     return epoch(pipeline.options(optimize=not by_hand), epochs=2, cache="off", backend="inline")
 
 
-def rewrite(name: str, rows: int, by_hand: bool) -> dict[str, Any]:
+def rewrite(pair: str, rows: int, by_hand: bool) -> dict[str, Any]:
     """A pipeline as it is often written, or as it is written with care."""
-    pipeline = rewrites.REWRITES[name][by_hand](rows)
+    pipeline = rewrites.REWRITES[pair][by_hand](rows)
     return epoch(pipeline, epochs=2, cache="off", backend="inline")
 
 

@@ -227,7 +227,7 @@ def plan_quality(sizes: Sizes) -> Iterator[Finding]:
 def missed_rewrites(sizes: Sizes) -> Iterator[Finding]:
     """What a careful engineer writes by hand, silva makes of what others write."""
     for name in rewrites.REWRITES:
-        given: Given = {"name": name, "rows": 2 * sizes.rows}
+        given: Given = {"pair": name, "rows": 2 * sizes.rows}
         found = _CHILDREN.in_turns(
             sizes.rounds,
             {

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+
+import pyarrow as pa
 
 import silva as sv
 
@@ -23,20 +24,16 @@ def length(word: str) -> int:
     return slow(len(word))
 
 
-@cache
-def known_length(word: str) -> int:
-    return length(word)
-
-
 def cut(x: int) -> list[int]:
     return [slow(x)] * 4
 
 
 def _rows(count: int) -> sv.Pipeline:
-    words = [f"word {i % 50}" for i in range(count)]
-    return sv.from_columns(
-        {"x": list(range(count)), "k": [i % 40 for i in range(count)], "word": words}
-    )
+    return sv.from_columns({"x": list(range(count)), "k": [i % 40 for i in range(count)]})
+
+
+def _words(count: int) -> pa.Array:
+    return pa.array([f"word {i % 50}" for i in range(count)])
 
 
 def _late_select(count: int) -> sv.Pipeline:
@@ -75,11 +72,12 @@ def _early_explode(count: int) -> sv.Pipeline:
 
 
 def _each_value(count: int) -> sv.Pipeline:
-    return _rows(count).derive(z=length).batch(_BATCH)
+    return sv.from_arrow(pa.table({"word": _words(count)})).derive(z=length).batch(_BATCH)
 
 
 def _once_a_value(count: int) -> sv.Pipeline:
-    return _rows(count).derive(z=known_length).batch(_BATCH)
+    words = _words(count).dictionary_encode()
+    return sv.from_arrow(pa.table({"word": words})).derive(z=length).batch(_BATCH)
 
 
 def _twice(count: int) -> sv.Pipeline:

@@ -201,6 +201,23 @@ def test_a_filter_that_draws_secretly_draws_for_each_part(backend: str) -> None:
         assert [digest(b) for b in found] == [digest(b) for b in plain]
 
 
+def test_a_filter_that_moved_before_an_explode_keeps_its_draws_and_guards_in_any_order() -> None:
+    def guarded(y: int) -> bool:
+        return 60 // y > 9  # 0 has no parts
+
+    some = sv.from_columns({"y": np.arange(40) % 7, "z": [[0] * (i % 7) for i in range(40)]})
+    for condition in (chance, guarded):
+        pipeline = (
+            some.derive(w=lambda y: y).filter(lambda w: w < 6).explode("z").filter(condition)
+        ).batch(4)
+        expected, _ = counted(pipeline.options(optimize=False))
+        for given in ({}, {"epochs": 3}, {"epochs": 3, "cache": "off"}):
+            for seed in range(4):
+                loader = replanned(pipeline.loader(backend="inline", **given), seed)
+                found = [(digest(batch), json.dumps(loader.state_dict())) for batch in loader]
+                assert found == expected
+
+
 def test_failures_are_counted_as_written() -> None:
     def picky(x: int) -> list[int]:
         if x % 5 == 0:

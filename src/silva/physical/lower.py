@@ -107,16 +107,18 @@ class Lowering:
         frugal: bool = True,
         as_written: bool = False,
         variant: str = "",
+        masks: bool = True,
     ) -> None:
         """`frugal`: rows that filters drop are not read, if the source's statistics or a later read
         allow it; `as_written`: only if no step before the filters could have failed on them.
         `variant` is part of the keys of caches, so that rows of close rewrites have stores of
-        their own."""
+        their own. `masks`: batches may get a mask, which a selection after them drops."""
         self._weights_of = weights_of
         self._rights = rights
         self._variant = variant
         self._frugal = frugal
         self._as_written = as_written
+        self._masks = masks
         self._tags = count()
         self._names = (f"stage {number}" for number in count(1))
 
@@ -385,7 +387,10 @@ class Lowering:
             node = node.inputs[0]
         after.reverse()
         takes = [n for n in after if isinstance(n, logical.Take)]
-        steps = tuple(n for n in after if not isinstance(n, logical.Take))
+        whole = (isinstance(node, logical.Batch) and node.collate is not None) or self._masks
+        steps = tuple(
+            n for n in after if not isinstance(n, logical.Take) and (whole or not _is_idle(n))
+        )
         below = self._batch(node, _needed_of_batches(after, wanted))
         filters = any(isinstance(n, logical.Filter) for n in steps)
         if steps:
@@ -416,6 +421,11 @@ def _needed_of_batches(after: list[logical.Node], wanted: frozenset[str]) -> fro
         assert needed is not None
         wanted = needed | set(node.into) if isinstance(node, logical.Derive) else needed
     return wanted
+
+
+def _is_idle(node: logical.Node) -> bool:
+    """Whether a node only selects all columns of batches, in their order."""
+    return isinstance(node, logical.Select) and node.names == columns(node.input)
 
 
 def _is_order(node: physical.PhysicalNode) -> bool:

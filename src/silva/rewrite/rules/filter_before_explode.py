@@ -12,8 +12,9 @@ On its way the filter passes what `filter_early` lets it pass.
 
 Must not fire: for a filter that reads the exploded column, the identity of rows, or random numbers:
 parts of one row have different ones. A function that turns out to draw from a global generator runs
-after the explode again (`physical.stage.stage`). Nor where bad rows are substituted, or where
-`filter_early` must not fire.
+after the explode again (`physical.stage.stage`), and so does one that fails on a row without parts.
+Nor where rows may be cached between epochs, bad rows are substituted, or `filter_early` must not
+fire.
 
 Law: all parts of a row have the same values in the other columns, so a predicate of these keeps all
 or none of them; and a row without parts yields none either way.
