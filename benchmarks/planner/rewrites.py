@@ -8,7 +8,7 @@ import pyarrow as pa
 
 import silva as sv
 
-_LOOPS = 400
+_LOOPS = 2000
 """Rounds of the slow function: about 10 microseconds."""
 _BATCH = 32
 k = sv.col("k")

@@ -30,10 +30,10 @@ _READ_ONCE = (
 )
 _WORTHWHILE = 0.8
 """The share of distinct values above which nothing is gained."""
-_PROBED = 64
-"""Rows of a block that show whether the values of a plain column repeat: half of them or fewer
-differ. Looking costs 3 µs, less than a call or two."""
-_COSTLY = 2e-6
+_FEW, _MANY = 64, 1000
+"""Rows of a block below which distinct values are not looked for, and from which it shows that they
+do not repeat."""
+_COSTLY = 1e-6
 """Seconds a row from which a function is worth finding the distinct values of a plain column, which
 takes 0.15 µs a row."""
 _PLAIN_KINDS: tuple[frozenset[type], ...] = (frozenset({str}), frozenset({int}))
@@ -123,12 +123,12 @@ def _once_per_plain_value(
     worker: Worker,
 ) -> bool:
     """Runs a function of one plain column of texts or whole numbers once per distinct value, where
-    the last block has shown that it takes long, and the first rows that values repeat. The results
-    are one value per row, as without."""
+    the last block has shown that it takes long, and no large block that values do not repeat. The
+    results are one value per row, as without."""
     owner = id(what.fn)
     if (
         len(what.reads) != 1
-        or len(rows) < _PROBED
+        or len(rows) < _FEW
         or what.marks.batched
         or worker.seconds_per_row.get(owner, 0.0) < _COSTLY
         or owner in worker.never_once
@@ -137,15 +137,14 @@ def _once_per_plain_value(
     ):
         return False
     column = rows.columns[what.reads[0]]
-    probed = _plain_values(column.slice(0, _PROBED))
-    if probed is None or len(set(probed)) > _PROBED // 2:
-        return False
     values = _plain_values(column)
     if values is None:
         return False
     codes: dict[Any, int] = {}
     inverse = np.fromiter((codes.setdefault(v, len(codes)) for v in values), np.int64, len(values))
     if len(codes) >= _WORTHWHILE * len(rows):
+        if len(rows) >= _MANY:
+            worker.never_once.add(owner)
         return False
     first = np.unique(inverse, return_index=True)[1]
     unique = {what.reads[0]: column.take(first)}
