@@ -201,9 +201,9 @@ def test_rows_of_a_torch_dataset_are_not_kept_on_disk(monkeypatch, tmp_path) -> 
 
 def test_a_filter_that_guards_a_step_still_does() -> None:
     pipeline = (
-        sv.from_columns({"x": [i % 4 for i in range(4000)]})
-        .filter(lambda x: spin(2e-4) or x != 0)
-        .filter(lambda x: 1 / x < 0.4)
+        sv.from_columns({"x": range(4000)})
+        .filter(lambda x: spin(2e-4) or x % 4 != 0)
+        .filter(lambda x: 1 / (x % 4) < 0.4)
         .batch(10)
     )
     with pipeline.loader(backend="inline") as loader:

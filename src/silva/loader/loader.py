@@ -106,6 +106,7 @@ class Loader:
             locations=functools.partial(cache_locations, memory, disk),
             substitutes=isinstance(options.on_error, Substitute),
             counts=options.on_error != "raise",
+            masks=options.eval,
             costs=costs,
         )
         self._executor = Executor(

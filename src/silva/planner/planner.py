@@ -32,6 +32,7 @@ from silva.planner.known_costs import CostSource, Measured, MeasuredCosts
 from silva.planner.movable_runs import StepRun, step_runs
 from silva.planner.self_check import CheckedNode, Checking, Payload
 from silva.rewrite.rule import Outcome
+from silva.rewrite.rules import filter_before_explode
 from silva.rewrite.runner import COUNTS, optimize
 from silva.run.placement.lane import Lane
 
@@ -64,12 +65,14 @@ class Planner:
         locations: Callable[[], tuple[CacheLocation, ...]],
         substitutes: bool = False,
         counts: bool = False,
+        masks: bool = True,
         costs: CostSource | None = None,
     ) -> None:
         """`locations`: returns where rows may be cached. `substitutes`: bad rows are replaced.
         `counts`: they do not end the run, but are counted; then steps stay in the order written,
-        whatever they cost, because an earlier filter would change which rows fail. `costs`: what
-        steps cost; by default, what the lanes and earlier runs measured."""
+        whatever they cost, because an earlier filter would change which rows fail. `masks`: batches
+        may get a mask. `costs`: what steps cost; by default, what the lanes and earlier runs
+        measured."""
         self._written = transform(written, _keyed)
         self._weights_of = weights_of
         self._rights = RightSides(read_columns)
@@ -80,6 +83,7 @@ class Planner:
         self._locations = locations
         self._substitutes = substitutes
         self._counts = counts
+        self._masks = masks
         self._optimizes = bool(option(written, "optimize", True))
         self._disabled = frozenset(option(written, "disable", ()))
         self.choices: tuple[Decision, ...] = ()
@@ -127,17 +131,19 @@ class Planner:
         self._looks = self._costs.looks_after(0.0) if may_choose else []
 
     def _held_back(self) -> frozenset[str]:
-        """Laws that compute something for one reader only, where it may be better to cache it whole
-        between epochs."""
-        last = {law.name for law in LAWS.values() if law.last}
-        used = frozenset(o.rule.name for o in self.outcomes if o.applied and o.rule.name in last)
-        if not used or not self._keeps_rows:
+        """Rules that are not used where rows may be cached between epochs: laws that compute
+        something for one reader only, which may be better cached whole; and a filter before an
+        explode, which could not be repeated as written with a cache between them."""
+        if not self._keeps_rows:
             return frozenset()
+        applied = {outcome.rule.name for outcome in self.outcomes if outcome.applied}
         largest = max((location.nbytes for location in self._locations()), default=0)
-        fits = [
-            _may_fit(run, largest) for run in step_runs(self._written) if run.source is not None
-        ]
-        return used if any(fits) else frozenset()
+        explode = {filter_before_explode.RULE.name} if largest else set()
+        last = {law.name for law in LAWS.values() if law.last}
+        runs = (run for run in step_runs(self._written) if run.source is not None)
+        if not applied & last or not any(_may_fit(run, largest) for run in runs):
+            last = set()
+        return frozenset(applied & (last | explode))
 
     @property
     def _keeps_rows(self) -> bool:
@@ -183,7 +189,10 @@ class Planner:
         }
         reads = [(known.read, known.late, known.pace, known.loop) for known in self._known]
         self._ruled = self.plan = base
-        self._twin = base if self._counts or not self._optimizes else self._named()
+        self._plain = base if self._counts or not self._optimizes else self._named()
+        """The plan whose steps are named, and fail, as written."""
+        self._twins: tuple[Node, ...] = (self._plain,)
+        """Plans in which a block that fails is repeated; the first that fits the plan is used."""
         self._runs = list(step_runs(base))
         self._known = [Measured() for _ in self._runs]
         for number, (run, known) in enumerate(zip(self._runs, self._known, strict=True)):
@@ -200,9 +209,13 @@ class Planner:
     def physical(self) -> PhysicalNode:
         """The physical plan."""
         if self._physical is None:
-            self._physical = self._lower(self.plan)
-            if self._twin != self.plan:
-                self._physical = with_written(self._physical, self._lower(self._twin))
+            lowered = self._physical = self._lower(self.plan)
+            for twin in self._twins:
+                if twin == self.plan:
+                    break
+                self._physical = with_written(lowered, self._lower(twin))
+                if self._physical is not lowered:
+                    break
         return self._physical
 
     def _lower(self, plan: Node) -> PhysicalNode:
@@ -213,6 +226,7 @@ class Planner:
             frugal=self._optimizes or self._counts,
             as_written=self._counts,
             variant=variant,
+            masks=self._masks,
         ).lower(plan)
         return lowered
 
@@ -358,7 +372,8 @@ class Planner:
         self._work.promise(chosen.plan, chosen.choices, rows or 0)
         if chosen.plan != self.plan:
             self._begin_experiment()
-            self.plan, self._twin, self._physical = chosen.plan, chosen.twin, None
+            self.plan, self._physical = chosen.plan, None
+            self._twins = (chosen.twin,) if self._caches else (self._plain, chosen.twin)
 
     def _begin_experiment(self) -> None:
         """Compares a new order with the plan before it, if that was measured. A plan with a cache
