@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from silva.cost.model import Backend, Load
-from silva.cost.system import Loaded, Throughput, throughput
+from silva.cost.system import CONSUMER, Loaded, Throughput, throughput
 from silva.errors import PlanError
 from silva.facts.formatting import error, times
 from silva.facts.loop import LoopFacts
@@ -200,6 +200,24 @@ class ConsumerFacts:
 
 
 @dataclass(frozen=True)
+class Limit:
+    """What keeps the trainer from getting more rows per second.
+
+    >>> str(Limit("the threads", "stage 1", 0.93))
+    'the threads, stage 1'
+    """
+
+    resource: str
+    stage: str | None
+    """The stage that uses most of it; None for the trainer's own loop."""
+    share: float
+    """The share of the time that it is in use, 0 to 1."""
+
+    def __str__(self) -> str:
+        return self.resource if self.stage is None else f"{self.resource}, {self.stage}"
+
+
+@dataclass(frozen=True)
 class Decision:
     """A change of the plan that was made, or was considered."""
 
@@ -292,6 +310,19 @@ class RunFacts:
     def model(self) -> Throughput | None:
         """What the cost model predicts for the measured loads."""
         return None if self.consumer is None else self.consumer.model(self.cores)
+
+    @property
+    def limit(self) -> Limit | None:
+        """What limits the throughput that the trainer sees; None before the first row came out.
+        Where the trainer hardly waits, it is its own loop; otherwise the resource that the cost
+        model finds to be the scarcest."""
+        found, model = self.consumer, self.model
+        if found is None or model is None:
+            return None
+        if not found.is_limited_by_stages:
+            return Limit(CONSUMER, None, 1 - found.wait_share)
+        share = min(found.present_rate / model.rows_per_second, 1.0)
+        return Limit(model.limit, model.stage, share)
 
 
 def pick(facts: object, names: str) -> dict[str, Any]:

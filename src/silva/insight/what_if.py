@@ -7,6 +7,7 @@ combines how much blocks differ from each other and how wrong the model's predic
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -16,12 +17,12 @@ from typing import Any
 
 from silva.cost.machine import parse_bytes
 from silva.cost.model import Backend, Load, choose_place
-from silva.cost.replay import Own, Replay
+from silva.cost.replay import Own, Replay, Replayed
 from silva.cost.system import Loaded, throughput
 from silva.cost.trace import Trace
 from silva.errors import PlanError
 from silva.facts.formatting import percent, rate, times
-from silva.facts.model import ConsumerFacts, RunFacts, StageFacts
+from silva.facts.model import ConsumerFacts, RunFacts, StageFacts, StepFacts
 from silva.facts.names import NamedWork, find_work
 from silva.insight.html import fragment, note, table
 
@@ -103,28 +104,61 @@ def _range(low: float, middle: float, high: float) -> str:
 
 def what_if(facts: RunFacts, asked: Mapping[str, Any]) -> WhatIf:
     """Replays a run with other numbers."""
-    found = facts.need_consumer(_UNMEASURED)
+    run = RecordedRun(facts)
     changes = _Changes.of(asked, facts)
-    before = _measured_run(facts, found)
-    by_name = {stage.name: stage for stage in facts.stages}
-    stages = tuple(changes.apply(stage, by_name[stage.name], found) for stage in before.stages)
-    after = replace(before, stages=stages, cores=changes.cores or facts.cores)
-    replayed = after.run()
-    now = found.present_rate
-    expected = now * replayed.rows_per_second / before.run().rows_per_second
-    error = _error(facts)
+    after = run.changed(changes)
+    gain, trace = run.gain(after)
+    now, error = run.consumer.present_rate, _error(facts)
+    expected = now * gain
     return WhatIf(
         asked=dict(asked),
         now=now,
-        now_limit=_limit(before),
+        now_limit=run.limit,
         expected=expected,
         low=expected / (1 + error),
         high=expected * (1 + error),
-        limit=_limit(after),
+        limit=run.limit if after == run.before else _limit(after),
         error=error,
-        notes=changes.notes(found),
-        trace=replayed.trace,
+        notes=changes.notes(run.consumer),
+        trace=trace,
     )
+
+
+class RecordedRun:
+    """A run that is replayed as it was, and with other numbers."""
+
+    def __init__(self, facts: RunFacts) -> None:
+        self._facts = facts
+        self.consumer = facts.need_consumer(_UNMEASURED)
+        self.before = _measured_run(facts, self.consumer)
+        limit = facts.limit
+        assert limit is not None  # something has run
+        self.limit = str(limit)
+
+    @functools.cached_property
+    def _replayed(self) -> Replayed:
+        return self.before.run()
+
+    def changed(self, changes: _Changes) -> Replay:
+        """The run as it would be."""
+        by_name = {stage.name: stage for stage in self._facts.stages}
+        stages = tuple(
+            changes.apply(stage, by_name[stage.name], self._facts, self.consumer)
+            for stage in self.before.stages
+        )
+        return replace(self.before, stages=stages, cores=changes.cores or self.before.cores)
+
+    def gain(self, after: Replay) -> tuple[float, Trace]:
+        """How many times as fast the changed run would be, and its trace."""
+        if after == self.before:  # exactly as fast, however well the replay fits
+            return 1.0, self._replayed.trace
+        found = after.run()
+        return found.rows_per_second / self._replayed.rows_per_second, found.trace
+
+    def gain_if_free(self, stage: StageFacts, step: StepFacts) -> float:
+        """How many times as fast the run would be if one step took no time."""
+        free = ((NamedWork(stage, step), 0.0),)
+        return self.gain(self.changed(_Changes(free)))[0]
 
 
 def _measured_run(facts: RunFacts, found: ConsumerFacts) -> Replay:
@@ -171,10 +205,10 @@ class _Changes:
 
     factors: tuple[tuple[NamedWork, float], ...]
     """Steps or operators, and the factors on their time."""
-    workers: int | None
-    cores: int | None
-    memory: int | None
-    backend: Backend | None
+    workers: int | None = None
+    cores: int | None = None
+    memory: int | None = None
+    backend: Backend | None = None
 
     @staticmethod
     def of(asked: Mapping[str, Any], facts: RunFacts) -> _Changes:
@@ -200,13 +234,16 @@ class _Changes:
             backend,
         )
 
-    def apply(self, loaded: Loaded, stage: StageFacts, found: ConsumerFacts) -> Loaded:
+    def apply(
+        self, loaded: Loaded, stage: StageFacts, facts: RunFacts, found: ConsumerFacts
+    ) -> Loaded:
         """A stage as it would be."""
         left = max(1 - self._saved(stage), 0.0)
         load = loaded.load
         load = replace(load, seconds=load.seconds * left, cpu=load.cpu * left)
-        workers = loaded.workers if self.workers is None else self.workers
-        backend = self.backend or self._backend(loaded, stage, load, workers, found)
+        asked = None if self.workers == facts.workers else self.workers
+        workers = loaded.workers if asked is None else asked
+        backend = self.backend or self._backend(loaded, stage, load, asked, found)
         return replace(loaded, load=load, workers=self._fit(workers, stage), backend=backend)
 
     def _saved(self, stage: StageFacts) -> float:
@@ -215,12 +252,14 @@ class _Changes:
         return sum((1 - factor) * work.share for work, factor in own)
 
     def _backend(
-        self, loaded: Loaded, stage: StageFacts, load: Load, workers: int, found: ConsumerFacts
-    ) -> Backend:
-        """The backend that would be chosen for another number of workers."""
+        self, loaded: Loaded, stage: StageFacts, load: Load, workers: int | None,
+        found: ConsumerFacts,
+    ) -> Backend:  # fmt: skip
+        """The backend that would be chosen for another number of workers; None is the number in
+        force, for which it was chosen already."""
         if workers == 0:
             return "inline"
-        if stage.asked_for or self.workers is None:
+        if stage.asked_for or workers is None:
             return loaded.backend
         meanwhile = found.own / max(loaded.rows * load.seconds, 1e-12)
         return choose_place(load, workers, meanwhile=meanwhile).backend
