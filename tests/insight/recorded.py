@@ -59,7 +59,7 @@ def recorded(
         return replace(
             found, backend=backend, workers=0 if inline else workers, totals=totals, load=load,
             width=0 if inline else workers, asked_for=asked_for, steps=steps, forecast=None,
-            errors=(),
+            errors=(), block_rows=25, epoch_rows=None,
         )  # fmt: skip
 
     stages = tuple(stage(*pair) for pair in zip(facts.stages, loads, strict=False))

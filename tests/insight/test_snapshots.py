@@ -88,7 +88,7 @@ def fixed_stage(number: int, stage: StageFacts) -> StageFacts:
     steps = tuple(fixed_step(i, step) for i, step in enumerate(stage.steps))
     return replace(
         stage, totals=totals, load=load, alone=None, bytes_in=16.0, from_network=0.0, steps=steps,
-        **changed,
+        block_rows=25, epoch_rows=None, **changed,
     )  # fmt: skip
 
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
+import numpy as np
+import pytest
+
 import silva as sv
+from silva.columns import Block
+from silva.physical.stage.stage import Result
 from silva.physical.written_form import segments
 from silva.run.placement.lane import Lane
 from silva.run.seams import MemoryBudget
@@ -43,3 +49,25 @@ def test_functions_are_measured_anew():
     lane = on_threads(stage(y=lambda x: x))
     lane.follow(stage(y=lambda x: x[::-1]))
     assert (lane.backend, lane.decided) == ("inline", False)
+
+
+def test_all_that_the_consumer_does_between_two_waits_is_its_own():
+    """The CPU seconds of its own time are counted over all of it, as its seconds are."""
+    lane = on_threads(stage(y=lambda x: x))
+    lane.end_own()  # nothing was given to it yet
+    assert lane.stats.own_cpu == 0.0
+    lane.begin_own()
+    start = time.thread_time()
+    while time.thread_time() - start < 0.002:
+        pass
+    lane.end_own()
+    lane.end_own()
+    assert 0.002 <= lane.stats.own_cpu <= time.thread_time() - start + 0.001
+
+
+def test_the_average_of_a_stage_is_not_that_of_its_latest_blocks():
+    lane = Lane(stage(y=lambda x: x), "stage 1", "threads", 2, MemoryBudget(1 << 20))
+    empty = Block({}, np.empty(0, np.uint64))
+    for milliseconds in (500, 2, 2, 2, 2, 20):  # libraries are imported in the first
+        lane.learn(Result(empty, 10, None, (), (), milliseconds / 1e3, 1e-3), 10)
+    assert lane.average().seconds == pytest.approx(28e-3 / 50)

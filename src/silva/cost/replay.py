@@ -28,6 +28,9 @@ _AHEAD = 2
 _ROUNDS = 48
 """Rounds that are measured, at least: where workers are in step, blocks come in bursts, so that a
 whole number of bursts is measured."""
+_LONG = 256
+"""Blocks of an epoch from which on its beginning and its end, at which workers are idle, do not
+matter."""
 _PASSES = 4
 """Replays that find how long rows wait by themselves; each leaves a small part of the error."""
 
@@ -68,9 +71,20 @@ class Replay:
     own: Own
     rows: float = 1.0
     """Rows that the consumer gets from one block."""
+    blocks: int | None = None
+    """Blocks of an epoch, at whose end the workers run dry; None where the next epoch begins before
+    that."""
 
     def run(self) -> Replayed:
-        """Simulates rounds until the rate is steady, and measures it."""
+        """Simulates an epoch; of a long one, rounds until the rate is steady, and measures it.
+
+        >>> wait = Loaded("wait", Load(2e-3, 0.0, 0.0, 0), "threads", 8)
+        >>> round(Replay((wait,), cores=2, own=Own(0.0), blocks=9).run().rows_per_second)  # 8 and 1
+        2250
+        """
+        if self.blocks is not None and self.blocks < _LONG:
+            trace = simulate(self._resources(), self._tasks(self.blocks - 1))
+            return Replayed(self.blocks * self.rows / max(trace.makespan, 1e-12), trace)
         burst = math.lcm(*(width for width in self._pools().values()))
         counted = burst * math.ceil(_ROUNDS / burst)
         ahead = self._ahead(0)
@@ -195,7 +209,8 @@ def _use(stage: Loaded, rows: float) -> Use:
         more = load.there - load.seconds
         cpu, lock, seconds = cpu + more, 0.0, seconds + more
     elif stage.backend == "threads" and stage.workers > 1 and lock:
-        lock /= contended(lock / seconds)  # threads that need the GIL hinder each other
+        # threads hinder each other where one of the others needs the GIL at the same time
+        lock /= contended(1 - (1 - lock / seconds) ** (stage.workers - 1))
     used = {_WAITS: seconds, "the cores": cpu, "the GIL": lock, **load.shared.named()}
     return {name: count * amount for name, amount in used.items() if amount > 0}
 

@@ -225,6 +225,8 @@ def stage_facts(lane: Lane) -> StageFacts:
         forecast=_forecast(lane),
         errors=tuple(lane.forecasts.errors(lane.counters)),
         steps=tuple(_steps(lane)),
+        block_rows=lane.blocks.next_rows(),
+        epoch_rows=lane.epoch_rows,
     )
 
 

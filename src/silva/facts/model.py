@@ -146,6 +146,11 @@ class StageFacts:
     """The errors of all predictions that could be compared with a measurement."""
     steps: tuple[StepFacts, ...]
     """Empty where the present steps have not been measured yet."""
+    block_rows: int = 0
+    """Rows of its next block; 0 where that is not known."""
+    epoch_rows: int | None = None
+    """Rows of an epoch, at whose end its workers run dry; None where that is not known, or where
+    the next epoch begins before."""
 
     @property
     def waits(self) -> float:

@@ -166,10 +166,14 @@ def _measured_run(facts: RunFacts, found: ConsumerFacts) -> Replay:
     by_name = {stage.name: stage for stage in facts.stages}
     stages = tuple(_observed(loaded, found.present_rate) for loaded in found.stages)
     slowest = max(stages, key=lambda stage: stage.rows * stage.load.seconds)
-    totals = by_name[slowest.name].totals
-    rows = totals.rows_in / max(totals.blocks, 1) / max(slowest.rows, 1e-12)
-    own = Own(found.own - found.own_queued, found.own_cpu)
-    return Replay(stages, facts.cores, own, rows).without_contention()
+    stage, own = by_name[slowest.name], Own(found.own - found.own_queued, found.own_cpu)
+    size: float = stage.block_rows or stage.totals.rows_in / max(stage.totals.blocks, 1)
+    blocks = None
+    if stage.epoch_rows:  # the last block of an epoch is smaller: all count as equal
+        blocks = math.ceil(stage.epoch_rows / size)
+        size = stage.epoch_rows / blocks
+    rows = size / max(slowest.rows, 1e-12)
+    return Replay(stages, facts.cores, own, rows, blocks).without_contention()
 
 
 def _observed(loaded: Loaded, rate: float) -> Loaded:

@@ -217,7 +217,6 @@ class Executor:
                 lane.decide(rows)
                 given = self._seams.clock()
                 self._adjust(lane, given)
-                lane.hand_over()
                 yield trail, results
                 starting = not (pool.ready and self._pool_of(lane.backend).ready)
                 lane.returned(given, starting)
@@ -296,6 +295,7 @@ class Executor:
 
     def _results(self, lane: Lane, task: Task, pool: Pool, closings: int) -> list[Result]:
         began = self._seams.clock()
+        lane.end_own()
         if pool is self._inline:
             with lane.watch() or contextlib.nullcontext():
                 pool.wait(task, lambda waited: None)
@@ -305,6 +305,7 @@ class Executor:
             pool.wait(task, lambda waited: self._check(lane, task, pool, waited, closings))
             if not nobody_waits.get():
                 lane.stats.starved += self._seams.clock() - began
+        lane.begin_own()
         if task.error is not None:
             raise task.error
         results = task.take()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 import time
 from collections import deque
 from dataclasses import replace
@@ -68,6 +69,9 @@ class Lane:
     meanwhile: Backend | None = None
     """The backend that runs it while the actors of the cluster start."""
     rows_left: int | None = None
+    epoch_rows: int | None = None
+    """Rows of an epoch, at whose end the workers run dry; None where that is not known, or where
+    the next epoch begins before."""
     later_rows = 0
     """Rows of later epochs, as far as that is known."""
     consumer_seconds = 0.0
@@ -103,9 +107,9 @@ class Lane:
         self.forecasts = Forecasts()
         """Predictions, each beside what was then measured."""
         self._at = self._seams.clock()
-        self._own_since = (0.0, 0.0)
-        """The CPU seconds and the seconds in the run queue of the consumer's thread, when it was
-        given its latest block."""
+        self._own_since: tuple[int, float, float] | None = None
+        """The consumer's thread, its CPU seconds and its seconds in the run queue, when it had its
+        latest block; None while it waits for one."""
         self.worked: deque[BlockTimes] = deque(maxlen=_RECORDED)
         """The latest blocks, on the workers."""
         self.looped: deque[tuple[float, float]] = deque(maxlen=_RECORDED)
@@ -148,6 +152,7 @@ class Lane:
             if self.offload is not None:
                 self.offload.forget()
             self.stats.forget_steps()
+            self._warm_since = self.counters
             if self._has_functions or _shape(stage) != _shape(self.stage):
                 self._measure_again()
         self.stage = stage
@@ -212,6 +217,7 @@ class Lane:
         """Begins an epoch. What was too little work for a worker before may be enough now. If the
         number of epochs is unknown, as many are expected as there were."""
         self.rows_left = rows
+        self.epoch_rows = rows if epochs is None else None
         self._at = self._seams.clock()
         more = epoch if epochs is None else max(epochs - epoch - 1, 0)
         self.later_rows = more * (rows or 0)
@@ -343,9 +349,16 @@ class Lane:
     def counters(self) -> Counters:
         return self.stats.now()
 
-    def hand_over(self) -> None:
-        """The consumer is about to get a block."""
-        self._own_since = time.thread_time(), queued_seconds()
+    def begin_own(self) -> None:
+        """The consumer has a block: from now on its time is its own."""
+        self._own_since = threading.get_ident(), time.thread_time(), queued_seconds()
+
+    def end_own(self) -> None:
+        """The consumer is about to wait for a block, or to run one itself."""
+        since, self._own_since = self._own_since, None
+        if since is not None and since[0] == threading.get_ident():  # threads have their own clocks
+            self.stats.own_cpu += time.thread_time() - since[1]
+            self.stats.own_queued += queued_seconds() - since[2]
 
     def returned(self, given: float, starting: bool) -> None:
         """The consumer got a block at `given` and asks for the next one; `starting`: workers are
@@ -354,10 +367,6 @@ class Lane:
         self.consumer_seconds += own
         now = time.perf_counter()
         self.looped.append((now - own, now))
-        # another thread may have begun the epoch, and threads have clocks of their own
-        cpu, queued = self._own_since
-        self.stats.own_cpu += min(max(time.thread_time() - cpu, 0.0), own)
-        self.stats.own_queued += min(max(queued_seconds() - queued, 0.0), own)
         self._tick()
         if starting:
             if self.offload is not None and self.backend == "ray":
@@ -398,12 +407,11 @@ class Lane:
         return self._disk
 
     def average(self) -> Load:
-        """The average cost of a row on the present backend; the recent cost before the first
-        prediction."""
+        """The average cost of a row on the present backend; before the first prediction, since the
+        stage has its present steps."""
         first = self.forecasts.first
-        load = self.load() if first is None else self._since(first.since)
         since = self._warm_since if first is None else first.since
-        now = self.counters
+        now, load = self.counters, self._since(since)
         queued = (now.queued - since.queued) / max(now.rows - since.rows, 1)
         shared = self._shared(since)
         return replace(load, crossing=crossing_seconds(), shared=shared, queued=queued)

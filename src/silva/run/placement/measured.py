@@ -181,7 +181,7 @@ class LaneStats:
     elapsed: float = 0.0
     """Seconds that the stage was being read, the consumer's own time included."""
     own_cpu: float = 0.0
-    """CPU seconds of the consumer between two blocks."""
+    """CPU seconds of the consumer while it did not wait for a block."""
     own_queued: float = 0.0
     """Seconds that its thread waited for a core meanwhile."""
     starved: float = 0.0
