@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from silva.cost.disk import Disk
-from silva.cost.gil import GilProbe
+from silva.cost.gil import WATCHED_SECONDS, GilProbe
 from silva.cost.machine import queued_seconds
 from silva.cost.model import OPERATORS_SHARE, Backend, Load, Shared, choose_place, predict
 from silva.cost.pickling_cost import object_seconds
@@ -38,8 +38,6 @@ _ENOUGH_SECONDS = 0.04
 """Work to measure before the backend is chosen."""
 _ENOUGH_KNOWN_SECONDS = 0.002
 """The same for built-in operators alone: they release the GIL, so only their cost is unknown."""
-_WATCHED_SECONDS = 0.004
-"""The GIL is handed over every 5 ms: a shorter block tells the probe little."""
 
 
 _MUCH_DISK_BYTES = 1 << 20
@@ -236,7 +234,7 @@ class Lane:
         is due."""
         if self.decided or not self._has_functions or not self.stats.blocks:
             return None
-        long = self.blocks.rows * self._seconds_per_row > _WATCHED_SECONDS
+        long = self.blocks.rows * self._seconds_per_row > WATCHED_SECONDS
         self._watching = self.probe if long or self._warm > _ENOUGH_SECONDS / 2 else None
         return self._watching
 
@@ -337,7 +335,7 @@ class Lane:
         first = self.forecasts.first
         if first is not None and first.workers != width:
             self.forecasts.forget()
-        lock_known = self.probe is None or self.probe.seconds or self.backend != "threads"
+        lock_known = self.probe is None or self.probe.known or self.backend != "threads"
         if self.decided and lock_known and self.forecasts.due(self.counters):
             # by the latest stretch alone: in the first, workers may still have been cold
             made = self.forecasts.made
