@@ -159,7 +159,7 @@ def _consumer(plan: PhysicalNode, lanes: list[Lane]) -> ConsumerFacts | None:
     inline = sum(lane.stats.busy for lane in lanes if lane.backend == "inline")
     waited = sum(lane.stats.starved for lane in lanes) + inline
     stages = tuple(
-        Loaded(lane.name, lane.average(), lane.backend, lane.workers, lane.stats.rows_in / rows)
+        Loaded(lane.name, lane.average(), lane.backend, _count(lane), lane.stats.rows_in / rows)
         for lane in lanes
     )
     own = max(seconds - waited, 0.0) / rows
@@ -211,7 +211,7 @@ def stage_facts(lane: Lane) -> StageFacts:
     return StageFacts(
         name=lane.name,
         backend=lane.backend,
-        workers=0 if inline else lane.workers,
+        workers=0 if inline else _count(lane),
         width=0 if inline else lane.width.now,
         asked_for=lane.forced is not None,
         reason=_reason(lane),
@@ -235,7 +235,13 @@ def _reason(lane: Lane) -> str:
         return "no workers were requested"
     if not lane.decided:
         return "too few rows have been measured to choose"
-    return lane.reason if lane.offload is None else f"{lane.reason}; {lane.offload.status}"
+    more = [lane.growth.note, "" if lane.offload is None else lane.offload.status]
+    return "; ".join([lane.reason, *filter(None, more)])
+
+
+def _count(lane: Lane) -> int:
+    """The workers that the stage may use."""
+    return lane.growth.now if lane.backend == "threads" else lane.workers
 
 
 def _bytes_in(lane: Lane) -> float:

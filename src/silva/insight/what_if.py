@@ -143,8 +143,7 @@ class RecordedRun:
         """The run as it would be."""
         by_name = {stage.name: stage for stage in self._facts.stages}
         stages = tuple(
-            changes.apply(stage, by_name[stage.name], self._facts, self.consumer)
-            for stage in self.before.stages
+            changes.apply(stage, by_name[stage.name], self.consumer) for stage in self.before.stages
         )
         return replace(self.before, stages=stages, cores=changes.cores or self.before.cores)
 
@@ -238,14 +237,12 @@ class _Changes:
             backend,
         )
 
-    def apply(
-        self, loaded: Loaded, stage: StageFacts, facts: RunFacts, found: ConsumerFacts
-    ) -> Loaded:
+    def apply(self, loaded: Loaded, stage: StageFacts, found: ConsumerFacts) -> Loaded:
         """A stage as it would be."""
         left = max(1 - self._saved(stage), 0.0)
         load = loaded.load
         load = replace(load, seconds=load.seconds * left, cpu=load.cpu * left)
-        asked = None if self.workers == facts.workers else self.workers
+        asked = None if self.workers == loaded.workers else self.workers
         workers = loaded.workers if asked is None else asked
         backend = self.backend or self._backend(loaded, stage, load, asked, found)
         return replace(loaded, load=load, workers=self._fit(workers, stage), backend=backend)

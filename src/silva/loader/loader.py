@@ -37,6 +37,7 @@ from silva.rewrite.rule import Outcome
 from silva.run.executor import Executor
 from silva.run.failures import Failures, Substitute
 from silva.run.placement.lane import Lane
+from silva.run.placement.sizing import MOST_THREADS
 from silva.run.seams import MemoryBudget, Seams
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ class Loader:
         self._executor = Executor(
             backend=None if options.backend == "auto" else options.backend,
             workers=_workers(options, seams.machine),
+            most_threads=MOST_THREADS if is_auto(options.workers) else 0,
             memory=memory,
             deadline=options.deadline,
             ordered=options.ordered,

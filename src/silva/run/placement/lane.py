@@ -27,7 +27,7 @@ from silva.run.placement.measured import (
     device_seconds,
     shared_seconds,
 )
-from silva.run.placement.sizing import Blocks, RowCost, Width
+from silva.run.placement.sizing import Blocks, Growth, RowCost, Width
 from silva.run.placement.trial import MOSTLY, Offload, Trial
 from silva.run.pools.task import functions_of
 from silva.run.seams import MemoryBudget, Seams
@@ -40,6 +40,8 @@ _ENOUGH_KNOWN_SECONDS = 0.002
 """The same for built-in operators alone: they release the GIL, so only their cost is unknown."""
 
 
+_MOSTLY_WAITS = 2.0
+"""Seconds per CPU second from which on a row mostly waits."""
 _MUCH_DISK_BYTES = 1 << 20
 """Below this, the speed of the disk does not matter."""
 
@@ -98,6 +100,8 @@ class Lane:
         self.workers = self._local_workers = workers
         self.width = Width(max(workers, 1))
         """Controls how many of the workers are used."""
+        self.growth = Growth(workers, workers)
+        """Finds how many threads there are, if rows mostly wait."""
         self.stats = LaneStats()
         self.blocks = Blocks(
             self.stats, memory.lane_bytes, _calls_python(stage), alone=self.backend == "inline"
@@ -147,6 +151,7 @@ class Lane:
             self.stats.followed = self.stats.again = 0
             self.forecasts.forget(not_before=self.stats.blocks + _NEW_BLOCKS)
             self.alone = None
+            self._forget_growth()
             if self.offload is not None:
                 self.offload.forget()
             self.stats.forget_steps()
@@ -165,6 +170,24 @@ class Lane:
         self._warm_since = self.counters
         if self._has_functions:
             self.probe = GilProbe()
+
+    def _forget_growth(self) -> None:
+        """The number of threads is that of the workers again."""
+        if self.growth.now > self.growth.least:
+            self.width.limit(self.growth.least)
+        self.growth = Growth(self.growth.least, self.growth.most)
+
+    def grow(self, now: float) -> None:
+        """Uses more threads than workers if rows mostly wait and that is faster."""
+        if self.backend != "threads" or self._trial is not None or not self.growth.due(now):
+            return
+        load = self.average()
+        free = max(load.seconds - load.queued, load.cpu)
+        scarcest = max(load.cpu / self._seams.machine.cpus, load.lock, *load.shared, 1e-9)
+        mostly = free > _MOSTLY_WAITS * load.cpu
+        useful = free / scarcest if mostly else self.growth.now
+        self.growth.look(now, self.stats.starved, self.stats.rows_in, useful)
+        self.width.limit(self.growth.now)
 
     @property
     def rows_to_come(self) -> int:
@@ -295,6 +318,7 @@ class Lane:
         """Moves the stage to a backend; predictions for the old one are dropped."""
         if backend != self.backend:
             self.forecasts.forget()
+            self._forget_growth()
         self._settle_at(backend)
         self.reason = reason
 
