@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import fields
 
@@ -262,6 +263,17 @@ def _forecast(lane: Lane) -> ForecastFacts | None:
         measured=None if seen is None else seen.rows_per_second,
         limits=seen is not None and seen.limits,
         error=made.error(now),
+        interval=made.uncertainty(now, _spread(lane)),
+    )
+
+
+def _spread(lane: Lane) -> float:
+    """The standard deviation of the seconds per row between blocks, as a share. Blocks are slow
+    together when the machine is busy: the deviations of their steps add up."""
+    costs = [cost for cost in lane.stats.steps if cost.blocks > 1]
+    total = sum(cost.seconds for cost in costs) or 1.0
+    return sum(
+        cost.seconds / total * cost.uncertainty * math.sqrt(cost.blocks - 1) for cost in costs
     )
 
 

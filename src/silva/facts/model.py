@@ -86,8 +86,15 @@ class ForecastFacts:
     limits: bool
     """Whether the consumer waited for the stage; otherwise it could have been faster."""
     error: float | None
-    """How much too high the prediction was, as a share of the measurement; None where the
-    measurement does not contradict it."""
+    """How much too high the prediction was, as a share of the measurement; None where the consumer
+    did not need more than was measured."""
+    interval: float = 0.0
+    """The error, as a share, within which the measurement does not contradict the prediction."""
+
+    @property
+    def wrong(self) -> bool:
+        """Whether the measurement contradicts the prediction."""
+        return self.error is not None and abs(self.error) > self.interval
 
 
 @dataclass(frozen=True)

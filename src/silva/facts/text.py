@@ -214,6 +214,10 @@ def forecast_line(made: ForecastFacts | None) -> str:
         return f"{predicted}; too few rows were measured since then"
     if made.error is None:
         return f"{predicted}; the consumer needed only {rate(made.measured)}"
+    if not made.wrong:
+        return (
+            f"{predicted}, measured {rate(made.measured)}: right within ±{percent(made.interval)}"
+        )
     return f"{predicted}, measured {rate(made.measured)}: {error(made.error)}"
 
 
