@@ -122,9 +122,9 @@ def planned() -> RunFacts:
 def headroom() -> Headroom:
     steps = (
         StepHeadroom("y = double(x)  [train.py:3]", "stage 1", "workers", 500.0, 0.75, 2.0, True),
-        StepHeadroom("batch 10", None, "consumer", 9000.0, 0.25),
+        StepHeadroom("batch 10", None, "consumer", 9000.0),
     )
-    return Headroom(400.0, steps, 5.0)
+    return Headroom(400.0, "the threads, stage 1", steps, 5.0)
 
 
 def report(facts: RunFacts, folder: Path) -> str:

@@ -157,8 +157,7 @@ def _consumer(plan: PhysicalNode, lanes: list[Lane]) -> ConsumerFacts | None:
     if not rows:
         return None
     seconds = max(lane.stats.elapsed for lane in lanes)
-    inline = sum(lane.stats.busy for lane in lanes if lane.backend == "inline")
-    waited = sum(lane.stats.starved for lane in lanes) + inline
+    waited = sum(lane.stats.starved + lane.stats.inline for lane in lanes)
     stages = tuple(
         Loaded(lane.name, lane.average(), lane.backend, _count(lane), lane.stats.rows_in / rows)
         for lane in lanes

@@ -246,23 +246,27 @@ def operator_lines(step: StepFacts, indent: str) -> list[str]:
     ]
 
 
+def now_text(facts: RunFacts) -> Iterator[str]:
+    """The throughput that the trainer sees, and what limits it; nothing before the first row."""
+    if facts.consumer is not None and facts.limit is not None:
+        limit = f"{facts.limit}, in use {percent(facts.limit.share)} of the time"
+        yield f"{rate(facts.consumer.present_rate)} (limit: {limit})"
+
+
 def consumer_lines(facts: RunFacts) -> list[str]:
     """How fast the whole pipeline was, how long the consumer waited, and what limits."""
     found, model = facts.consumer, facts.model
     if found is None or model is None:
         return [facts.empty_filter or "nothing has run yet"]
-    share = percent(found.waited / found.seconds if found.seconds else 0.0)
-    first = (
+    lines = [
         f"{plural(found.rows, 'row')} in {seconds(found.seconds)}: {rate(found.rows_per_second)}; "
-        f"the consumer waited {share} of the time"
-    )
-    if found.steady is not None:
-        first += f"; {rate(found.steady)} since the workers started"
-    if not found.is_limited_by_stages:
-        return [first, "the bottleneck is the consumer: the stages keep up with it"]
-    where = "" if model.stage is None else f" (mostly {model.stage})"
-    at = rate(model.rows_per_second)
-    return [first, f"the bottleneck, according to the cost model: {model.limit}{where}, at {at}"]
+        f"the consumer waited {percent(found.wait_share)} of the time"
+    ]
+    since = "" if found.steady is None else ", since the workers started"
+    lines += [f"the trainer gets{since}: {now}" for now in now_text(facts)]
+    if found.is_limited_by_stages:
+        return [*lines, f"the cost model finds, from the same measurements, {rate(model.rows_per_second)}"]
+    return [*lines, "the stages keep up with it"]
 
 
 def verdict(facts: RunFacts) -> str:

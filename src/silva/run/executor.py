@@ -314,6 +314,8 @@ class Executor:
         if task.error is not None:
             raise task.error
         results = task.take()
+        if pool is self._inline:
+            lane.stats.inline += sum(result.seconds for result in results)
         if any(result.moved for result in results):
             return self._seeded(lane, task)
         return results

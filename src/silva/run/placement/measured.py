@@ -205,6 +205,8 @@ class LaneStats:
     """Seconds that its thread waited for a core meanwhile."""
     starved: float = 0.0
     """Seconds that the consumer waited for the stage."""
+    inline: float = 0.0
+    """Seconds of `busy` that the consumer ran the stage itself."""
     blocked: int = 0
     """Times that the stage could not go ahead because its share of memory was full."""
     most_bytes: int = 0
