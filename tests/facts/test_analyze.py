@@ -201,6 +201,7 @@ def test_the_form_of_the_data() -> None:
             "predicted": "float", "limit": "str", "measured": "float", "limits": "bool",
             "error": "float", "interval": "float",
         },
+        "candidates": [],
         "steps": [{
             "label": "str", "share": "float", "seconds": "float", "cpu": "float",
             "rows_in": "int", "rows_out": "int", "nbytes": "float", "by_byte": "NoneType",

@@ -21,7 +21,14 @@ import pytest
 import silva as sv
 from silva.cost.model import Load
 from silva.facts.loop import Interval, LoopFacts
-from silva.facts.model import ForecastFacts, OperatorFacts, RunFacts, StageFacts, StepFacts
+from silva.facts.model import (
+    Candidate,
+    ForecastFacts,
+    OperatorFacts,
+    RunFacts,
+    StageFacts,
+    StepFacts,
+)
 from silva.facts.text import stage_stats
 from silva.facts.why import why
 from silva.insight.explanation import Explanation
@@ -32,6 +39,11 @@ from silva.insight.what_if import what_if
 FOLDER = Path(__file__).parent / "snapshots"
 LOOP = LoopFacts(12, 1200, 0.5, 3.0, tuple(Interval(i, 1.0, 400 + i, 0.1 * i) for i in range(3)))
 FORECAST = ForecastFacts(1200.0, "cores", 1000.0, True, 0.2)
+CANDIDATES = (
+    Candidate("inline", None, 300.0, "slower"),
+    Candidate("threads", 1200.0, 1000.0, ""),
+    Candidate("processes", 1100.0, None, "not tried: it was not expected to be faster"),
+)
 STATE = {"epoch": 1, "step": 3, "outline": "not shown", "cursors": [{"next": 96}]}
 
 
@@ -82,6 +94,7 @@ def fixed_stage(number: int, stage: StageFacts) -> StageFacts:
     changed: dict[str, Any] = {}
     if number == 0:
         changed = {"backend": "threads", "workers": 4, "width": 3, "reason": "it is the fastest"}
+        changed |= {"candidates": CANDIDATES}
         changed |= {"earlier": 0.01, "forecast": FORECAST, "errors": (0.2,), "from_disk": 5000.0}
     else:
         changed = {"forecast": None, "errors": (), "from_disk": 0.0, "earlier": None}

@@ -10,9 +10,11 @@ import pytest
 
 import silva as sv
 from silva.columns import Block
+from silva.facts.collect import stage_facts
 from silva.physical.stage.stage import Result
 from silva.physical.written_form import segments
 from silva.run.placement.lane import Lane
+from silva.run.placement.trial import Trial
 from silva.run.seams import MemoryBudget
 
 
@@ -71,3 +73,18 @@ def test_the_average_of_a_stage_is_not_that_of_its_latest_blocks():
     for milliseconds in (500, 2, 2, 2, 2, 20):  # libraries are imported in the first
         lane.learn(Result(empty, 10, None, (), (), milliseconds / 1e3, 1e-3), 10)
     assert lane.average().seconds == pytest.approx(28e-3 / 50)
+
+
+def test_the_backends_that_were_compared_are_shown_with_what_came_of_them():
+    lane = on_threads(stage(y=lambda x: x))
+    assert stage_facts(lane).candidates == ()
+    start = lane.counters
+    lane.compared = Trial(100.0, {"threads": 190.0, "processes": 170.0}, start, settling=0)
+    later = start._replace(rows=60, elapsed=0.5, starved=0.4, busy=1.0, cpu=1.0, blocks=10)
+    assert lane.compared.judge("threads", later) == "processes"
+    lane.move("processes", "as measured")
+    found = {one.backend: one for one in stage_facts(lane).candidates}
+    assert (found["threads"].predicted, found["threads"].measured) == (190.0, 120.0)
+    assert found["threads"].why_not == "slower"
+    assert (found["processes"].predicted, found["processes"].why_not) == (170.0, "")
+    assert (found["inline"].measured, found["inline"].why_not) == (100.0, "slower")

@@ -9,12 +9,14 @@ from dataclasses import fields
 
 from silva.cost.costs import Cost
 from silva.cost.machine import Machine
+from silva.cost.model import Backend
 from silva.cost.system import Loaded
 from silva.cost.trace import Span, Trace
 from silva.facts.formatting import plural, tidy
 from silva.facts.loop import LoopFacts
 from silva.facts.model import (
     READ,
+    Candidate,
     ConsumerFacts,
     Decision,
     ForecastFacts,
@@ -225,6 +227,7 @@ def stage_facts(lane: Lane) -> StageFacts:
         forecast=_forecast(lane),
         errors=tuple(lane.forecasts.errors(lane.counters)),
         steps=tuple(_steps(lane)),
+        candidates=tuple(_candidates(lane)),
         block_rows=lane.blocks.next_rows(),
         epoch_rows=lane.epoch_rows,
     )
@@ -237,6 +240,26 @@ def _reason(lane: Lane) -> str:
         return "too few rows have been measured to choose"
     more = [lane.growth.note, "" if lane.offload is None else lane.offload.status]
     return "; ".join([lane.reason, *filter(None, more)])
+
+
+def _candidates(lane: Lane) -> Iterator[Candidate]:
+    """The backends that were considered for a stage."""
+    trial, forecast = lane.compared, _forecast(lane)
+    if trial is None:
+        return
+    backends: tuple[Backend, ...] = ("inline", "threads", "processes")
+    for backend in backends:
+        predicted, measured = trial.promised.get(backend), trial.seen.get(backend)
+        why_not = ""
+        if backend == lane.backend:
+            measured = measured or (None if forecast is None else forecast.measured)
+        elif measured is not None:
+            why_not = "slower"
+        elif predicted is not None:
+            why_not = "not tried: it was not expected to be faster"
+        else:
+            why_not = "not possible, or not worth its start"
+        yield Candidate(backend, predicted, measured, why_not)
 
 
 def _count(lane: Lane) -> int:

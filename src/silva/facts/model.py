@@ -98,6 +98,19 @@ class ForecastFacts:
 
 
 @dataclass(frozen=True)
+class Candidate:
+    """A backend that was considered for a stage; rates are stage rates."""
+
+    backend: Backend
+    predicted: float | None
+    """Rows per second; None where the stage cannot run there, or where it was measured first."""
+    measured: float | None
+    """Rows per second; None where it was not tried."""
+    why_not: str
+    """Why the stage does not run there; empty for the backend in use."""
+
+
+@dataclass(frozen=True)
 class StageTotals:
     """Counters of a stage since the loader began."""
 
@@ -153,6 +166,8 @@ class StageFacts:
     """The errors of all predictions that could be compared with a measurement."""
     steps: tuple[StepFacts, ...]
     """Empty where the present steps have not been measured yet."""
+    candidates: tuple[Candidate, ...] = ()
+    """The backends that were considered; empty where none was chosen by measurement."""
     block_rows: int = 0
     """Rows of its next block; 0 where that is not known."""
     epoch_rows: int | None = None

@@ -17,7 +17,15 @@ from silva.facts.formatting import (
     times,
     wrapped,
 )
-from silva.facts.model import Decision, ForecastFacts, RunFacts, StageFacts, StepFacts, pick
+from silva.facts.model import (
+    Candidate,
+    Decision,
+    ForecastFacts,
+    RunFacts,
+    StageFacts,
+    StepFacts,
+    pick,
+)
 from silva.facts.plans import Segment, node_line, shown_labels
 from silva.physical.plan import PhysicalNode
 from silva.plan.node import Node
@@ -199,6 +207,21 @@ def stage_lines(stage: StageFacts) -> Iterator[str]:
             f"for one; it waited {percent(totals.waited)} of {seconds(totals.elapsed)}"
         )
     yield forecast_line(stage.forecast)
+    yield from map(candidate_line, stage.candidates)
+
+
+def candidate_line(found: Candidate) -> str:
+    """A backend that was considered: what it was expected to do, what it did, and why it is not
+    used.
+
+    >>> candidate_line(Candidate("threads", 190.0, 150.0, "slower"))
+    'candidate threads: predicted 190 rows/s, measured 150 rows/s; slower'
+    """
+    parts = {"predicted": found.predicted, "measured": found.measured}
+    shown = ", ".join(f"{name} {rate(value)}" for name, value in parts.items() if value is not None)
+    return f"candidate {found.backend}: " + "; ".join(
+        filter(None, (shown, found.why_not or "in use"))
+    )
 
 
 def forecast_line(made: ForecastFacts | None) -> str:
@@ -265,7 +288,10 @@ def consumer_lines(facts: RunFacts) -> list[str]:
     since = "" if found.steady is None else ", since the workers started"
     lines += [f"the trainer gets{since}: {now}" for now in now_text(facts)]
     if found.is_limited_by_stages:
-        return [*lines, f"the cost model finds, from the same measurements, {rate(model.rows_per_second)}"]
+        return [
+            *lines,
+            f"the cost model finds, from the same measurements, {rate(model.rows_per_second)}",
+        ]
     return [*lines, "the stages keep up with it"]
 
 

@@ -90,6 +90,7 @@ def _stage(stage: StageFacts) -> dict[str, Any]:
         **pick(stage.totals, "queue_fill elapsed waited blocked"),
         "earlier": stage.earlier,
         "forecast": None if stage.forecast is None else asdict(stage.forecast),
+        "candidates": [asdict(candidate) for candidate in stage.candidates],
         "steps": [_step(step) for step in stage.steps],
     }
 

@@ -128,6 +128,8 @@ class Lane:
         self._warm_since = self.counters
         self._trial: Trial | None = None
         """Compares backends by measurement; None before and after."""
+        self.compared: Trial | None = None
+        """The latest comparison of backends, also after it has ended."""
         self._tried = False
         """Whether the fastest backend was found by measurement."""
         self._reason_here = ""
@@ -167,6 +169,7 @@ class Lane:
         self._settle_at("inline")
         self.reason, self.decided = "measuring", False
         self._trial, self._tried = None, False
+        self.compared = None
         self._warm_since = self.counters
         if self._has_functions:
             self.probe = GilProbe()
@@ -301,6 +304,7 @@ class Lane:
             promised = {backend: pace * speed for backend, speed in place.speeds}
             cpu = load.cpu if load.cpu > MOSTLY * load.seconds else 0.0
             self._trial = Trial(pace, promised, self.counters, 2 * self.workers + 1, cpu)
+            self.compared = self._trial
         self.move(place.backend, place.reason)
 
     def _judge(self) -> None:
