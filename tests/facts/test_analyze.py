@@ -85,7 +85,7 @@ def test_a_wrong_prediction_is_shown_as_wrong() -> None:
     assert forecast_line(ForecastFacts(500.0, "cores", None, False, None)).endswith(
         "measured since then"
     )
-    assert forecast_line(None).startswith("not predicted")
+    assert forecast_line(None).startswith("stage rate: not predicted")
 
 
 def test_a_prediction_within_its_interval_is_not_called_wrong() -> None:

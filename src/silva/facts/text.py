@@ -178,7 +178,7 @@ def counters(stage: StageFacts) -> str:
         rows += f" in, {totals.rows_out:,} out"
     parts = [rows, size(totals.bytes_out), f"{seconds(totals.busy)} of work"]
     if totals.busy:
-        parts.append(f"{totals.rows_in / totals.busy:,.0f} rows/s per worker")
+        parts.append(f"stage rate {totals.rows_in / totals.busy:,.0f} rows/s per worker")
     if totals.starved >= 1e-3:
         parts.append(f"the consumer waited {seconds(totals.starved)} for it")
     if totals.blocked:
@@ -228,11 +228,11 @@ def forecast_line(made: ForecastFacts | None) -> str:
     """A prediction, and how wrong it was.
 
     >>> forecast_line(ForecastFacts(1200.0, "cores", 1000.0, True, 0.2))
-    'predicted 1,200 rows/s (limit: cores), measured 1,000 rows/s: 20 % too high'
+    'stage rate: predicted 1,200 rows/s (limit: cores), measured 1,000 rows/s: 20 % too high'
     """
     if made is None:
-        return "not predicted: too few rows were measured, or the GIL was sampled too briefly"
-    predicted = f"predicted {rate(made.predicted)} (limit: {made.limit})"
+        return "stage rate: not predicted (too few rows measured, or the GIL sampled too briefly)"
+    predicted = f"stage rate: predicted {rate(made.predicted)} (limit: {made.limit})"
     if made.measured is None:
         return f"{predicted}; too few rows were measured since then"
     if made.error is None:
