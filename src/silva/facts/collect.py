@@ -292,7 +292,7 @@ def _forecast(lane: Lane) -> ForecastFacts | None:
 def _spread(lane: Lane) -> float:
     """The standard deviation of the seconds per row between blocks, as a share. Blocks are slow
     together when the machine is busy: the deviations of their steps add up."""
-    costs = [cost for cost in lane.stats.steps if cost.blocks > 1]
+    costs = [cost for cost in lane.stats.steps if cost.blocks > 1 and cost.rows]
     total = sum(cost.seconds for cost in costs) or 1.0
     return sum(
         cost.seconds / total * cost.uncertainty * math.sqrt(cost.blocks - 1) for cost in costs
