@@ -74,7 +74,7 @@ def _defaults(operator: str) -> frozenset[tuple[str, str]]:
     return frozenset(set.intersection(*each)) if each else frozenset()
 
 
-def _subclasses(kind: type) -> Iterator[type]:
+def _subclasses(kind: type[Expr]) -> Iterator[type[Expr]]:
     for one in kind.__subclasses__():
         yield one
         yield from _subclasses(one)
