@@ -162,7 +162,6 @@ _WORTH_MORE = 1.25
 """The least factor by which the number of threads grows."""
 
 
-@dataclass
 class Growth:
     """More threads than cores, for a stage whose rows mostly wait: waiting takes no core.
 
@@ -179,22 +178,20 @@ class Growth:
     (8, '8 threads, since its rows mostly wait: 4.0× as fast as 2, no faster with 16')
     """
 
-    least: int
-    most: int
-    now: int = field(init=False)
-    note: str = field(default="", init=False)
-    _at: tuple[float, float, int] | None = field(default=None, init=False)
-    """Time, seconds that the trainer had waited, and rows at the last look."""
-    _before: tuple[int, float] | None = field(default=None, init=False)
-    """The number of threads and the rows per second before the latest growth, until it is
-    judged."""
-    _first: float = field(default=0.0, init=False)
-    """Rows per second with the least number of threads."""
-    _settled: bool = field(default=False, init=False)
-    """Whether the number is final."""
-
-    def __post_init__(self) -> None:
-        self.now = self.least
+    def __init__(self, least: int, most: int) -> None:
+        self.least, self.most = least, most
+        self.now = least
+        self.note = ""
+        """What was tried, and what came of it."""
+        self._at: tuple[float, float, int] | None = None
+        """Time, seconds that the trainer had waited, and rows at the last look."""
+        self._before: tuple[int, float] | None = None
+        """The number of threads and the rows per second before the latest growth, until it is
+        judged."""
+        self._first = 0.0
+        """Rows per second with the least number of threads."""
+        self._settled = False
+        """Whether the number is final."""
 
     def due(self, now: float) -> bool:
         """Whether there is something to look at."""
