@@ -99,3 +99,21 @@ def test_time_behind_other_programs_is_not_waiting_that_workers_overlap() -> Non
     found = Replay((crowded,), 2, Own(0.0)).without_contention()
     more = replace(found, stages=(replace(found.stages[0], workers=8),))
     assert more.run().rows_per_second == pytest.approx(found.run().rows_per_second)
+
+
+def test_an_epoch_of_few_blocks_does_not_keep_many_workers_busy() -> None:
+    """25 blocks are four rounds of eight workers, and thirteen of two: 3.25 times as fast."""
+    short = Replay((Placed("stage 1", SLEEP, "threads", 8),), 2, IDLE, blocks=25)
+    fewer = replace(short, stages=(replace(short.stages[0], workers=2),))
+    assert short.run().rows_per_second / fewer.run().rows_per_second == pytest.approx(13 / 4)
+    long = replace(short, blocks=100_000)
+    assert long.run().rows_per_second == replace(short, blocks=None).run().rows_per_second
+
+
+def test_more_threads_hinder_each_other_more_often() -> None:
+    """A sixth of the time under the GIL: two threads meet there seldom, eight nearly always, so
+    that they are far from four times as fast."""
+    mixed = Work(2.45e-3, 0.41e-3, 0.41e-3)
+    gain = rate(mixed, "threads", 8) / rate(mixed, "threads", 2)
+    assert 1.9 < gain < 2.4
+    assert rate(PYTHON, "threads", 8) == pytest.approx(rate(PYTHON, "threads", 2))

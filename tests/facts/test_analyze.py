@@ -88,7 +88,25 @@ def test_a_wrong_prediction_is_shown_as_wrong() -> None:
     assert forecast_line(ForecastFacts(500.0, "cores", None, False, None)).endswith(
         "measured since then"
     )
-    assert forecast_line(None).startswith("not predicted")
+    assert forecast_line(None).startswith("stage rate: not predicted")
+
+
+def test_a_prediction_within_its_interval_is_not_called_wrong() -> None:
+    near = ForecastFacts(1200.0, "cores", 1000.0, True, 0.2, interval=0.25)
+    assert not near.wrong
+    assert forecast_line(near).endswith("measured 1,000 rows/s: right within ±25 %")
+    far = ForecastFacts(1300.0, "cores", 1000.0, True, 0.3, interval=0.25)
+    assert far.wrong
+    assert forecast_line(far).endswith("30 % too high")
+
+
+def test_the_interval_of_a_prediction_narrows_as_more_is_measured() -> None:
+    made = Forecast(Prediction(200.0, 0.0, "cores"), "threads", 2, at(1.0, 100))
+    after = [made.uncertainty(at(2.0, 100 + blocks), spread=0.5) for blocks in (8, 80, 8000)]
+    assert after == sorted(after, reverse=True)
+    assert after[0] > 0.5, "eight blocks that differ by a half show little"
+    assert after[-1] < 0.15
+    assert made.uncertainty(at(2.0, 180), spread=0.0) == pytest.approx(2 / 80)
 
 
 def at(seconds: float, rows: int, waited: float = 1.0) -> Counters:
@@ -124,10 +142,7 @@ def test_analyze_runs_the_pipeline_and_stops_in_time() -> None:
     assert re.search(r"per row: .* CPU and .* waiting; 8 B in", text)
     assert re.search(r"predicted .* rows/s \(limit: the consumer's thread\)", text)
     assert re.search(r"Measured\n  [\d,]+ rows in .*: .* rows/s; the consumer waited \d+ %", text)
-    assert (
-        "the bottleneck, according to the cost model: the consumer's thread (mostly stage 1)"
-        in text
-    )
+    assert re.search(r"the trainer gets: .* rows/s \(limit: the consumer's thread, stage 1", text)
     assert max(map(len, text.splitlines())) <= 100
     with pytest.raises(sv.PlanError, match="seconds"):
         endless.explain(analyze=True, seconds=0)
@@ -187,11 +202,11 @@ def test_the_form_of_the_data() -> None:
         "waited": "float", "blocked": "int", "earlier": "NoneType",
         "forecast": {
             "predicted": "float", "limit": "str", "measured": "float", "limits": "bool",
-            "error": "float",
+            "error": "float", "interval": "float",
         },
         "decisions": [{
-            "kind": "str", "what": "str", "why": "str", "predicted": "float", "measured": "float",
-            "bound": "float", "default": "float",
+            "kind": "str", "what": "str", "why": "str", "why_not": "NoneType",
+            "predicted": "float", "measured": "float", "bound": "float", "default": "float",
         }],
         "steps": [{
             "label": "str", "share": "float", "seconds": "float", "cpu": "float",

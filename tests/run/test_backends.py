@@ -19,7 +19,7 @@ from silva.testing import stream
 def lane(rows_left: int | None, *, workers: int = 2, share: float = 1.0) -> Lane:
     made = Lane(_stage(), "stage", None, workers, MemoryBudget(1 << 30))
     made.rows_left = rows_left
-    made.probe._waited, made.probe._watched, made.probe.seconds = share, 1.0, 1.0
+    made.probe._held, made.probe._free, made.probe.seconds = share, 1.0 - share, 1.0
     return made
 
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from silva.cost.bytes_fit import Line
+from silva.cost.gil import WATCHED_SECONDS
 from silva.operators.meter import Metered
 
-WATCHED_SECONDS = 0.004
-"""The shortest sample of the GIL probe that counts: Python switches threads every 5 ms."""
 _FASTEST = 5e10
 """Bytes per second that a core can read and write in memory, at the very most."""
 

@@ -111,8 +111,13 @@ class Work(NamedTuple):
         return self._replace(seconds=seconds, cpu=cpu, lock=min(lock, cpu))
 
     def locking(self, most: float) -> Work:
-        """The same work if it holds the GIL for at most so many seconds."""
-        return self._replace(lock=min(self.lock, most))
+        """The same work if several threads that compete for the GIL take at most so many seconds
+        of it.
+
+        >>> Work(4.0, 4.0, 4.0).locking(2.0).gil
+        2.0
+        """
+        return self._replace(lock=min(self.lock, most * _HANDED_OVER))
 
 
 _make = tuple.__new__
@@ -121,8 +126,9 @@ NOTHING = Work()
 
 def loop_work(seconds: float, cpu: float) -> Work:
     """What the consumer's own loop takes for a row. It is Python, so its CPU seconds are taken to
-    be under the GIL."""
-    return Work(seconds, cpu, min(cpu, seconds))
+    be under the GIL; those beyond `seconds` are of other work on the same thread."""
+    cpu = min(cpu, seconds)
+    return Work(seconds, cpu, cpu)
 
 
 def uses(work: Work, backend: Backend, workers: int, cores: int) -> tuple[float, ...]:

@@ -31,6 +31,9 @@ _MOST = 64
 """Workers of a stage that are simulated, at most: the simulator's work for a block grows with the
 blocks that run beside it. What more workers change follows from the busiest resource: nothing, or,
 where all that rows do is wait, a rate in proportion."""
+_LONG = 256
+"""Blocks of an epoch from which on its beginning and its end, at which workers are idle, do not
+matter."""
 _PASSES = 4
 """Replays that find how long rows wait by themselves; each leaves a small part of the error."""
 
@@ -71,9 +74,19 @@ class Replay:
     own: Own
     rows: float = 1.0
     """Rows that the consumer gets from one block."""
+    blocks: int | None = None
+    """Blocks of an epoch, at whose end the workers run dry; None where the next epoch begins before
+    that."""
 
     def run(self) -> Replayed:
-        """Simulates rounds until the rate is steady, and measures it."""
+        """Simulates an epoch; of a long one, rounds until the rate is steady, and measures it.
+
+        >>> wait = Placed("wait", Work(2e-3), "threads", 8)
+        >>> round(Replay((wait,), cores=2, own=Own(0.0), blocks=9).run().rows_per_second)  # 8 and 1
+        2250
+        """
+        if self._is_short:
+            return self._simulate()
         few = replace(
             self, stages=tuple(replace(s, workers=min(s.workers, _MOST)) for s in self.stages)
         )
@@ -81,11 +94,20 @@ class Replay:
         more = self._limit() / few._limit()
         return replace(found, rows_per_second=found.rows_per_second * more)
 
+    @property
+    def _is_short(self) -> bool:
+        """Whether all blocks of an epoch are simulated, which are too few for many workers."""
+        return self.blocks is not None and self.blocks < _LONG
+
     def _limit(self) -> float:
         """The rows per second that the busiest resource allows."""
         return predict(self.stages, self.cores, loop_work(*self.own)).rows_per_second
 
     def _simulate(self) -> Replayed:
+        if self._is_short:
+            assert self.blocks is not None
+            trace = simulate(self._resources(), self._tasks(self.blocks - 1))
+            return Replayed(self.blocks * self.rows / max(trace.makespan, 1e-12), trace)
         widths = self._pools().values()
         burst = math.lcm(*widths)
         if burst > _MOST:  # pools of different widths are seldom in step

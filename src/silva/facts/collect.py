@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dis
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 
 from silva.cost.costs import Cost
 from silva.cost.experiment import Experiment
 from silva.cost.machine import Machine
-from silva.cost.model import Placed, most_rows, predict
+from silva.cost.model import Backend, Placed, most_rows, predict
 from silva.cost.trace import Span, Trace
 from silva.facts.formatting import plural, tidy
 from silva.facts.loop import LoopFacts
@@ -151,15 +152,12 @@ def _consumer(plan: PhysicalNode, lanes: list[Lane]) -> ConsumerFacts | None:
     if not rows:
         return None
     seconds = max(lane.stats.elapsed for lane in lanes)
-    inline = sum(lane.stats.busy for lane in lanes if lane.backend == "inline")
-    waited = sum(lane.stats.starved for lane in lanes) + inline
+    waited = sum(lane.stats.starved + lane.stats.inline for lane in lanes)
     stages = tuple(
-        Placed(lane.name, lane.average(), lane.backend, lane.workers, lane.stats.rows_in / rows)
+        Placed(lane.name, lane.average(), lane.backend, _count(lane), lane.stats.rows_in / rows)
         for lane in lanes
     )
-    # blocks that the consumer ran itself before workers took over are not its loop
-    between = sum(lane.consumer_seconds for lane in lanes if lane.name in top)
-    own = max(min(seconds - waited, between), 0.0) / rows
+    own = max(seconds - waited, 0.0) / rows
     loop = lanes[-1].stats  # the consumer of the others is the stage after them
     own_cpu = min(loop.own_cpu / rows, own)
     queued = min(loop.own_queued / rows, own - own_cpu)
@@ -208,7 +206,7 @@ def stage_facts(lane: Lane) -> StageFacts:
     return StageFacts(
         name=lane.name,
         backend=lane.backend,
-        workers=0 if inline else lane.workers,
+        workers=0 if inline else _count(lane),
         width=0 if inline else lane.width.now,
         asked_for=lane.forced is not None,
         reason=_reason(lane),
@@ -223,29 +221,68 @@ def stage_facts(lane: Lane) -> StageFacts:
         errors=tuple(lane.forecasts.errors(lane.counters)),
         steps=tuple(_steps(lane)),
         decisions=tuple(_placements(lane)),
+        block_rows=lane.blocks.next_rows(),
+        epoch_rows=lane.epoch_rows,
     )
 
 
 def _placements(lane: Lane) -> Iterator[Decision]:
     """Where a stage runs and how wide, and what that was compared with."""
+    yield from _backends(lane)
+    if lane.backend != "inline":
+        width = f"{lane.width.now} of {_count(lane)} workers"
+        why = lane.growth.note or "as many as the demand of the loop needs"
+        yield Decision(width, why, kind="width")
+    if lane.offload is not None:
+        where = "ray" if lane.backend == "ray" else "local"
+        yield Decision(where, lane.offload.status, kind="cluster")
+
+
+def _backends(lane: Lane) -> Iterator[Decision]:
+    """The backend in use, and those that it was compared with."""
     cores, work = Machine.here().cpus, lane.alone or lane.average()
     alone = predict([Placed(lane.name, work, "inline", 0)], cores).rows_per_second
-    made = _forecast(lane)
-    yield Decision(
+    made, tried = _forecast(lane), lane.compared
+    predicted, measured = (None, None) if made is None else (made.predicted, made.measured)
+    if tried is not None:
+        alone = tried.seen[tried.default]
+    if tried is not None and lane.backend != "ray":  # of which the forecast alone knows
+        predicted = tried.promised.get(lane.backend)
+        measured = tried.seen.get(lane.backend, measured)
+    used = Decision(
         lane.backend,
         _reason(lane),
-        predicted=None if made is None else Quantity(made.predicted),
-        measured=None if made is None or made.measured is None else Quantity(made.measured),
+        predicted=_quantity(predicted),
+        measured=_quantity(measured),
         bound=Quantity(most_rows(work, cores)),
         default=Quantity(alone),
         kind="backend",
     )
-    if lane.backend != "inline":
-        width = f"{lane.width.now} of {lane.workers} workers"
-        yield Decision(width, "as many as the demand of the loop needs", kind="width")
-    if lane.offload is not None:
-        where = "ray" if lane.backend == "ray" else "local"
-        yield Decision(where, lane.offload.status, kind="cluster")
+    yield used
+    if tried is None:
+        return
+    every: tuple[Backend, ...] = ("inline", "threads", "processes")
+    for backend in every:
+        if backend == lane.backend:
+            continue
+        predicted, measured = tried.promised.get(backend), tried.seen.get(backend)
+        why_not = "not possible, or not worth its start"
+        if measured is not None:
+            why_not = "slower"
+        elif predicted is not None:
+            why_not = "not tried: it was not expected to be faster"
+        yield replace(
+            used,
+            what=backend,
+            why="another backend for the stage",
+            predicted=_quantity(predicted),
+            measured=_quantity(measured),
+            why_not=why_not,
+        )
+
+
+def _quantity(rows_per_second: float | None) -> Quantity | None:
+    return None if rows_per_second is None else Quantity(rows_per_second)
 
 
 def _reason(lane: Lane) -> str:
@@ -253,7 +290,13 @@ def _reason(lane: Lane) -> str:
         return "no workers were requested"
     if not lane.decided:
         return "too few rows have been measured to choose"
-    return lane.reason if lane.offload is None else f"{lane.reason}; {lane.offload.status}"
+    more = [lane.growth.note, "" if lane.offload is None else lane.offload.status]
+    return "; ".join([lane.reason, *filter(None, more)])
+
+
+def _count(lane: Lane) -> int:
+    """The workers that the stage may use."""
+    return lane.growth.now if lane.backend == "threads" else lane.workers
 
 
 def _bytes_in(lane: Lane) -> float:
@@ -274,6 +317,17 @@ def _forecast(lane: Lane) -> ForecastFacts | None:
         measured=None if seen is None else seen.rows_per_second,
         limits=seen is not None and seen.limits,
         error=made.error(now),
+        interval=made.uncertainty(now, _spread(lane)),
+    )
+
+
+def _spread(lane: Lane) -> float:
+    """The standard deviation of the seconds per row between blocks, as a share. Blocks are slow
+    together when the machine is busy: the deviations of their steps add up."""
+    costs = [cost for cost in lane.stats.steps if cost.blocks > 1 and cost.rows]
+    total = sum(cost.seconds for cost in costs) or 1.0
+    return sum(
+        cost.seconds / total * cost.uncertainty * math.sqrt(cost.blocks - 1) for cost in costs
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from silva.cost.experiment import LIMITS
-from silva.cost.model import Backend, Placed, Prediction, Work, loop_work, predict
+from silva.cost.model import CONSUMER, Backend, Placed, Prediction, Work, loop_work, predict
 from silva.errors import PlanError
 from silva.facts.loop import LoopFacts
 from silva.physical.plan import PhysicalNode
@@ -82,8 +82,15 @@ class ForecastFacts:
     limits: bool
     """Whether the consumer waited for the stage; otherwise it could have been faster."""
     error: float | None
-    """How much too high the prediction was, as a share of the measurement; None where the
-    measurement does not contradict it."""
+    """How much too high the prediction was, as a share of the measurement; None where the consumer
+    did not need more than was measured."""
+    interval: float = 0.0
+    """The error, as a share, within which the measurement does not contradict the prediction."""
+
+    @property
+    def wrong(self) -> bool:
+        """Whether the measurement contradicts the prediction."""
+        return self.error is not None and abs(self.error) > self.interval
 
 
 @dataclass(frozen=True)
@@ -143,7 +150,13 @@ class StageFacts:
     steps: tuple[StepFacts, ...]
     """Empty where the present steps have not been measured yet."""
     decisions: tuple[Decision, ...] = ()
-    """Its backend, its width, and whether the cluster runs it."""
+    """Its backend and those that it was compared with, its width, and whether the cluster runs
+    it."""
+    block_rows: int = 0
+    """Rows of its next block; 0 where that is not known."""
+    epoch_rows: int | None = None
+    """Rows of an epoch, at whose end its workers run dry; None where that is not known, or where
+    the next epoch begins before."""
 
     @property
     def waits(self) -> float:
@@ -198,6 +211,24 @@ class ConsumerFacts:
 
 
 @dataclass(frozen=True)
+class Limit:
+    """What keeps the trainer from getting more rows per second.
+
+    >>> str(Limit("the threads", "stage 1", 0.93))
+    'the threads, stage 1'
+    """
+
+    resource: str
+    stage: str | None
+    """The stage that uses most of it; None for the trainer's own loop."""
+    share: float
+    """The share of the time that it is in use, 0 to 1."""
+
+    def __str__(self) -> str:
+        return self.resource if self.stage is None else f"{self.resource}, {self.stage}"
+
+
+@dataclass(frozen=True)
 class RunFacts:
     """A loader's plan, how it came about, and what was measured so far."""
 
@@ -239,6 +270,19 @@ class RunFacts:
     def model(self) -> Prediction | None:
         """What the cost model predicts for the measured loads."""
         return None if self.consumer is None else self.consumer.model(self.cores)
+
+    @property
+    def limit(self) -> Limit | None:
+        """What limits the throughput that the trainer sees; None before the first row came out.
+        Where the trainer hardly waits, it is its own loop; otherwise the resource that the cost
+        model finds to be the scarcest."""
+        found, model = self.consumer, self.model
+        if found is None or model is None:
+            return None
+        if not found.is_limited_by_stages:
+            return Limit(CONSUMER, None, 1 - found.wait_share)
+        share = min(found.present_rate / model.rows_per_second, 1.0)
+        return Limit(model.limit, model.stage, share)
 
 
 def pick(facts: object, names: str) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def _decision(found: Decision) -> dict[str, Any]:
 
 
 def _placement(found: Decision) -> dict[str, Any]:
-    shown = pick(found, "kind what why")
+    shown = pick(found, "kind what why why_not")
     quantities = pick(found, "predicted measured bound default")
     return {**shown, **{name: one and one.value for name, one in quantities.items()}}
 

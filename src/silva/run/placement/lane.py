@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
+import threading
 import time
 from collections import deque
 from typing import NamedTuple
 
-from silva.cost.costs import WATCHED_SECONDS
 from silva.cost.disk import Disk
 from silva.cost.experiment import Experiment
-from silva.cost.gil import GilProbe
+from silva.cost.gil import WATCHED_SECONDS, GilProbe
 from silva.cost.machine import queued_seconds
 from silva.cost.model import (
     OPERATORS_SHARE,
@@ -37,7 +37,7 @@ from silva.run.placement.measured import (
     shared_seconds,
 )
 from silva.run.placement.offload import Offload
-from silva.run.placement.sizing import Blocks, RowCost, Width
+from silva.run.placement.sizing import Blocks, Growth, RowCost, Width
 from silva.run.pools.task import functions_of
 from silva.run.seams import Seams
 
@@ -49,6 +49,8 @@ _ENOUGH_KNOWN_SECONDS = 0.002
 """The same for built-in operators alone: they release the GIL, so only their cost is unknown."""
 
 
+_MOSTLY_WAITS = 2.0
+"""Seconds per CPU second from which on a row mostly waits."""
 _MUCH_DISK_BYTES = 1 << 20
 """Below this, the speed of the disk does not matter."""
 
@@ -76,6 +78,9 @@ class Lane:
     meanwhile: Backend | None = None
     """The backend that runs it while the actors of the cluster start."""
     rows_left: int | None = None
+    epoch_rows: int | None = None
+    """Rows of an epoch, at whose end the workers run dry; None where that is not known, or where
+    the next epoch begins before."""
     later_rows = 0
     """Rows of later epochs, as far as that is known."""
     consumer_seconds = 0.0
@@ -104,6 +109,8 @@ class Lane:
         self.workers = self._local_workers = workers
         self.width = Width(max(workers, 1))
         """Controls how many of the workers are used."""
+        self.growth = Growth(workers, workers)
+        """Finds how many threads there are, if rows mostly wait."""
         self.stats = LaneStats()
         self.blocks = Blocks(
             self.stats, memory.lane_bytes, _calls_python(stage), alone=self.backend == "inline"
@@ -111,9 +118,9 @@ class Lane:
         self.forecasts = Forecasts()
         """Predictions, each beside what was then measured."""
         self._at = self._seams.clock()
-        self._own_since = (0.0, 0.0)
-        """The CPU seconds and the seconds in the run queue of the consumer's thread, when it was
-        given its latest block."""
+        self._own_since: tuple[int, float, float] | None = None
+        """The consumer's thread, its CPU seconds and its seconds in the run queue, when it had its
+        latest block; None while it waits for one."""
         self.worked: deque[BlockTimes] = deque(maxlen=_RECORDED)
         """The latest blocks, on the workers."""
         self.looped: deque[tuple[float, float]] = deque(maxlen=_RECORDED)
@@ -130,6 +137,8 @@ class Lane:
         self._warm_since = self.counters
         self._experiment: Experiment[Backend] | None = None
         """Compares backends by measurement; None before and after."""
+        self.compared: Experiment[Backend] | None = None
+        """The latest comparison of backends, also after it has ended."""
         self._tried = False
         """Whether the fastest backend was found by measurement."""
         self._reason_here = ""
@@ -152,10 +161,12 @@ class Lane:
             self.earlier = self.average() if self.stats.steps else None
             self.stats.followed = self.stats.again = 0
             self.forecasts.forget(not_before=self.stats.blocks + _NEW_BLOCKS)
-            self.alone = self._experiment = None
+            self.alone = self._experiment = self.compared = None
+            self._forget_growth()
             if self.offload is not None:
                 self.offload.forget()
             self.stats.forget_steps()
+            self._warm_since = self.counters
             if self._has_functions or _shape(stage) != _shape(self.stage):
                 self._measure_again()
         self.stage = stage
@@ -170,6 +181,26 @@ class Lane:
         self._warm_since = self.counters
         if self._has_functions:
             self.probe = GilProbe()
+
+    def _forget_growth(self) -> None:
+        """The number of threads is that of the workers again."""
+        if self.growth.now > self.growth.least:
+            self.width.limit(self.growth.least)
+        self.growth = Growth(self.growth.least, self.growth.most)
+
+    def grow(self, now: float) -> None:
+        """Uses more threads than workers if rows mostly wait and that is faster."""
+        if self.backend != "threads" or self._experiment is not None or not self.growth.due(now):
+            return
+        work = self.average()
+        work = work.taking(max(work.seconds - work.queued, work.cpu))
+        useful = float(self.growth.now)
+        if work.seconds > _MOSTLY_WAITS * work.cpu:
+            stage = Placed(self.name, work, "threads", self.growth.most)
+            best = predict([stage], self._seams.machine.cpus)
+            useful = best.rows_per_second * work.seconds
+        self.growth.look(now, self.stats.starved, self.stats.rows_in, useful)
+        self.width.limit(self.growth.now)
 
     @property
     def rows_to_come(self) -> int:
@@ -220,6 +251,7 @@ class Lane:
         """Begins an epoch. What was too little work for a worker before may be enough now. If the
         number of epochs is unknown, as many are expected as there were."""
         self.rows_left = rows
+        self.epoch_rows = rows if epochs is None else None
         self._at = self._seams.clock()
         more = epoch if epochs is None else max(epochs - epoch - 1, 0)
         self.later_rows = more * (rows or 0)
@@ -281,7 +313,7 @@ class Lane:
         pace = self.counters.pace(self._warm_since)
         if place.speeds and self.backend == "inline" and pace is not None:
             promised = {backend: pace * speed for backend, speed in place.speeds}
-            self._experiment = Experiment(
+            self._experiment = self.compared = Experiment(
                 self.backend,
                 pace,
                 promised,
@@ -311,6 +343,7 @@ class Lane:
         """Moves the stage to a backend; predictions for the old one are dropped."""
         if backend != self.backend:
             self.forecasts.forget()
+            self._forget_growth()
         self._settle_at(backend)
         self.reason = reason
 
@@ -348,7 +381,7 @@ class Lane:
         first = self.forecasts.first
         if first is not None and first.workers != width:
             self.forecasts.forget()
-        lock_known = self.probe is None or self.probe.seconds or self.backend != "threads"
+        lock_known = self.probe is None or self.probe.known or self.backend != "threads"
         if self.decided and lock_known and self.forecasts.due(self.counters):
             # by the latest stretch alone: in the first, workers may still have been cold
             made = self.forecasts.made
@@ -361,9 +394,16 @@ class Lane:
     def counters(self) -> Counters:
         return self.stats.now()
 
-    def hand_over(self) -> None:
-        """The consumer is about to get a block."""
-        self._own_since = time.thread_time(), queued_seconds()
+    def begin_own(self) -> None:
+        """The consumer has a block: from now on its time is its own."""
+        self._own_since = threading.get_ident(), time.thread_time(), queued_seconds()
+
+    def end_own(self) -> None:
+        """The consumer is about to wait for a block, or to run one itself."""
+        since, self._own_since = self._own_since, None
+        if since is not None and since[0] == threading.get_ident():  # threads have their own clocks
+            self.stats.own_cpu += time.thread_time() - since[1]
+            self.stats.own_queued += queued_seconds() - since[2]
 
     def returned(self, given: float, starting: bool) -> None:
         """The consumer got a block at `given` and asks for the next one; `starting`: workers are
@@ -372,10 +412,6 @@ class Lane:
         self.consumer_seconds += own
         now = time.perf_counter()
         self.looped.append((now - own, now))
-        # another thread may have begun the epoch, and threads have clocks of their own
-        cpu, queued = self._own_since
-        self.stats.own_cpu += min(max(time.thread_time() - cpu, 0.0), own)
-        self.stats.own_queued += min(max(queued_seconds() - queued, 0.0), own)
         self._tick()
         if starting and self._experiment is not None:
             self._experiment.begin(self.counters.progress)
@@ -429,11 +465,11 @@ class Lane:
         return self._disk
 
     def average(self) -> Work:
-        """The average cost of a row on the present backend; the recent cost before the first
-        prediction."""
+        """The average cost of a row on the present backend; before the first prediction, since the
+        stage has its present steps."""
         first = self.forecasts.first
         since = self._warm_since if first is None else first.since
-        return self._with_shared(self.load() if first is None else self._since(since), since)
+        return self._with_shared(self._since(since), since)
 
     def _since(self, before: Counters) -> Work:
         """The average cost of a row since a moment."""

@@ -6,6 +6,7 @@ the consumer waits for the stage: otherwise the measurement is a lower bound.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,6 +25,8 @@ _SETTLING = 4
 """Blocks per worker that are not measured at first: the consumer's own blocks come before, and each
 worker has two in flight, the first of which imports libraries."""
 _LEAST_SECONDS = 0.05
+_ERRORS = 2.0
+"""Standard errors by which two measurements of the same may differ."""
 _LEAST_BLOCKS = 8
 """Fewer blocks are too few for a measurement."""
 
@@ -113,6 +116,22 @@ class Forecast:
         error = self.prediction.rows_per_second / seen.rows_per_second - 1
         return error if seen.limits or error < 0 else None
 
+    def uncertainty(self, now: Counters, spread: float) -> float:
+        """The error, as a share, within which a measurement does not contradict it: two standard
+        errors of both, given by how much blocks differ from each other (`spread`, the standard
+        deviation as a share), and a block of each worker that is only partly counted.
+
+        >>> start = Counters(rows=0, elapsed=0.0, starved=0.0, busy=0.0, cpu=0.0, blocks=16)
+        >>> forecast = Forecast(Prediction(120.0, 0.0, "cores"), "threads", 2, start)
+        >>> [round(forecast.uncertainty(start._replace(blocks=16 + n), 0.3), 2) for n in (8, 800)]
+        [0.55, 0.22]
+        """
+        end = self.until or now
+        after = max(end.blocks - self.since.blocks, 1)
+        width = 0 if self.backend == "inline" else self.workers
+        before = max(self.since.blocks - _SETTLING * width, 1)
+        return _ERRORS * spread * math.sqrt(1 / before + 1 / after) + width / after
+
 
 @dataclass
 class Forecasts:
@@ -185,11 +204,13 @@ class LaneStats:
     elapsed: float = 0.0
     """Seconds that the stage was being read, the consumer's own time included."""
     own_cpu: float = 0.0
-    """CPU seconds of the consumer between two blocks."""
+    """CPU seconds of the consumer while it did not wait for a block."""
     own_queued: float = 0.0
     """Seconds that its thread waited for a core meanwhile."""
     starved: float = 0.0
     """Seconds that the consumer waited for the stage."""
+    inline: float = 0.0
+    """Seconds of `busy` that the consumer ran the stage itself."""
     blocked: int = 0
     """Times that the stage could not go ahead because its share of memory was full."""
     most_bytes: int = 0
