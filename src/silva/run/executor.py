@@ -24,7 +24,6 @@ from silva.physical.stage.context import Context
 from silva.physical.stage.stage import Result
 from silva.run.memory import MemoryBudget
 from silva.run.placement.lane import Lane
-from silva.run.placement.offload import Offload
 from silva.run.pools.task import Flight, Payload, Pool, Task, TasksInFlight, execute
 from silva.run.pools.threads import PAUSE, InlinePool, ThreadPool
 from silva.run.seams import Seams
@@ -151,6 +150,8 @@ class Executor:
             files = (local_files_of(source) for source in physical.sources(node))
             lane.files = next((one for one in files if one is not None), None)
             if self.cluster is not None and self.backend is None:
+                from silva.run.placement.offload import Offload
+
                 lane.offload = Offload(self.cluster)
             self.lanes[node.name] = lane
         lane.follow(node.stage)

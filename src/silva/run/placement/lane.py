@@ -6,7 +6,7 @@ import functools
 import threading
 import time
 from collections import deque
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from silva.cost.disk import Disk
 from silva.cost.experiment import Experiment
@@ -36,10 +36,12 @@ from silva.run.placement.measured import (
     device_seconds,
     shared_seconds,
 )
-from silva.run.placement.offload import Offload
 from silva.run.placement.sizing import Blocks, Growth, RowCost, Width
 from silva.run.pools.task import functions_of
 from silva.run.seams import Seams
+
+if TYPE_CHECKING:
+    from silva.run.placement.offload import Offload
 
 _NEW_BLOCKS = 5
 """Blocks after which measurements describe the new steps of a stage that has changed."""
