@@ -110,6 +110,12 @@ def test_an_epoch_of_few_blocks_does_not_keep_many_workers_busy() -> None:
     assert long.run().rows_per_second == replace(short, blocks=None).run().rows_per_second
 
 
+def test_an_epoch_is_no_faster_with_more_workers_than_blocks() -> None:
+    short = Replay((Placed("stage 1", SLEEP, "threads", 25),), 2, IDLE, blocks=25)
+    more = replace(short, stages=(replace(short.stages[0], workers=10**6),))
+    assert more.run().rows_per_second == short.run().rows_per_second == pytest.approx(25 / 4e-3)
+
+
 def test_more_threads_hinder_each_other_more_often() -> None:
     """A sixth of the time under the GIL: two threads meet there seldom, eight nearly always, so
     that they are far from four times as fast."""
