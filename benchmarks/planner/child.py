@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 import silva as sv
-from benchmarks.planner import pipelines, resources
+from benchmarks.planner import bad_orders, pipelines, resources, rewrites
 
 _SETTLING = 0.5
 """Of a run at less than full demand: the rest is measured."""
@@ -53,7 +53,7 @@ def epoch(pipeline: sv.Pipeline, epochs: int = 1, **arguments: Any) -> dict[str,
             seconds.append(time.perf_counter() - start)
             cpus.append(cpu() - cpu_start)
         facts = loader.explain(analyze=True).to_dict()
-        choices = [choice.note for choice in loader._planner.choices]
+        choices = ["; ".join(choice.notes) for choice in loader._planner.choices]
         lanes = list(loader._executor.lanes.values())
         errors = [error for lane in lanes for error in _errors(lane)]
     return {
@@ -166,6 +166,24 @@ def demand(folder: str, share: float, peak: float, seconds: float) -> dict[str, 
     return {"rate": rows / spent, "wait": waited / spent, "cpu": used / rows, "width": width}
 
 
+_SPUN = 1000
+"""Rounds of a loop for a cost of 1: about 8 microseconds."""
+
+
+def bad_order(seed: int, rows: int, by_hand: bool) -> dict[str, Any]:
+    """A generated pipeline as written, planned; or in its best order, run as it is."""
+    case = bad_orders.draw(seed, rows)
+    order = bad_orders.best(bad_orders.draw(seed))[1] if by_hand else case.steps
+    pipeline = bad_orders.build(case, order, _SPUN).pipeline
+    return epoch(pipeline.options(optimize=not by_hand), epochs=4, cache="off", backend="inline")
+
+
+def rewrite(pair: str, rows: int, by_hand: bool) -> dict[str, Any]:
+    """A pipeline as it is often written, or as it is written with care."""
+    pipeline = rewrites.REWRITES[pair][by_hand](rows)
+    return epoch(pipeline, epochs=2, cache="off", backend="inline")
+
+
 def _train(until: float) -> None:
     """A trainer on another device: this process only waits for it."""
     left = until - time.perf_counter()
@@ -174,7 +192,18 @@ def _train(until: float) -> None:
 
 
 MEASUREMENTS = {
-    f.__name__: f for f in (filter_last, caching, as_written, projection, trial, shared, demand)
+    f.__name__: f
+    for f in (
+        filter_last,
+        caching,
+        as_written,
+        projection,
+        trial,
+        shared,
+        demand,
+        bad_order,
+        rewrite,
+    )
 }
 
 

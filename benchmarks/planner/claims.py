@@ -13,10 +13,13 @@ from typing import Any
 from benchmarks.claims import Finding
 from benchmarks.data import put_photos, put_speech, put_text
 from benchmarks.measure import Children, Given, ratio
-from benchmarks.planner import pipelines, resources
+from benchmarks.planner import pipelines, resources, rewrites
 
 _SELECTIVITY = 0.1
 _EPOCHS = 4
+_OF_BEST = 1.15
+"""CPU seconds of a plan, of the best plan by hand."""
+_GENERATED = 20
 _CHILDREN = Children("benchmarks.planner.child")
 
 
@@ -221,6 +224,54 @@ def plan_quality(sizes: Sizes) -> Iterator[Finding]:
         )
 
 
+def missed_rewrites(sizes: Sizes) -> Iterator[Finding]:
+    """What a careful engineer writes by hand, silva makes of what others write."""
+    for name in rewrites.REWRITES:
+        given: Given = {"pair": name, "rows": 2 * sizes.rows}
+        found = _CHILDREN.in_turns(
+            sizes.rounds,
+            {
+                "planned": ("rewrite", given | {"by_hand": False}),
+                "by hand": ("rewrite", given | {"by_hand": True}),
+            },
+        )
+        spent = ratio(*([one["cpus"][1] for one in found[who]] for who in ("planned", "by hand")))
+        yield Finding(
+            f"{name}: CPU seconds of a settled epoch, of the plan by hand",
+            f"≤ {_OF_BEST}",
+            str(spent),
+            spent.median,
+            spent.median <= _OF_BEST,
+        )
+
+
+def bad_orders(sizes: Sizes) -> Iterator[Finding]:
+    """Generated pipelines in bad orders, beside the best of all orders of their steps."""
+    total: dict[str, list[float]] = {"planned": [], "by hand": []}
+    each: list[float] = []
+    for seed in range(_GENERATED):
+        given: Given = {"seed": seed, "rows": sizes.rows}
+        found = _CHILDREN.in_turns(
+            max(sizes.rounds - 2, 2),
+            {
+                "planned": ("bad_order", given | {"by_hand": False}),
+                "by hand": ("bad_order", given | {"by_hand": True}),
+            },
+        )
+        for who, runs in found.items():
+            total[who].append(statistics.median(one["cpus"][-1] for one in runs))
+        each.append(total["planned"][-1] / total["by hand"][-1])
+    spent = ratio(total["planned"], total["by hand"])
+    all_of_them = sum(total["planned"]) / sum(total["by hand"])
+    yield Finding(
+        f"{_GENERATED} pipelines in bad orders: CPU seconds of a settled epoch, of the best order",
+        f"≤ {_OF_BEST}",
+        f"{spent}; of all together {all_of_them:.3g}; the worst {max(each):.3g}",
+        spent.median,
+        spent.median <= _OF_BEST,
+    )
+
+
 def shared(sizes: Sizes) -> Iterator[Finding]:
     """What all workers share is a limit too, and the model knows it."""
     yield from resources.findings(_CHILDREN, sizes.photos, max(sizes.rounds - 2, 1))
@@ -260,7 +311,17 @@ def _of(runs: list[Given], name: str) -> list[float]:
 
 CLAIMS: dict[str, Callable[[Sizes], Iterator[Finding]]] = {
     f.__name__: f
-    for f in (filter_last, projection, caching, overhead, plan_quality, shared, demand)
+    for f in (
+        filter_last,
+        missed_rewrites,
+        bad_orders,
+        projection,
+        caching,
+        overhead,
+        plan_quality,
+        shared,
+        demand,
+    )
 }
 SHORT = ("filter_last", "projection", "overhead")
 """Those of a quick run: the others mean nothing where epochs take a fraction of a second."""

@@ -20,9 +20,9 @@ from functools import partial
 from typing import Any
 
 import silva as sv
-from silva.cost.model import Load
+from silva.cost.model import Placed, Work
 from silva.run.placement.measured import Counters
-from silva.run.placement.trial import Offload
+from silva.run.placement.offload import Offload
 from silva.run.ray.actor import Actor
 from silva.run.ray.cluster import Cluster
 from silva.run.ray.pool import RayPool
@@ -169,7 +169,7 @@ def scheduling(count: int) -> tuple[float, float]:
 
 def planning(count: int) -> float:
     """CPU seconds to decide whether a stage goes to so many workers."""
-    load = Load(seconds=0.02, cpu=0.02, lock_share=0.0, nbytes=1000.0)
+    stage = Placed("stage 1", Work(seconds=0.02, cpu=0.02, back=1e-6), "threads", 2)
     made = [Offload(StandInCluster("auto", count)) for _ in range(_PLANS)]
     for offload in made:
         offload._has_answered()
@@ -178,7 +178,7 @@ def planning(count: int) -> float:
     now = Counters(200, 2.0, 1.9, 2.0, 2.0, blocks=200)
     began = time.thread_time()
     for offload in made:
-        offload.wanted(now, load, waited=1.9, cores=2, full=True)
+        offload.propose(now, stage, waited=1.9, cores=2, full=True)
     return (time.thread_time() - began) / _PLANS
 
 

@@ -71,8 +71,8 @@ class LoaderOptions(ReaderOptions):
     """
 
     workers: int | Literal["auto"] = "auto"
-    """The maximum number of workers; `auto` is the number of cores. Silva starts only as many as it
-    needs."""
+    """The maximum number of workers; `auto` is the number of cores, or up to 32 threads for a stage
+    whose rows mostly wait. Silva starts only as many as it needs."""
     backend: Backend | Literal["auto"] = "auto"
     """Where stages run: `inline`, `threads`, `processes` or `ray`; `auto` measures and chooses."""
     memory: int | str | Literal["auto"] = "auto"

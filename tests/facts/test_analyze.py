@@ -12,10 +12,11 @@ from busy import spin
 import silva as sv
 from silva.cost.model import Prediction
 from silva.facts.collect import decisions
-from silva.facts.model import Decision, ForecastFacts, OperatorFacts, StepFacts
-from silva.facts.text import decision_lines, forecast_line, operator_lines, step_note
+from silva.facts.model import ForecastFacts, OperatorFacts, StepFacts
+from silva.facts.text import decision_line, decision_lines, forecast_line, operator_lines, step_note
 from silva.insight.explanation import Explanation
-from silva.planner.choose import Choice
+from silva.plan.decision import Decision, Quantity
+from silva.planner.choose import WHY
 from silva.planner.compare_blocks import Difference
 from silva.run.placement.measured import Counters, Forecast, Forecasts
 
@@ -48,13 +49,15 @@ def test_a_choice_of_the_planner_has_a_line_with_its_gains() -> None:
     assert found.predicted is not None
     assert found.measured is not None
     # ten to one by construction, and the slow filter half of what is left
-    assert found.measured > 3
+    assert found.measured_gain > 3
 
 
 def test_the_lines_of_decisions() -> None:
-    made = decisions(
-        [], [Choice("cache", "in memory after y: all rows", 2.61)], ["order: it fails"]
-    )
+    cache = Decision(
+        "cache", WHY["cache"], Quantity(261.0), default=Quantity(100.0),
+        notes=("in memory after y: all rows",),
+    )  # fmt: skip
+    made = decisions([], [cache], [Decision("order", WHY["order"], why_not="it fails")])
     assert decision_lines(made) == [
         "cache: rows are cached instead of computed in every epoch (predicted 2.6×)",
         "  · in memory after y: all rows",
@@ -85,7 +88,25 @@ def test_a_wrong_prediction_is_shown_as_wrong() -> None:
     assert forecast_line(ForecastFacts(500.0, "cores", None, False, None)).endswith(
         "measured since then"
     )
-    assert forecast_line(None).startswith("not predicted")
+    assert forecast_line(None).startswith("stage rate: not predicted")
+
+
+def test_a_prediction_within_its_interval_is_not_called_wrong() -> None:
+    near = ForecastFacts(1200.0, "cores", 1000.0, True, 0.2, interval=0.25)
+    assert not near.wrong
+    assert forecast_line(near).endswith("measured 1,000 rows/s: right within ±25 %")
+    far = ForecastFacts(1300.0, "cores", 1000.0, True, 0.3, interval=0.25)
+    assert far.wrong
+    assert forecast_line(far).endswith("30 % too high")
+
+
+def test_the_interval_of_a_prediction_narrows_as_more_is_measured() -> None:
+    made = Forecast(Prediction(200.0, 0.0, "cores"), "threads", 2, at(1.0, 100))
+    after = [made.uncertainty(at(2.0, 100 + blocks), spread=0.5) for blocks in (8, 80, 8000)]
+    assert after == sorted(after, reverse=True)
+    assert after[0] > 0.5, "eight blocks that differ by a half show little"
+    assert after[-1] < 0.15
+    assert made.uncertainty(at(2.0, 180), spread=0.0) == pytest.approx(2 / 80)
 
 
 def at(seconds: float, rows: int, waited: float = 1.0) -> Counters:
@@ -119,12 +140,9 @@ def test_analyze_runs_the_pipeline_and_stops_in_time() -> None:
     endless = sv.from_columns({"x": range(10_000_000)}).derive(y=spin(0.1)).batch(4)
     text = endless.explain(analyze=True, seconds=0.3, backend="inline")
     assert re.search(r"per row: .* CPU and .* waiting; 8 B in", text)
-    assert re.search(r"predicted .* rows/s \(limit: one thread\)", text)
+    assert re.search(r"predicted .* rows/s \(limit: the consumer's thread\)", text)
     assert re.search(r"Measured\n  [\d,]+ rows in .*: .* rows/s; the consumer waited \d+ %", text)
-    assert (
-        "the bottleneck, according to the cost model: the consumer's thread (mostly stage 1)"
-        in text
-    )
+    assert re.search(r"the trainer gets: .* rows/s \(limit: the consumer's thread, stage 1", text)
     assert max(map(len, text.splitlines())) <= 100
     with pytest.raises(sv.PlanError, match="seconds"):
         endless.explain(analyze=True, seconds=0)
@@ -184,8 +202,12 @@ def test_the_form_of_the_data() -> None:
         "waited": "float", "blocked": "int", "earlier": "NoneType",
         "forecast": {
             "predicted": "float", "limit": "str", "measured": "float", "limits": "bool",
-            "error": "float",
+            "error": "float", "interval": "float",
         },
+        "decisions": [{
+            "kind": "str", "what": "str", "why": "str", "why_not": "NoneType",
+            "predicted": "float", "measured": "float", "bound": "float", "default": "float",
+        }],
         "steps": [{
             "label": "str", "share": "float", "seconds": "float", "cpu": "float",
             "rows_in": "int", "rows_out": "int", "nbytes": "float", "by_byte": "NoneType",
@@ -251,7 +273,7 @@ def test_a_law_that_is_still_to_be_checked_is_not_used_yet() -> None:
     loader = rows.loader(backend="inline")
     (before,) = loader.explain().facts.decisions
     assert before.pending
-    assert "(not used yet: it is checked on real rows first)" in before.line
+    assert "(not used yet: it is checked on real rows first)" in decision_line(before)
     list(loader)
     (after,) = loader.explain().facts.decisions
     assert after.applied
@@ -259,5 +281,5 @@ def test_a_law_that_is_still_to_be_checked_is_not_used_yet() -> None:
 
 
 def test_a_decision_that_was_left_out_says_why() -> None:
-    found = Decision("rule", "recognise", "they mean the same", (), False, "needs more")
-    assert found.line == "recognise: they mean the same (not used: needs more)"
+    found = Decision("recognise", "they mean the same", kind="rule", why_not="needs more")
+    assert decision_line(found) == "recognise: they mean the same (not used: needs more)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 
 import pytest
+from busy import spin
 
 import silva as sv
 
@@ -60,3 +61,15 @@ def test_explanations_of_an_empty_run_say_why_no_row_came_out():
         pipeline.what_if(seconds=1, y=0.5)
     with pytest.raises(sv.PlanError, match=said):
         pipeline.headroom(seconds=1, backend="inline")
+
+
+def test_a_run_whose_filter_kept_nothing_can_be_explained() -> None:
+    rows = ROWS.derive(z=spin(0.1)).filter(lambda z: z < 0).derive(y=lambda z: z)
+    with rows.batch(8).loader(backend="inline") as loader:
+        with pytest.warns(UserWarning, match="kept none"):
+            list(loader)
+        list(loader)
+        after = loader._executor.lanes["stage 1"].stats.steps[-1]
+        assert (after.rows, after.blocks > 1) == (0, True)
+        after.seconds = max(after.seconds, 1e-6)  # a step without rows takes time, too
+        assert "kept none" in loader.explain(analyze=True)

@@ -90,7 +90,7 @@ def test_no_line_is_wider_than_a_page() -> None:
     nested = sv.concat([sv.mix([branch, branch]), branch])
     text = nested.filter(lambda x: x > 0).batch(2).explain()
     assert max(map(len, text.splitlines())) <= 100
-    assert ".random_flip(probability=0.5, direction='horizontal')" in text
+    assert ".random_flip()" in text  # its arguments have their default values
 
 
 def test_an_explanation_without_a_run_is_the_same_every_time() -> None:

@@ -7,6 +7,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from busy import spin
 
 import silva as sv
 from silva.facts.model import READ, RunFacts
@@ -84,3 +85,19 @@ def test_columns_that_are_read_late_are_a_step_of_their_own(tmp_path) -> None:
         assert late.label in loader.stats()["stage 1"]["steps"]
         assert late.label in loader.explain()
         assert loader.what_if(read=0.5).notes[1].startswith("read: ")
+
+
+def test_rows_that_the_consumer_ran_before_workers_did_are_not_work_of_its_loop() -> None:
+    rows = sv.from_columns({"x": range(64)}).derive(y=spin(1.0)).batch(8)
+    with rows.loader(workers=2) as loader:
+        list(loader)
+        lane = loader._executor.lanes["stage 1"]
+        before = loader.facts().consumer
+        assert before is not None
+        lane.move("threads", "as a test wants it")
+        lane.decided = True
+        after = loader.facts().consumer
+    assert after is not None
+    assert before.waited >= 0.064
+    assert after.waited == before.waited
+    assert after.own == before.own

@@ -74,7 +74,9 @@ def test_text_and_data() -> None:
     text = str(found)
     assert max(map(len, text.splitlines())) <= 100
     assert "The next gain is in `a = spinning`: if it were free, " in text
+    assert "rows/s now (limit: the consumer's thread, stage 1)." in text
     data = found.to_dict()
+    assert data["limit"] == "the consumer's thread, stage 1"
     assert data["lowest"] == data["steps"][0]["label"]
     assert set(data["steps"][0]) == {
         "label", "stage", "resource", "rows_per_second", "share", "gain", "scaled",

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import silva as sv
-from silva.cost.model import Load
+from silva.cost.model import Work
 from silva.facts.loop import Interval, LoopFacts
 from silva.facts.model import ForecastFacts, OperatorFacts, RunFacts, StageFacts, StepFacts
 from silva.facts.text import stage_stats
@@ -28,6 +28,7 @@ from silva.insight.explanation import Explanation
 from silva.insight.headroom import Headroom, StepHeadroom
 from silva.insight.pages import write_report
 from silva.insight.what_if import what_if
+from silva.plan.decision import Decision, Quantity
 
 FOLDER = Path(__file__).parent / "snapshots"
 LOOP = LoopFacts(12, 1200, 0.5, 3.0, tuple(Interval(i, 1.0, 400 + i, 0.1 * i) for i in range(3)))
@@ -73,8 +74,21 @@ def fixed_step(number: int, step: StepFacts) -> StepFacts:
     )
 
 
+def fixed_decisions() -> tuple[Decision, ...]:
+    predicted, measured, bound, default = map(Quantity, (1200.0, 1000.0, 1400.0, 250.0))
+    why = "it is the fastest"
+    used = Decision("threads", why, predicted, measured, bound, default, kind="backend")
+    other = replace(used, why="another backend for the stage", measured=None)
+    not_tried = "not tried: it was not expected to be faster"
+    return (
+        used,
+        replace(other, what="inline", predicted=None, measured=default, why_not="slower"),
+        replace(other, what="processes", predicted=Quantity(1100.0), why_not=not_tried),
+    )
+
+
 def fixed_stage(number: int, stage: StageFacts) -> StageFacts:
-    load = Load(0.004, 0.003, 0.5, 100.0)
+    load = Work(0.004, 0.003, 0.002)
     totals = replace(
         stage.totals, blocks=4, bytes_out=90_000, busy=2.0 + number, cpu=1.5, elapsed=4.0,
         starved=1.0, blocked=2, queue_fill=1.5,
@@ -88,7 +102,7 @@ def fixed_stage(number: int, stage: StageFacts) -> StageFacts:
     steps = tuple(fixed_step(i, step) for i, step in enumerate(stage.steps))
     return replace(
         stage, totals=totals, load=load, alone=None, bytes_in=16.0, from_network=0.0, steps=steps,
-        **changed,
+        block_rows=25, epoch_rows=None, decisions=() if number else fixed_decisions(), **changed,
     )  # fmt: skip
 
 
@@ -100,8 +114,8 @@ def ran() -> RunFacts:
     stages = tuple(fixed_stage(i, stage) for i, stage in enumerate(facts.stages))
     assert facts.consumer is not None
     loads = tuple(
-        replace(loaded, load=stage.load, backend=stage.backend, workers=stage.workers)
-        for loaded, stage in zip(facts.consumer.stages, stages, strict=True)
+        replace(placed, work=stage.load, backend=stage.backend, workers=stage.workers)
+        for placed, stage in zip(facts.consumer.stages, stages, strict=True)
     )
     consumer = replace(
         facts.consumer, seconds=4.0, waited=3.0, own=1e-4, steady=15.5, stages=loads, own_cpu=5e-5,
@@ -122,9 +136,9 @@ def planned() -> RunFacts:
 def headroom() -> Headroom:
     steps = (
         StepHeadroom("y = double(x)  [train.py:3]", "stage 1", "workers", 500.0, 0.75, 2.0, True),
-        StepHeadroom("batch 10", None, "consumer", 9000.0, 0.25),
+        StepHeadroom("batch 10", None, "consumer", 9000.0),
     )
-    return Headroom(400.0, steps, 5.0)
+    return Headroom(400.0, "the threads, stage 1", steps, 5.0)
 
 
 def report(facts: RunFacts, folder: Path) -> str:

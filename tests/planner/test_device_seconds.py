@@ -43,3 +43,14 @@ def test_a_second_run_knows_the_seconds_of_devices_before_its_first_row(tmp_path
     assert found.pace.seconds(found.read) == PACE.seconds(read)
     write_down(Book(tmp_path), run.source, run.steps, Measured(read=read))
     assert from_book(Book(tmp_path), run.source, run.steps).pace == PACE, "unknown says nothing"
+
+
+def test_a_second_run_knows_the_loop_before_its_first_row(tmp_path: Path) -> None:
+    rows = sv.from_columns({"x": np.arange(100)}).derive(y=sv.col("x") + 1).batch(4)
+    with rows.loader(workers=0) as loader:
+        (run,) = loader._planner._runs
+    loop = Cost(rows=100, kept=100, seconds=3.0, cpu=1.0)
+    write_down(Book(tmp_path), run.source, run.steps, Measured(loop=loop))
+    found = from_book(Book(tmp_path), run.source, run.steps)
+    assert (found.loop.seconds_a_row, found.loop.cpu_a_row) == (0.03, 0.01)
+    assert found.updated(Measured()).loop == found.loop

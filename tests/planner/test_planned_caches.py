@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,25 @@ class KeepingPays:
 
     def keep(self, runs: Sequence[StepRun], known: Sequence[Measured]) -> None:
         pass
+
+
+class BesideALoop(KeepingPays):
+    """The same costs, beside a loop that takes so many seconds for a row."""
+
+    def __init__(self, seconds: float) -> None:
+        self._loop = Cost(rows=1, kept=1, seconds=seconds)
+
+    def before(self, run: StepRun) -> Measured:
+        return replace(super().before(run), loop=self._loop)
+
+
+@pytest.mark.parametrize(("seconds", "caches"), [(0.0, True), (0.01, True), (1.0, False)])
+def test_rows_are_not_cached_for_a_loop_that_takes_them_no_faster(seconds, caches) -> None:
+    """A row takes 0.1 s, on two workers."""
+    rows = _pipeline().loader(backend="threads", workers=2, epochs=3, on_error=sv.Skip())
+    with rows.with_seams(costs=BesideALoop(seconds)) as loader:
+        next(iter(loader))
+        assert ("cache" in [d.what for d in loader.facts().decisions]) == caches
 
 
 def caching(loader: sv.Loader) -> sv.Loader:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from silva.cost.pace import Pace, Work
+from silva.cost.model import Hardware, Work
 from silva.planner.search import CacheOffer, Keeping, Movable, arrange, search
 
 
@@ -36,14 +36,16 @@ def _legal(steps: list[Movable]) -> Iterator[tuple[int, ...]]:
             yield order
 
 
-def _cheapest(steps: list[Movable], epochs: int, offer: CacheOffer | None, pace: Pace) -> float:
+def _cheapest(
+    steps: list[Movable], epochs: int, offer: CacheOffer | None, hardware: Hardware
+) -> float:
     best = float("inf")
     for order in _legal(steps):
-        best = min(best, arrange(steps, order, epochs, pace=pace).seconds)
+        best = min(best, arrange(steps, order, epochs, hardware=hardware).seconds)
         for place in range(1, len(order) + 1) if offer else ():
             if not steps[order[place - 1]].keepable:
                 break
-            best = min(best, arrange(steps, order, epochs, offer, place, pace).seconds)
+            best = min(best, arrange(steps, order, epochs, offer, place, hardware).seconds)
     return best
 
 
@@ -51,9 +53,11 @@ _works = st.builds(
     lambda seconds, cpu, lock: Work(seconds, cpu * seconds, lock * cpu * seconds),
     st.floats(0.01, 10), st.sampled_from([0.1, 0.7, 1.0]), st.sampled_from([0.0, 0.1, 0.5, 1.0]),
 )  # fmt: skip
-_paces = st.builds(
-    Pace, st.integers(0, 8), st.integers(1, 8), st.none() | st.floats(0, 5), st.floats(0.6, 1.0)
-)
+_always = st.builds(
+    lambda cpu, back, consumer: Work(cpu=cpu, back=back, consumer=consumer),
+    st.floats(0, 1), st.floats(0, 5), st.floats(0, 1),
+)  # fmt: skip
+_hardware = st.builds(Hardware, st.integers(0, 8), st.integers(1, 8), st.booleans(), _always)
 
 
 @st.composite
@@ -71,17 +75,25 @@ def _steps(draw: st.DrawFn) -> list[Movable]:
 
 
 @settings(max_examples=200)
-@given(_steps(), st.integers(1, 5), st.none() | st.floats(0.1, 1.0), st.floats(0.01, 5.0), _paces)
+@given(
+    _steps(), st.integers(1, 5), st.none() | st.floats(0.1, 1.0), st.floats(0.01, 5.0),
+    _hardware,
+)  # fmt: skip
 def test_the_search_finds_the_fastest_arrangement(
-    steps: list[Movable], epochs: int, fits: float | None, read: float, pace: Pace
+    steps: list[Movable],
+    epochs: int,
+    fits: float | None,
+    read: float,
+    hardware: Hardware,
 ) -> None:
     offer = None if fits is None else Offer(fits, read)
-    found = search(steps, epochs, offer, pace)
+    found = search(steps, epochs, offer, hardware)
     assert found.order in set(_legal(steps))
-    assert found.seconds == pytest.approx(_cheapest(steps, epochs, offer, pace), rel=1e-9)
-    again = arrange(steps, found.order, epochs, offer, found.cache_after, pace)
+    cheapest = _cheapest(steps, epochs, offer, hardware)
+    assert found.seconds == pytest.approx(cheapest, rel=1e-9)
+    again = arrange(steps, found.order, epochs, offer, found.cache_after, hardware)
     assert again.seconds == pytest.approx(found.seconds, rel=1e-9)
-    assert again.later == pytest.approx(found.later, rel=1e-9)
+    assert again.later == pytest.approx(found.later, rel=1e-9, abs=1e-12)
 
 
 def test_the_order_depends_on_where_the_steps_run() -> None:
@@ -90,16 +102,17 @@ def test_the_order_depends_on_where_the_steps_run() -> None:
     native = Movable(Work(3.0, 3.0, 0.1), 0.5, 0, True)
     python = Movable(Work(2.0, 2.0, 2.0), 0.5, 0, True)
     eight = {"workers": 8, "cores": 8}
-    assert search([native, python], pace=Pace(**eight, back=None)).order == (0, 1)
-    assert search([native, python], pace=Pace(**eight, back=0.01)).order == (1, 0)
+    assert search([native, python], hardware=Hardware(**eight, processes=False)).order == (0, 1)
+    sent = search([native, python], hardware=Hardware(**eight, always=Work(back=0.01)))
+    assert sent.order == (1, 0)
 
 
 def test_a_cache_is_judged_by_what_the_workers_can_do_without_it() -> None:
     """Eight threads are not faster than one at what holds the lock, so it is worth to keep."""
     native, python = (Movable(Work(1.0, 1.0, lock), 1.0, 0, True) for lock in (0.0, 1.0))
-    pace, offer = Pace(8, 8, back=None), Offer(1.0, read=0.2)
-    assert search([native], 10, offer, pace).cache_after is None
-    assert search([python], 10, offer, pace).cache_after == 1
+    hardware, offer = Hardware(8, 8, processes=False), Offer(1.0, read=0.2)
+    assert search([native], 10, offer, hardware).cache_after is None
+    assert search([python], 10, offer, hardware).cache_after == 1
 
 
 @given(_steps(), st.integers(2, 4))
@@ -113,7 +126,7 @@ def test_many_steps_are_arranged_lawfully(steps: list[Movable], epochs: int) -> 
     many = [
         Movable(s.work, s.keeps, s.before & ((1 << i) - 1), s.keepable) for i, s in enumerate(many)
     ]
-    found = _by_rank(many, epochs, Offer(1.0, 0.1), Pace())
+    found = _by_rank(many, epochs, Offer(1.0, 0.1), Hardware())
     assert sorted(found.order) == list(range(20))
     done = 0
     for number in found.order:

@@ -22,7 +22,10 @@ from silva.rewrite import rules
 from silva.rewrite.rules import (
     drop_unread,
     fast_tokenizer,
+    filter_before_explode,
+    filter_before_rename,
     filter_early,
+    filter_into_concat,
     fold_constants,
     merge_derives,
     read_stored,
@@ -39,6 +42,10 @@ def f(path: Any) -> Any:
 
 def decode(bytes: Any) -> Any:
     return bytes
+
+
+def split(bytes: Any) -> Any:
+    return [bytes]
 
 
 def click(dwell: int) -> bool:
@@ -66,11 +73,20 @@ def law(plan: Node) -> Any:
 
 
 EXAMPLES: dict[ModuleType, Callable[[Path], sv.Pipeline]] = {
-    drop_unread: lambda _: files().derive(label=f).derive(image=decode).select("label"),
     fast_tokenizer: lambda _: sv.from_columns({"text": ["a"]}).derive(
         ids=sv.text("text").tokenize(byte_level(["green forest"], 400))
     ),
+    drop_unread: lambda _: files().derive(label=f).derive(image=decode).batch(2).select("label"),
     filter_early: lambda _: files().derive(image=decode).filter(sv.col("label") >= 0),
+    filter_before_explode: lambda _: (
+        files().derive(path=split).explode("path").filter(sv.col("label") >= 0)
+    ),
+    filter_before_rename: lambda _: (
+        files().derive(image=decode).rename(label="tag").filter(sv.col("tag") >= 0)
+    ),
+    filter_into_concat: lambda _: sv.concat([files().derive(image=decode)] * 2).filter(
+        sv.col("label") >= 0
+    ),
     fold_constants: lambda _: files().filter((sv.col("label") > 0) & True),
     merge_derives: lambda _: (
         files()
@@ -115,7 +131,7 @@ def test_a_rule_does_what_it_draws(rule: ModuleType, tmp_path: Path) -> None:
 def shown(plan: Node) -> list[str]:
     """The plan as text, without what differs from machine to machine."""
     lines = [re.sub(r"  \[.*\]$", "", line) for line in show_plan(plan).split("\n")]
-    return [re.sub(r"^source .*", "source", line) for line in lines]
+    return [re.sub(r"source .*", "source", line).strip() for line in lines]
 
 
 def drawing(doc: str) -> tuple[list[str], list[str]]:
@@ -123,8 +139,9 @@ def drawing(doc: str) -> tuple[list[str], list[str]]:
     block = re.search(r"(?:^    .*\n)+", doc, re.MULTILINE)
     assert block is not None
     lines = block[0].rstrip().split("\n")
-    arrow = next(i for i, line in enumerate(lines) if "→" in line)
-    if lines[arrow].strip() == "→":
+    bare = [i for i, line in enumerate(lines) if line.strip() == "→"]
+    arrow = next(iter(bare), next(i for i, line in enumerate(lines) if "→" in line))
+    if bare:
         halves = lines[:arrow], lines[arrow + 1 :]
     else:
         at = lines[arrow].index("→")

@@ -264,7 +264,7 @@ def test_explain_says_what_was_done_and_what_could_be() -> None:
     pipeline = photos().derive(image=transform, reads="image").batch(2)
     said = pipeline.explain()
     assert "recognise: silva has operators that do the same (not used: needs" in said
-    assert "Compose → image.random_flip(probability=0.5" in said
+    assert "Compose → image.random_flip()" in said
     said = pipeline.options(fidelity="close").explain()
     assert "recognise: silva has operators that do the same\n" in said
     said = pipeline.options(disable=["recognise"]).explain()

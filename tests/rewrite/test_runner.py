@@ -30,7 +30,9 @@ def by_name(pipeline: sv.Pipeline, **how) -> dict[str, runner.Outcome]:
 def test_rules_come_in_named_batches_and_laws_run_until_nothing_changes():
     sv.laws()
     found = {batch.name: batch for batch in batches()}
-    assert list(found) == ["columns", "functions", "merge", "laws", "yours", "share", "last laws"]
+    names = ["columns", "filters", "functions", "merge", "laws", "yours", "share", "last laws"]
+    assert list(found) == names
+    assert found["filters"].repeat > 1
     assert isinstance(found["laws"], RuleBatch)
     assert found["laws"].repeat > 1
     assert {"flip_twice", "clip_twice"} <= {rule.name for rule in found["laws"].rules}

@@ -19,7 +19,7 @@ from silva.testing import stream
 def lane(rows_left: int | None, *, workers: int = 2, share: float = 1.0) -> Lane:
     made = Lane(_stage(), "stage", None, workers, MemoryBudget(1 << 30))
     made.rows_left = rows_left
-    made.probe._waited, made.probe._watched, made.probe.seconds = share, 1.0, 1.0
+    made.probe._held, made.probe._free, made.probe.seconds = share, 1.0 - share, 1.0
     return made
 
 
@@ -29,7 +29,7 @@ def _stage() -> object:
 
 
 def decide(made: Lane, *, per_row: float, bytes_per_row: float = 8, consumer: float = 0.0) -> str:
-    made.stats.busy = 1.0
+    made.stats.busy, made.stats.blocks, made.stats.rows_in = 1.0, 1, round(1 / per_row)
     made.consumer_seconds = consumer
     made._seconds_per_row = made._cpu_per_row = per_row
     made.blocks._bytes_per_row = bytes_per_row

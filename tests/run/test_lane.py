@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
+import numpy as np
+import pytest
+
 import silva as sv
+from silva.columns import Block
+from silva.cost.experiment import Experiment
+from silva.facts.collect import stage_facts
+from silva.physical.stage.stage import Result
 from silva.physical.written_form import segments
+from silva.plan.decision import Quantity
 from silva.run.memory import MemoryBudget
 from silva.run.placement.lane import Lane
 
@@ -43,3 +52,46 @@ def test_functions_are_measured_anew():
     lane = on_threads(stage(y=lambda x: x))
     lane.follow(stage(y=lambda x: x[::-1]))
     assert (lane.backend, lane.decided) == ("inline", False)
+
+
+def test_all_that_the_consumer_does_between_two_waits_is_its_own():
+    """The CPU seconds of its own time are counted over all of it, as its seconds are."""
+    lane = on_threads(stage(y=lambda x: x))
+    lane.end_own()  # nothing was given to it yet
+    assert lane.stats.own_cpu == 0.0
+    lane.begin_own()
+    start = time.thread_time()
+    while time.thread_time() - start < 0.002:
+        pass
+    lane.end_own()
+    lane.end_own()
+    assert 0.002 <= lane.stats.own_cpu <= time.thread_time() - start + 0.001
+
+
+def test_the_average_of_a_stage_is_not_that_of_its_latest_blocks():
+    lane = Lane(stage(y=lambda x: x), "stage 1", "threads", 2, MemoryBudget(1 << 20))
+    empty = Block({}, np.empty(0, np.uint64))
+    for milliseconds in (500, 2, 2, 2, 2, 20):  # libraries are imported in the first
+        lane.learn(Result(empty, 10, None, (), (), milliseconds / 1e3, 1e-3), 10)
+    assert lane.average().seconds == pytest.approx(28e-3 / 50)
+
+
+def test_the_backends_that_were_compared_are_shown_with_what_came_of_them():
+    lane = on_threads(stage(y=lambda x: x))
+    assert [one.what for one in stage_facts(lane).decisions if one.kind == "backend"] == ["threads"]
+    start = lane.counters
+    promised = {"threads": 190.0, "processes": 170.0}
+    lane.compared = Experiment("inline", 100.0, promised, "threads", start.progress)
+    later = start._replace(rows=60, elapsed=0.5, starved=0.4, busy=1.0, cpu=1.0, blocks=10)
+    assert lane.compared.judge(later.progress) == "processes"
+    lane.move("processes", "as measured")
+    found = {one.what: one for one in stage_facts(lane).decisions if one.kind == "backend"}
+    assert list(found) == ["processes", "inline", "threads"]
+    assert (found["threads"].predicted, found["threads"].measured) == (
+        Quantity(190.0),
+        Quantity(120.0),
+    )
+    assert found["threads"].why_not == "slower"
+    assert (found["processes"].predicted, found["processes"].why_not) == (Quantity(170.0), None)
+    assert (found["inline"].measured, found["inline"].why_not) == (Quantity(100.0), "slower")
+    assert found["threads"].measured_gain == 1.2

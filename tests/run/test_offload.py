@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-from silva.cost.model import Load
+from silva.cost.experiment import Experiment
+from silva.cost.model import Placed, Work
 from silva.run.placement.measured import Counters
-from silva.run.placement.trial import Offload
+from silva.run.placement.offload import Offload
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'silva[ray]'")
 
-SLOW = Load(seconds=0.02, cpu=0.02, lock_share=0.0, nbytes=1000.0)
-LARGE = Load(seconds=0.02, cpu=0.02, lock_share=0.0, nbytes=40e6)
+SLOW = Work(seconds=0.02, cpu=0.02, back=1e-6)
+LARGE = Work(seconds=0.02, cpu=0.02, back=0.01)
 
 
 def offload(address: str = "auto", cpus: int = 8) -> Offload:
@@ -32,8 +33,18 @@ def at(seconds: float, rows: int, starved: float) -> Counters:
     return Counters(rows, seconds, starved, seconds, seconds, blocks=rows)
 
 
-def wanted(made: Offload, now: Counters, load: Load = SLOW, **options: Any) -> bool:
-    return made.wanted(now, load, **{"waited": now.starved, "cores": 2, "full": True, **options})
+def wanted(
+    made: Offload, now: Counters, work: Work = SLOW, **options: Any
+) -> Experiment[Any] | None:
+    here = {"waited": now.starved, "cores": 2, "full": True, **options}
+    return made.propose(now, Placed("stage 1", work, "threads", 2), **here)
+
+
+def judge(made: Offload, tried: Experiment[Any], now: Counters) -> str | None:
+    found = tried.judge(now.progress)
+    if not tried.open:
+        made.conclude(tried)
+    return found
 
 
 def test_a_stage_for_which_the_trainer_waits_goes_to_the_cluster():
@@ -70,18 +81,16 @@ def test_a_cluster_of_no_other_cores_is_not_started_for_nothing():
 
 def test_a_stage_that_is_slower_on_the_cluster_moves_back():
     made = offload()
-    assert wanted(made, at(2, 200, starved=1.9))
-    made.begin(at(2, 200, starved=1.9))
-    assert not made.failed(at(3, 210, starved=2.8)), "the first blocks are left out"
-    assert not made.failed(at(4, 230, starved=3.8))
-    assert made.failed(at(6, 300, starved=5.8))
-    assert "tried and left" in made.status
+    tried = wanted(made, at(2, 200, starved=1.9))
+    assert judge(made, tried, at(3, 210, starved=2.8)) is None, "the first blocks are left out"
+    assert judge(made, tried, at(4, 220, starved=3.8)) is None, "and as many are measured"
+    assert judge(made, tried, at(6, 300, starved=5.8)) == "threads"
+    assert made.status == "the cluster was tried and left: 30 rows/s on actors, 100 on this machine"
 
 
 def test_a_stage_that_is_faster_there_stays_and_says_what_was_measured():
     made = offload()
-    assert wanted(made, at(2, 200, starved=1.9))
-    made.begin(at(2, 200, starved=1.9))
-    assert not made.failed(at(3, 210, starved=2.8))
-    assert not made.failed(at(5, 1010, starved=4.8))
+    tried = wanted(made, at(2, 200, starved=1.9))
+    assert judge(made, tried, at(3, 210, starved=2.8)) is None
+    assert judge(made, tried, at(5, 1010, starved=4.8)) == "ray"
     assert made.status == "as measured: 400 rows/s on actors, 100 on this machine"

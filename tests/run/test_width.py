@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 import silva as sv
-from silva.run.placement.sizing import Width
+from silva.cost.machine import Machine
+from silva.run.memory import MemoryBudget
+from silva.run.placement.lane import Lane
+from silva.run.placement.sizing import MOST_THREADS, Growth, Width
+from silva.run.pools.threads import ThreadPool
+from silva.run.seams import Seams
 from silva.testing import stream
 
 
@@ -114,3 +120,81 @@ def test_one_long_wait_says_little_of_what_is_asked_for() -> None:
         width.look(now=1.0, waited=0.0, busy=1.5, complete=complete)
         width.look(now=6.0, waited=4.99, busy=2.0, complete=complete)  # a block that took long
         assert width.now <= most
+
+
+def grown(growth: Growth, *, helps: int, useful: float = 1e3, waits: float = 1.0) -> list[int]:
+    """The numbers of threads over 20 s in which up to `helps` threads do 100 rows a second each,
+    and the trainer waits for a share of its time."""
+    rows, found = 0, []
+    for half_second in range(1, 40):
+        rows += min(growth.now, helps) * 50
+        growth.look(half_second / 2, waits * half_second / 2, rows, useful)
+        found.append(growth.now)
+    return found
+
+
+@given(st.integers(1, 8), st.integers(1, 200))
+def test_threads_of_rows_that_wait_double_as_long_as_that_helps(least: int, helps: int) -> None:
+    found = grown(Growth(least, MOST_THREADS), helps=helps)
+    best = min(max(helps, least), MOST_THREADS)
+    assert best / 2 <= found[-1] <= min(2 * best, MOST_THREADS)
+    assert all(after <= 2 * before for before, after in itertools.pairwise(found))
+    assert len(set(found[20:])) == 1, "it settles"
+
+
+def test_threads_that_do_not_help_are_taken_back_for_good() -> None:
+    growth = Growth(2, 32)
+    found = grown(growth, helps=2)
+    assert found[-1] == 2
+    assert max(found) == 4
+    assert found.count(4) <= 3
+    assert growth.note == "2 threads, no faster with 4"
+
+
+def test_there_are_no_more_threads_than_are_of_use_or_asked_for() -> None:
+    assert max(grown(Growth(2, 32), helps=100, useful=12.7)) == 12
+    assert max(grown(Growth(2, 2), helps=100)) == 2
+    assert max(grown(Growth(2, 32), helps=100, waits=0.01)) == 2
+
+
+def lane_on_threads(seconds: float, cpu: float, share: float) -> Lane:
+    rows = sv.from_columns({"x": range(3)}).derive(y=lambda x: x)
+    stage = rows.loader(backend="inline")._lowered().stage
+    seams = Seams(machine=Machine(cpus=2, memory=1 << 30))
+    lane = Lane(stage, "stage 1", "threads", 2, MemoryBudget(1 << 30), seams)
+    lane.growth.most = MOST_THREADS
+    lane.probe._held, lane.probe._free = share, 1 - share
+    for half_second in range(1, 40):
+        count = min(lane.growth.now, int(seconds / max(cpu / 2, share * cpu)))
+        stats, done = lane.stats, count / seconds / 2
+        stats.rows_in += int(done)
+        stats.blocks += 10
+        stats.busy, stats.cpu = stats.busy + done * seconds, stats.cpu + done * cpu
+        stats.starved = stats.elapsed = half_second / 2
+        lane.grow(half_second / 2)
+    return lane
+
+
+def test_a_stage_that_waits_has_more_threads_than_cores_and_one_that_computes_has_not() -> None:
+    assert lane_on_threads(10e-3, 0.1e-3, 0.0).width.most == MOST_THREADS
+    assert lane_on_threads(10e-3, 9e-3, 0.0).width.most == 2
+    assert lane_on_threads(10e-3, 2e-3, 0.0).width.most in (8, 9, 10)  # two cores, fully used
+    assert lane_on_threads(10e-3, 2e-3, 1.0).width.most in (3, 4, 5)  # one GIL
+
+
+def test_a_stage_with_other_steps_begins_with_few_threads_again() -> None:
+    lane = lane_on_threads(10e-3, 0.1e-3, 0.0)
+    lane.follow(sv.from_columns({"x": [1]}).derive(z=lambda x: x).loader()._lowered().stage)
+    assert lane.width.most == lane.width.now == lane.growth.now == 2
+
+
+def test_threads_are_started_when_they_are_first_used() -> None:
+    pool = ThreadPool(2, 8)
+    pool.start()
+    try:
+        assert pool.stacks().count("worker-") == 2
+        pool.use(5)
+        pool.use(3)
+        assert pool.stacks().count("worker-") == 5
+    finally:
+        pool.close()

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from silva.cost.bytes_fit import Line
+from silva.cost.gil import WATCHED_SECONDS
 from silva.operators.meter import Metered
 
-_WATCHED_SECONDS = 0.004
-"""The shortest sample of the GIL probe that counts: Python switches threads every 5 ms."""
 _FASTEST = 5e10
 """Bytes per second that a core can read and write in memory, at the very most."""
 
@@ -148,7 +147,7 @@ class Cost:
     @property
     def lock_share(self) -> float | None:
         """The share of its time under the GIL; None if it was not sampled for long enough."""
-        return self.locked / self.watched if self.watched >= _WATCHED_SECONDS else None
+        return self.locked / self.watched if self.watched >= WATCHED_SECONDS else None
 
     @property
     def uncertainty(self) -> float:

@@ -16,9 +16,8 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import NamedTuple
 
-from silva.cost.model import Load, contended
+from silva.cost.model import CONSUMER, SHARED, Placed, Work, loop_work, predict
 from silva.cost.simulate import Hold, Resource, Task, simulate
-from silva.cost.system import CONSUMER, Loaded, throughput
 from silva.cost.trace import Trace
 
 _WAITS = "waits"
@@ -32,6 +31,9 @@ _MOST = 64
 """Workers of a stage that are simulated, at most: the simulator's work for a block grows with the
 blocks that run beside it. What more workers change follows from the busiest resource: nothing, or,
 where all that rows do is wait, a rate in proportion."""
+_LONG = 256
+"""Blocks of an epoch from which on its beginning and its end, at which workers are idle, do not
+matter."""
 _PASSES = 4
 """Replays that find how long rows wait by themselves; each leaves a small part of the error."""
 
@@ -60,21 +62,31 @@ class Replayed:
 class Replay:
     """The stages of a run, from the sources up, their consumer, and the machine.
 
-    >>> decode = Loaded("decode", Load(4e-3, 4e-3, 0.0, 0), "threads", 8)
+    >>> decode = Placed("decode", Work(4e-3, 4e-3), "threads", 8)
     >>> round(Replay((decode,), cores=2, own=Own(0.0)).run().rows_per_second)  # 8 workers, 2 cores
     500
     >>> round(Replay((decode,), cores=2, own=Own(2e-3, 2e-3)).run().rows_per_second)
     333
     """
 
-    stages: tuple[Loaded, ...]
+    stages: tuple[Placed, ...]
     cores: int
     own: Own
     rows: float = 1.0
     """Rows that the consumer gets from one block."""
+    blocks: int | None = None
+    """Blocks of an epoch, at whose end the workers run dry; None where the next epoch begins before
+    that."""
 
     def run(self) -> Replayed:
-        """Simulates rounds until the rate is steady, and measures it."""
+        """Simulates an epoch; of a long one, rounds until the rate is steady, and measures it.
+
+        >>> wait = Placed("wait", Work(2e-3), "threads", 8)
+        >>> round(Replay((wait,), cores=2, own=Own(0.0), blocks=9).run().rows_per_second)  # 8 and 1
+        2250
+        """
+        if self._is_short:
+            return self._simulate()
         few = replace(
             self, stages=tuple(replace(s, workers=min(s.workers, _MOST)) for s in self.stages)
         )
@@ -82,11 +94,20 @@ class Replay:
         more = self._limit() / few._limit()
         return replace(found, rows_per_second=found.rows_per_second * more)
 
+    @property
+    def _is_short(self) -> bool:
+        """Whether all blocks of an epoch are simulated, which are too few for many workers."""
+        return self.blocks is not None and self.blocks < _LONG
+
     def _limit(self) -> float:
         """The rows per second that the busiest resource allows."""
-        return throughput(self.stages, self.cores, self.own.seconds).rows_per_second
+        return predict(self.stages, self.cores, loop_work(*self.own)).rows_per_second
 
     def _simulate(self) -> Replayed:
+        if self._is_short:
+            assert self.blocks is not None
+            trace = simulate(self._resources(), self._tasks(self.blocks - 1))
+            return Replayed(self.blocks * self.rows / max(trace.makespan, 1e-12), trace)
         widths = self._pools().values()
         burst = math.lcm(*widths)
         if burst > _MOST:  # pools of different widths are seldom in step
@@ -101,20 +122,21 @@ class Replay:
         """The same run with the seconds that rows take if nobody is in their way: a row takes
         longer than that beside others, which the replay must show by itself. Of several answers
         that fit, the one with the shortest waits is taken: it promises least."""
-        measured = [max(one.load.seconds - one.load.queued, one.load.cpu) for one in self.stages]
+        measured = [max(one.work.seconds - one.work.queued, one.work.cpu) for one in self.stages]
         # where the waits for a core were measured, they are left out here as well
-        known = any(stage.load.queued for stage in self.stages)
+        known = any(stage.work.queued for stage in self.stages)
         found = replace(
             self,
             cores=_MANY if known else self.cores,
             stages=tuple(
-                replace(one, load=replace(one.load, seconds=one.load.cpu)) for one in self.stages
+                replace(one, work=one.work.taking(one.work.cpu)._replace(queued=0.0))
+                for one in self.stages
             ),
         )
         for _ in range(_PASSES):
             seen = found._seconds_per_row(found._simulate().trace)
             stages = [
-                replace(stage, load=_shorter(stage.load, took - seconds))
+                replace(stage, work=_shorter(stage.work, took - seconds))
                 for stage, took, seconds in zip(found.stages, seen, measured, strict=True)
             ]
             found = replace(found, stages=tuple(stages))
@@ -128,7 +150,7 @@ class Replay:
         return [  # the median: the first and the last rounds are alone
             median(spent[s.name]) / max(s.rows * self.rows, 1e-12)
             if spent[s.name]
-            else s.load.seconds
+            else s.work.seconds
             for s in self.stages
         ]
 
@@ -142,7 +164,7 @@ class Replay:
         return found
 
     def _resources(self) -> list[Resource]:
-        shared = ("the GIL", "memory bandwidth", "the disk", "the network")
+        shared = ("the GIL", *SHARED)
         return [
             Resource(_WAITS, math.inf),
             Resource(CONSUMER),
@@ -188,7 +210,7 @@ class Replay:
     def _taking(self) -> Iterator[Use]:
         """What the consumer does with the blocks of a round."""
         away = [stage for stage in self.stages if stage.backend in ("processes", "ray")]
-        copies = sum(stage.rows * stage.load.back for stage in away)
+        copies = sum(stage.rows * stage.work.back for stage in away)
         cpu = min(self.own.cpu, self.own.seconds)
         yield {"the cores": self.rows * (copies + cpu)}
         yield {_WAITS: self.rows * (self.own.seconds - cpu)}
@@ -198,24 +220,22 @@ def _take(k: int) -> str:
     return f"the loop {k}"
 
 
-def _pool(stage: Loaded) -> str:
+def _pool(stage: Placed) -> str:
     return "the actors" if stage.backend == "ray" else f"the {stage.backend}"
 
 
-def _use(stage: Loaded, rows: float) -> Use:
+def _use(stage: Placed, rows: float) -> Use:
     """What a block of a stage needs. Its rows wait and compute in turn, so that workers are not in
     step: all that they need is spread evenly over the block's time."""
-    load, count = stage.load, stage.rows * rows
+    work, count = stage.work, stage.rows * rows
     if stage.backend == "ray":  # its cores are not this machine's
-        return {_WAITS: count * load.there}
-    seconds = max(load.seconds, load.cpu)
-    cpu, lock = load.cpu, min(seconds * load.lock_share, load.cpu)
+        return {_WAITS: count * (work.seconds + work.pickling)}
+    seconds, cpu, lock = max(work.seconds, work.cpu), work.cpu, work.lock
     if stage.backend == "processes":
-        more = load.there - load.seconds
-        cpu, lock, seconds = cpu + more, 0.0, seconds + more
-    elif stage.backend == "threads" and stage.workers > 1 and lock:
-        lock /= contended(lock / seconds)  # threads that need the GIL hinder each other
-    used = {_WAITS: seconds, "the cores": cpu, "the GIL": lock, **load.shared.named()}
+        cpu, lock, seconds = cpu + work.pickling, 0.0, seconds + work.pickling
+    elif stage.backend == "threads" and stage.workers > 1:
+        lock = work.gil
+    used = {_WAITS: seconds, "the cores": cpu, "the GIL": lock, **work.shared}
     return {name: count * amount for name, amount in used.items() if amount > 0}
 
 
@@ -230,6 +250,6 @@ def _task_seconds(trace: Trace) -> dict[str, float]:
     return {name: end[name] - start[name] for name in start}
 
 
-def _shorter(load: Load, seconds: float) -> Load:
-    """The load of a row that waits so much less; it never takes less than its CPU seconds."""
-    return replace(load, seconds=max(load.seconds - seconds, load.cpu))
+def _shorter(work: Work, seconds: float) -> Work:
+    """The work of a row that waits so much less; it never takes less than its CPU seconds."""
+    return work.taking(max(work.seconds - seconds, work.cpu))

@@ -32,13 +32,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from silva.cost.trace import Span, Trace
+from silva.cost.trace import ROUNDING, Span, Trace
 from silva.errors import PlanError
 
 _SHOWN = 5
 """Tasks that the message about a deadlock names."""
-_ROUNDING = 1e-12
-"""Moments and speeds that differ by less than this share are the same."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,7 @@ class _Pool:
     def __init__(self, resource: Resource) -> None:
         self.resource = resource
         self.name, self.fair = resource.name, resource.policy == "fair"
-        self.free, self.rounding = resource.capacity, resource.capacity * _ROUNDING
+        self.free, self.rounding = resource.capacity, resource.capacity * ROUNDING
         self.waiting: deque[tuple[_Running, float, float]] = deque()
         """Tasks, the amounts that they want to take, and since when."""
 
@@ -194,7 +192,7 @@ class _Simulation:
         """Goes to the next moment at which something happens, and lets it happen."""
         for flow in self.sharing:
             flow.left -= flow.speed * (moment - self.now)
-        self.now, same = moment, moment * (1 + _ROUNDING)
+        self.now, same = moment, moment * (1 + ROUNDING)
         ended = [flow for flow in self.sharing if flow.ends <= same]
         joined: list[_Flow] = []
         while self.timers and self.timers[0][0] <= same:
@@ -258,7 +256,7 @@ class _Simulation:
 
     def _is_due(self, pool: _Pool, since: float) -> bool:
         full = len(pool.waiting) >= pool.resource.batch
-        return full or self.now * (1 + _ROUNDING) >= since + pool.resource.linger
+        return full or self.now * (1 + ROUNDING) >= since + pool.resource.linger
 
     def _begin(self, members: list[_Running]) -> None:
         """Starts the present use of a task, or of a batch of tasks."""
@@ -325,7 +323,7 @@ def _share(flows: list[_Flow], now: float) -> None:
                 wanted[pool] += amount
         levels = [min(f.most, *(left[p] / wanted[p] for p in f.needs)) for f in rest]
         level = min(levels)
-        full = [one <= level * (1 + _ROUNDING) for one in levels]
+        full = [one <= level * (1 + ROUNDING) for one in levels]
         for flow, is_full in zip(rest, full, strict=True):
             if is_full:
                 flow.speed = level

@@ -19,8 +19,8 @@ from silva.folders import write_file
 from silva.plan.arguments import path_of
 
 _ADVICE = "The trace is incomplete: free some space, or write it to another disk"
-_ROUNDING = 1e-12
-"""Moments that differ by less than this share are the same."""
+ROUNDING = 1e-12
+"""Moments and speeds that differ by less than this share are the same."""
 
 
 class Span(NamedTuple):
@@ -92,7 +92,7 @@ class Trace:
             free: list[tuple[float, int]] = []
             used = [span for span in self._of(name) if not span.held]
             for span in sorted(used, key=lambda span: span.start):
-                if free and free[0][0] <= span.start * (1 + _ROUNDING):
+                if free and free[0][0] <= span.start * (1 + ROUNDING):
                     row = heapq.heappop(free)[1]
                 else:
                     thread, row = thread + 1, thread + 1

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import dis
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from silva.cost.costs import Cost
+from silva.cost.experiment import Experiment
 from silva.cost.machine import Machine
-from silva.cost.system import Loaded
+from silva.cost.model import Backend, Placed, most_rows, predict
 from silva.cost.trace import Span, Trace
 from silva.facts.formatting import plural, tidy
 from silva.facts.loop import LoopFacts
 from silva.facts.model import (
     READ,
     ConsumerFacts,
-    Decision,
     ForecastFacts,
     OperatorFacts,
     RunFacts,
@@ -28,10 +29,9 @@ from silva.facts.plans import late_label, segments, shown_labels, step_labels, s
 from silva.physical.plan import PhysicalNode, Segment
 from silva.physical.stage.stage import Stage
 from silva.physical.stage.steps import Keep, RowStep, Spread
+from silva.plan.decision import Decision, Quantity
 from silva.plan.function import Function
 from silva.plan.node import Derive, Filter, MapRows, Node
-from silva.planner.cache_gains import CacheGain
-from silva.planner.choose import Choice
 from silva.planner.compare_blocks import Difference
 from silva.planner.planner import Planner
 from silva.rewrite.rule import Outcome
@@ -40,10 +40,6 @@ from silva.run.failures import Failures
 from silva.run.placement.lane import Lane
 
 _TOTALS = " ".join(field.name for field in fields(StageTotals))
-_CHOICES = {
-    "order": "cheap filters that drop many rows run first",
-    "cache": "rows are cached instead of computed in every epoch",
-}
 _DIFFERENCES = (
     "the difference between the plan as run and the plan as written, on rows that were compared"
 )
@@ -99,12 +95,12 @@ def _decisions(planner: Planner, lanes: list[Lane]) -> tuple[Decision, ...]:
 
 def decisions(
     outcomes: Iterable[Outcome],
-    choices: Iterable[Choice],
-    rejected: Iterable[str],
+    choices: Iterable[Decision],
+    rejected: Iterable[Decision],
     gains: Sequence[float] = (),
     unchecked: Collection[str] = (),
     differences: Iterable[Difference] = (),
-    cache_gain: CacheGain | None = None,
+    cache_gain: Experiment[str] | None = None,
 ) -> tuple[Decision, ...]:
     """All decisions about a plan.
 
@@ -117,11 +113,8 @@ def decisions(
     found += [_choice(choice, measured, cache_gain) for choice in choices]
     lines = tuple(map(str, differences))
     if lines:
-        found.append(Decision("check", "close", _DIFFERENCES, lines, True))
-    for text in rejected:
-        name, _, why = text.partition(": ")
-        found.append(Decision("choice", name, _CHOICES.get(name, name), (), False, why))
-    return tuple(found)
+        found.append(Decision("close", _DIFFERENCES, kind="check", notes=lines))
+    return (*found, *rejected)
 
 
 def _rule(outcome: Outcome, unchecked: Collection[str]) -> Decision:
@@ -130,21 +123,24 @@ def _rule(outcome: Outcome, unchecked: Collection[str]) -> Decision:
     if pending:
         why = "it is checked on real rows first"
     notes = tuple(map(tidy, outcome.notes))
-    return Decision("rule", rule.name, rule.reason, notes, why is None, why, pending)
+    return Decision(rule.name, rule.reason, kind="rule", notes=notes, why_not=why, pending=pending)
 
 
-def _choice(choice: Choice, order_gain: float | None, cache_gain: CacheGain | None) -> Decision:
-    notes = tuple(map(tidy, choice.note.split("; ")))
-    reason = _CHOICES.get(choice.name, choice.name)
-    predicted, measured = choice.gain, order_gain if choice.name == "order" else None
-    if choice.epoch is not None:
-        predicted = choice.epoch.without / choice.epoch.within
-    if choice.epoch is not None and cache_gain is not None:
-        predicted, measured = cache_gain.predicted, cache_gain.measured
-    of = "" if choice.epoch is None else "epochs that read it"
-    return Decision(
-        "choice", choice.name, reason, notes, True, predicted=predicted, measured=measured, of=of
-    )
+def _choice(
+    choice: Decision, order_gain: float | None, cache_gain: Experiment[str] | None
+) -> Decision:
+    """A choice of the search, with what was measured."""
+    made = replace(choice, notes=tuple(map(tidy, choice.notes)))
+    if made.default is None:
+        return made
+    base = made.default.value
+    if made.what == "order" and order_gain is not None:
+        return replace(made, measured=Quantity(base * order_gain))
+    measured = None if cache_gain is None else cache_gain.measured_gain
+    if made.what != "cache" or cache_gain is None or measured is None:
+        return made
+    predicted = Quantity(base * cache_gain.predicted_gain)
+    return replace(made, predicted=predicted, measured=Quantity(base * measured))
 
 
 # All stages together.
@@ -156,10 +152,9 @@ def _consumer(plan: PhysicalNode, lanes: list[Lane]) -> ConsumerFacts | None:
     if not rows:
         return None
     seconds = max(lane.stats.elapsed for lane in lanes)
-    inline = sum(lane.stats.busy for lane in lanes if lane.backend == "inline")
-    waited = sum(lane.stats.starved for lane in lanes) + inline
+    waited = sum(lane.stats.starved + lane.stats.inline for lane in lanes)
     stages = tuple(
-        Loaded(lane.name, lane.average(), lane.backend, lane.workers, lane.stats.rows_in / rows)
+        Placed(lane.name, lane.average(), lane.backend, _count(lane), lane.stats.rows_in / rows)
         for lane in lanes
     )
     own = max(seconds - waited, 0.0) / rows
@@ -211,7 +206,7 @@ def stage_facts(lane: Lane) -> StageFacts:
     return StageFacts(
         name=lane.name,
         backend=lane.backend,
-        workers=0 if inline else lane.workers,
+        workers=0 if inline else _count(lane),
         width=0 if inline else lane.width.now,
         asked_for=lane.forced is not None,
         reason=_reason(lane),
@@ -225,7 +220,69 @@ def stage_facts(lane: Lane) -> StageFacts:
         forecast=_forecast(lane),
         errors=tuple(lane.forecasts.errors(lane.counters)),
         steps=tuple(_steps(lane)),
+        decisions=tuple(_placements(lane)),
+        block_rows=lane.blocks.next_rows(),
+        epoch_rows=lane.epoch_rows,
     )
+
+
+def _placements(lane: Lane) -> Iterator[Decision]:
+    """Where a stage runs and how wide, and what that was compared with."""
+    yield from _backends(lane)
+    if lane.backend != "inline":
+        width = f"{lane.width.now} of {_count(lane)} workers"
+        why = lane.growth.note or "as many as the demand of the loop needs"
+        yield Decision(width, why, kind="width")
+    if lane.offload is not None:
+        where = "ray" if lane.backend == "ray" else "local"
+        yield Decision(where, lane.offload.status, kind="cluster")
+
+
+def _backends(lane: Lane) -> Iterator[Decision]:
+    """The backend in use, and those that it was compared with."""
+    cores, work = Machine.here().cpus, lane.alone or lane.average()
+    alone = predict([Placed(lane.name, work, "inline", 0)], cores).rows_per_second
+    made, tried = _forecast(lane), lane.compared
+    predicted, measured = (None, None) if made is None else (made.predicted, made.measured)
+    if tried is not None:
+        alone = tried.seen[tried.default]
+    if tried is not None and lane.backend != "ray":  # of which the forecast alone knows
+        predicted = tried.promised.get(lane.backend)
+        measured = tried.seen.get(lane.backend, measured)
+    used = Decision(
+        lane.backend,
+        _reason(lane),
+        predicted=_quantity(predicted),
+        measured=_quantity(measured),
+        bound=Quantity(most_rows(work, cores)),
+        default=Quantity(alone),
+        kind="backend",
+    )
+    yield used
+    if tried is None:
+        return
+    every: tuple[Backend, ...] = ("inline", "threads", "processes")
+    for backend in every:
+        if backend == lane.backend:
+            continue
+        predicted, measured = tried.promised.get(backend), tried.seen.get(backend)
+        why_not = "not possible, or not worth its start"
+        if measured is not None:
+            why_not = "slower"
+        elif predicted is not None:
+            why_not = "not tried: it was not expected to be faster"
+        yield replace(
+            used,
+            what=backend,
+            why="another backend for the stage",
+            predicted=_quantity(predicted),
+            measured=_quantity(measured),
+            why_not=why_not,
+        )
+
+
+def _quantity(rows_per_second: float | None) -> Quantity | None:
+    return None if rows_per_second is None else Quantity(rows_per_second)
 
 
 def _reason(lane: Lane) -> str:
@@ -233,7 +290,13 @@ def _reason(lane: Lane) -> str:
         return "no workers were requested"
     if not lane.decided:
         return "too few rows have been measured to choose"
-    return lane.reason if lane.offload is None else f"{lane.reason}; {lane.offload.status}"
+    more = [lane.growth.note, "" if lane.offload is None else lane.offload.status]
+    return "; ".join([lane.reason, *filter(None, more)])
+
+
+def _count(lane: Lane) -> int:
+    """The workers that the stage may use."""
+    return lane.growth.now if lane.backend == "threads" else lane.workers
 
 
 def _bytes_in(lane: Lane) -> float:
@@ -254,6 +317,17 @@ def _forecast(lane: Lane) -> ForecastFacts | None:
         measured=None if seen is None else seen.rows_per_second,
         limits=seen is not None and seen.limits,
         error=made.error(now),
+        interval=made.uncertainty(now, _spread(lane)),
+    )
+
+
+def _spread(lane: Lane) -> float:
+    """The standard deviation of the seconds per row between blocks, as a share. Blocks are slow
+    together when the machine is busy: the deviations of their steps add up."""
+    costs = [cost for cost in lane.stats.steps if cost.blocks > 1 and cost.rows]
+    total = sum(cost.seconds for cost in costs) or 1.0
+    return sum(
+        cost.seconds / total * cost.uncertainty * math.sqrt(cost.blocks - 1) for cost in costs
     )
 
 

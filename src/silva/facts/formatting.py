@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from silva.facts.defaults import without_defaults
+
 WIDTH = 100
 _PLACE = re.compile(r"\[[^\[\]\n]*[/\\]([^/\\\[\]\n]+:\d+)\]")
 _CALL = re.compile(r"(?<=\))(?=\.\w+\()")
@@ -12,14 +14,16 @@ _DRAWN = " │├└─·"
 
 
 def tidy(text: str) -> str:
-    """Shortens `[/long/path/file.py:12]` to `[file.py:12]`, and long fractions to four digits.
+    """Shortens `[/long/path/file.py:12]` to `[file.py:12]`, and long fractions to four digits, and
+    leaves out arguments of operators that have their default values.
 
     >>> tidy("label = lambda(path)  [/home/me/train.py:12]")
     'label = lambda(path)  [train.py:12]'
     >>> tidy("x.scale(ratio=1.3333333333333333)")
     'x.scale(ratio=1.333)'
     """
-    return _FRACTION.sub(lambda found: f"{float(found[0]):.4g}", _PLACE.sub(r"[\1]", text))
+    short = _PLACE.sub(r"[\1]", without_defaults(text))
+    return _FRACTION.sub(lambda found: f"{float(found[0]):.4g}", short)
 
 
 def wrapped(text: str, first: str = "", rest: str = "    ", width: int = WIDTH) -> list[str]:

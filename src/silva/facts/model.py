@@ -6,22 +6,18 @@ stage of batches, a row is a batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from silva.cost.model import Backend, Load
-from silva.cost.system import Loaded, Throughput, throughput
+from silva.cost.experiment import LIMITS
+from silva.cost.model import CONSUMER, Backend, Placed, Prediction, Work, loop_work, predict
 from silva.errors import PlanError
-from silva.facts.formatting import error, times
 from silva.facts.loop import LoopFacts
 from silva.physical.plan import PhysicalNode
 from silva.physical.stage.context import Failure
+from silva.plan.decision import Decision
 from silva.plan.node import Node
-from silva.run.placement.measured import LIMITS
 
-_WRONG = 0.1
-"""Share of the measurement: a smaller error of a prediction is not shown."""
 READ = "read"
 """The id of the steps that read from a source."""
 
@@ -86,8 +82,15 @@ class ForecastFacts:
     limits: bool
     """Whether the consumer waited for the stage; otherwise it could have been faster."""
     error: float | None
-    """How much too high the prediction was, as a share of the measurement; None where the
-    measurement does not contradict it."""
+    """How much too high the prediction was, as a share of the measurement; None where the consumer
+    did not need more than was measured."""
+    interval: float = 0.0
+    """The error, as a share, within which the measurement does not contradict the prediction."""
+
+    @property
+    def wrong(self) -> bool:
+        """Whether the measurement contradicts the prediction."""
+        return self.error is not None and abs(self.error) > self.interval
 
 
 @dataclass(frozen=True)
@@ -131,9 +134,9 @@ class StageFacts:
     reason: str
     """Why the stage runs on this backend."""
     totals: StageTotals
-    load: Load
+    load: Work
     """What a row costs since the stage runs where it runs."""
-    alone: Load | None
+    alone: Work | None
     """What a row cost before the stage was given to workers, when nothing ran beside it."""
     earlier: float | None
     """Seconds per row when the stage had other steps, or the same in another order."""
@@ -146,6 +149,14 @@ class StageFacts:
     """The errors of all predictions that could be compared with a measurement."""
     steps: tuple[StepFacts, ...]
     """Empty where the present steps have not been measured yet."""
+    decisions: tuple[Decision, ...] = ()
+    """Its backend and those that it was compared with, its width, and whether the cluster runs
+    it."""
+    block_rows: int = 0
+    """Rows of its next block; 0 where that is not known."""
+    epoch_rows: int | None = None
+    """Rows of an epoch, at whose end its workers run dry; None where that is not known, or where
+    the next epoch begins before."""
 
     @property
     def waits(self) -> float:
@@ -167,7 +178,7 @@ class ConsumerFacts:
     """Seconds in which it waited."""
     own: float
     """Seconds per row that it takes itself: batching, and the body of the loop."""
-    stages: tuple[Loaded, ...]
+    stages: tuple[Placed, ...]
     steady: float | None = None
     """Rows per second since the workers have started; None where that is not known."""
     own_cpu: float = 0.0
@@ -194,60 +205,27 @@ class ConsumerFacts:
         """Whether the stages limit the throughput, and not the loop that reads them."""
         return self.waited > LIMITS * self.seconds
 
-    def model(self, cores: int) -> Throughput:
+    def model(self, cores: int) -> Prediction:
         """What the cost model predicts for the measured loads."""
-        return throughput(self.stages, cores, self.own)
+        return predict(self.stages, cores, loop_work(self.own, self.own_cpu))
 
 
 @dataclass(frozen=True)
-class Decision:
-    """A change of the plan that was made, or was considered."""
+class Limit:
+    """What keeps the trainer from getting more rows per second.
 
-    kind: Literal["rule", "choice", "check"]
-    name: str
-    reason: str
-    notes: tuple[str, ...]
-    """What it changes, one line each."""
-    applied: bool
-    why_not: str | None = None
-    pending: bool = False
-    """It is used as soon as it passes its check."""
-    predicted: float | None = None
-    """The predicted speed-up, as a factor."""
-    measured: float | None = None
-    """The measured speed-up, where the run before the change was measured too."""
-    of: str = ""
-    """The work that both are about, where it is not all that is left."""
+    >>> str(Limit("the threads", "stage 1", 0.93))
+    'the threads, stage 1'
+    """
 
-    @property
-    def unused(self) -> str:
-        """Why it is not used."""
-        return f"not used{' yet' if self.pending else ''}: {self.why_not}"
+    resource: str
+    stage: str | None
+    """The stage that uses most of it; None for the trainer's own loop."""
+    share: float
+    """The share of the time that it is in use, 0 to 1."""
 
-    @property
-    def line(self) -> str:
-        """Its first line: what, why, and the speed-up.
-
-        >>> Decision("choice", "order", "drop early", (), True, predicted=2.61).line
-        'order: drop early (predicted 2.6×)'
-        >>> Decision("choice", "order", "drop early", (), True, predicted=3.0, measured=2.0).line
-        'order: drop early (predicted 3.0×, measured 2.0×, 50 % too high)'
-        """
-        if not self.applied:
-            return f"{self.name}: {self.reason} ({self.unused})"
-        speedup = ", ".join(self._speedup())
-        of = f"{self.of}: " if self.of else ""
-        return f"{self.name}: {self.reason}" + (f" ({of}{speedup})" if speedup else "")
-
-    def _speedup(self) -> Iterator[str]:
-        if self.predicted is not None:
-            yield f"predicted {times(self.predicted)}"
-        if self.measured is not None:
-            yield f"measured {times(self.measured)}"
-        if self.predicted is not None and self.measured:
-            wrong = self.predicted / self.measured - 1
-            if abs(wrong) >= _WRONG:
-                yield error(wrong)
+    def __str__(self) -> str:
+        return self.resource if self.stage is None else f"{self.resource}, {self.stage}"
 
 
 @dataclass(frozen=True)
@@ -289,9 +267,22 @@ class RunFacts:
         return self.consumer
 
     @property
-    def model(self) -> Throughput | None:
+    def model(self) -> Prediction | None:
         """What the cost model predicts for the measured loads."""
         return None if self.consumer is None else self.consumer.model(self.cores)
+
+    @property
+    def limit(self) -> Limit | None:
+        """What limits the throughput that the trainer sees; None before the first row came out.
+        Where the trainer hardly waits, it is its own loop; otherwise the resource that the cost
+        model finds to be the scarcest."""
+        found, model = self.consumer, self.model
+        if found is None or model is None:
+            return None
+        if not found.is_limited_by_stages:
+            return Limit(CONSUMER, None, 1 - found.wait_share)
+        share = min(found.present_rate / model.rows_per_second, 1.0)
+        return Limit(model.limit, model.stage, share)
 
 
 def pick(facts: object, names: str) -> dict[str, Any]:

@@ -17,9 +17,10 @@ from silva.facts.formatting import (
     times,
     wrapped,
 )
-from silva.facts.model import Decision, ForecastFacts, RunFacts, StageFacts, StepFacts, pick
+from silva.facts.model import ForecastFacts, RunFacts, StageFacts, StepFacts, pick
 from silva.facts.plans import Segment, node_line, shown_labels
 from silva.physical.plan import PhysicalNode
+from silva.plan.decision import Decision
 from silva.plan.node import Batch, Node, Shuffle, Source, walk
 from silva.plan.show import show_plan
 
@@ -28,6 +29,8 @@ INNER = WIDTH - len(INDENT)
 """Characters that fit below a title."""
 _BAR = 10
 """Characters of a bar."""
+_WRONG = 0.1
+"""Share of the measurement: a smaller error of a prediction is not shown."""
 _WAITS = 0.05
 """Share of a step's time: a shorter wait is not shown."""
 _SHORT = 2e-6
@@ -170,10 +173,37 @@ def decision_lines(found: Iterable[Decision], width: int = WIDTH) -> list[str]:
     """A line for each decision, and its notes below it."""
     lines: list[str] = []
     for decision in found:
-        lines += wrapped(decision.line, width=width)
+        lines += wrapped(decision_line(decision), width=width)
         for note in decision.notes:
             lines += wrapped(note, "  · ", "    ", width)
     return lines or ["none"]
+
+
+def decision_line(found: Decision) -> str:
+    """The first line of a decision: what, why, and the speed-up.
+
+    >>> from silva.plan.decision import Quantity
+    >>> predicted, measured, default = map(Quantity, (300.0, 200.0, 100.0))
+    >>> decision_line(Decision("order", "drop early", predicted, default=default))
+    'order: drop early (predicted 3.0×)'
+    >>> decision_line(Decision("order", "drop early", predicted, measured, default=default))
+    'order: drop early (predicted 3.0×, measured 2.0×, 50 % too high)'
+    """
+    if not found.applied:
+        return f"{found.what}: {found.why} ({unused(found)})"
+    predicted, measured = found.predicted_gain, found.measured_gain
+    parts = [] if predicted is None else [f"predicted {times(predicted)}"]
+    parts += [] if measured is None else [f"measured {times(measured)}"]
+    wrong = predicted / measured - 1 if predicted and measured else 0.0
+    if abs(wrong) >= _WRONG:
+        parts.append(error(wrong))
+    of = f"{found.of}: " if found.of else ""
+    return f"{found.what}: {found.why}" + (f" ({of}{', '.join(parts)})" if parts else "")
+
+
+def unused(found: Decision) -> str:
+    """Why a decision is not used."""
+    return f"not used{' yet' if found.pending else ''}: {found.why_not}"
 
 
 # Measurements.
@@ -187,7 +217,7 @@ def counters(stage: StageFacts) -> str:
         rows += f" in, {totals.rows_out:,} out"
     parts = [rows, size(totals.bytes_out), f"{seconds(totals.busy)} of work"]
     if totals.busy:
-        parts.append(f"{totals.rows_in / totals.busy:,.0f} rows/s per worker")
+        parts.append(f"stage rate {totals.rows_in / totals.busy:,.0f} rows/s per worker")
     if totals.starved >= 1e-3:
         parts.append(f"the consumer waited {seconds(totals.starved)} for it")
     if totals.blocked:
@@ -216,21 +246,42 @@ def stage_lines(stage: StageFacts) -> Iterator[str]:
             f"for one; it waited {percent(totals.waited)} of {seconds(totals.elapsed)}"
         )
     yield forecast_line(stage.forecast)
+    backends = [made for made in stage.decisions if made.kind == "backend"]
+    if len(backends) > 1:
+        yield from map(candidate_line, backends)
+
+
+def candidate_line(found: Decision) -> str:
+    """A backend that was compared with others: what it was expected to do, what it did, and why it
+    is not used.
+
+    >>> from silva.plan.decision import Quantity
+    >>> made = Decision("threads", "", Quantity(190.0), Quantity(150.0), why_not="slower")
+    >>> candidate_line(made)
+    'candidate threads: predicted 190 rows/s, measured 150 rows/s; slower'
+    """
+    parts = {"predicted": found.predicted, "measured": found.measured}
+    shown = ", ".join(f"{name} {rate(one.value)}" for name, one in parts.items() if one is not None)
+    return f"candidate {found.what}: " + "; ".join(filter(None, (shown, found.why_not or "in use")))
 
 
 def forecast_line(made: ForecastFacts | None) -> str:
     """A prediction, and how wrong it was.
 
     >>> forecast_line(ForecastFacts(1200.0, "cores", 1000.0, True, 0.2))
-    'predicted 1,200 rows/s (limit: cores), measured 1,000 rows/s: 20 % too high'
+    'stage rate: predicted 1,200 rows/s (limit: cores), measured 1,000 rows/s: 20 % too high'
     """
     if made is None:
-        return "not predicted: too few rows were measured, or the GIL was sampled too briefly"
-    predicted = f"predicted {rate(made.predicted)} (limit: {made.limit})"
+        return "stage rate: not predicted (too few rows measured, or the GIL sampled too briefly)"
+    predicted = f"stage rate: predicted {rate(made.predicted)} (limit: {made.limit})"
     if made.measured is None:
         return f"{predicted}; too few rows were measured since then"
     if made.error is None:
         return f"{predicted}; the consumer needed only {rate(made.measured)}"
+    if not made.wrong:
+        return (
+            f"{predicted}, measured {rate(made.measured)}: right within ±{percent(made.interval)}"
+        )
     return f"{predicted}, measured {rate(made.measured)}: {error(made.error)}"
 
 
@@ -259,23 +310,30 @@ def operator_lines(step: StepFacts, indent: str) -> list[str]:
     ]
 
 
+def now_text(facts: RunFacts) -> Iterator[str]:
+    """The throughput that the trainer sees, and what limits it; nothing before the first row."""
+    if facts.consumer is not None and facts.limit is not None:
+        limit = f"{facts.limit}, in use {percent(facts.limit.share)} of the time"
+        yield f"{rate(facts.consumer.present_rate)} (limit: {limit})"
+
+
 def consumer_lines(facts: RunFacts) -> list[str]:
     """How fast the whole pipeline was, how long the consumer waited, and what limits."""
     found, model = facts.consumer, facts.model
     if found is None or model is None:
         return [facts.empty_filter or "nothing has run yet"]
-    share = percent(found.waited / found.seconds if found.seconds else 0.0)
-    first = (
+    lines = [
         f"{plural(found.rows, 'row')} in {seconds(found.seconds)}: {rate(found.rows_per_second)}; "
-        f"the consumer waited {share} of the time"
-    )
-    if found.steady is not None:
-        first += f"; {rate(found.steady)} since the workers started"
-    if not found.is_limited_by_stages:
-        return [first, "the bottleneck is the consumer: the stages keep up with it"]
-    where = "" if model.stage is None else f" (mostly {model.stage})"
-    at = rate(model.rows_per_second)
-    return [first, f"the bottleneck, according to the cost model: {model.limit}{where}, at {at}"]
+        f"the consumer waited {percent(found.wait_share)} of the time"
+    ]
+    since = "" if found.steady is None else ", since the workers started"
+    lines += [f"the trainer gets{since}: {now}" for now in now_text(facts)]
+    if found.is_limited_by_stages:
+        return [
+            *lines,
+            f"the cost model finds, from the same measurements, {rate(model.rows_per_second)}",
+        ]
+    return [*lines, "the stages keep up with it"]
 
 
 def verdict(facts: RunFacts) -> str:

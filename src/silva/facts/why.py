@@ -9,7 +9,7 @@ from typing import Any
 
 from silva.errors import PlanError
 from silva.facts.formatting import percent, seconds, tidy, wrapped
-from silva.facts.model import READ, Decision, RunFacts, StageFacts
+from silva.facts.model import READ, RunFacts
 from silva.facts.names import (
     Written,
     all_work,
@@ -21,10 +21,11 @@ from silva.facts.names import (
     written_steps,
 )
 from silva.facts.plans import Segment, segments, steps_of
-from silva.facts.text import forecast_line, place
+from silva.facts.text import decision_line, forecast_line, now_text, place
 from silva.physical.plan import ChunkedFeed
 from silva.physical.stage.stage import Stage
 from silva.physical.stage.steps import RowStep
+from silva.plan.decision import Decision
 from silva.plan.function import describe
 from silva.plan.node import Derive, Filter, Node, Source, walk
 from silva.plan.schema import columns, step_is_random
@@ -74,7 +75,7 @@ def why(facts: RunFacts, name: str | Callable[..., Any]) -> Why:
         *_written(found),
         *_where(found, stages, facts),
         *_decided(found, facts.decisions),
-        *_measured(found, facts.stages),
+        *_measured(found, facts),
     ]
     return Why("\n".join(piece for line in lines for piece in wrapped(tidy(line))))
 
@@ -180,7 +181,7 @@ def _decided(found: _Subject, made: Iterable[Decision]) -> Iterator[str]:
     for decision in made:
         notes = [note for note in decision.notes if _mentions(note, found)]
         if notes:
-            yield f"{decision.kind.capitalize()} {decision.line}."
+            yield f"{decision.kind.capitalize()} {decision_line(decision)}."
             yield from (f"  · {note}" for note in notes)
 
 
@@ -198,12 +199,13 @@ def _mentions(note: str, found: _Subject) -> bool:
     return note.startswith("…") and bool(chain) and chain <= own and by_operator
 
 
-def _measured(found: _Subject, stages: Iterable[StageFacts]) -> Iterator[str]:
-    for stage in stages:
+def _measured(found: _Subject, facts: RunFacts) -> Iterator[str]:
+    for stage in facts.stages:
         if stage.name == found.stage:
             spent = seconds(stage.load.seconds)
             yield f"A row takes {spent}; {forecast_line(stage.forecast)}."
-    for work in all_work(stages):
+            yield from (f"The trainer gets {now}." for now in now_text(facts))
+    for work in all_work(facts.stages):
         step, share = work.step, f"{percent(work.share)} of {work.stage.name}"
         own = step.id == READ if found.reads else step.id in found.ids
         whole = work.operator is None and own

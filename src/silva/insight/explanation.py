@@ -9,6 +9,7 @@ from typing import Any
 from silva.facts.model import RunFacts, StageFacts, StepFacts, pick
 from silva.facts.plans import run_tree, written_tree
 from silva.facts.text import explain_text
+from silva.plan.decision import Decision
 
 VERSION = 1
 """The version of the form of `to_dict()`."""
@@ -54,13 +55,13 @@ class Explanation(str):
                 **pick(facts.consumer, "rows seconds rows_per_second"),
                 "settled": facts.consumer.steady,
                 "waited": facts.consumer.waited,
-                "model": asdict(facts.model),
+                "model": pick(facts.model, "rows_per_second limit stage"),
             }
         return {
             "version": VERSION,
             "written": written_tree(facts.written),
             "run": run_tree(facts.plan),
-            "decisions": [asdict(decision) for decision in facts.decisions],
+            "decisions": [_decision(decision) for decision in facts.decisions],
             "stages": [_stage(stage) for stage in facts.stages],
             "overall": whole,
         }
@@ -81,6 +82,23 @@ class Explanation(str):
         return fragment(explain_body(self.facts, self.analyzed))
 
 
+def _decision(found: Decision) -> dict[str, Any]:
+    return {
+        **pick(found, "kind name"),
+        "reason": found.why,
+        **pick(found, "notes applied why_not pending"),
+        "predicted": found.predicted_gain,
+        "measured": found.measured_gain,
+        "of": found.of,
+    }
+
+
+def _placement(found: Decision) -> dict[str, Any]:
+    shown = pick(found, "kind what why why_not")
+    quantities = pick(found, "predicted measured bound default")
+    return {**shown, **{name: one and one.value for name, one in quantities.items()}}
+
+
 def _stage(stage: StageFacts) -> dict[str, Any]:
     return {
         **pick(stage, "name backend workers width reason"),
@@ -90,6 +108,7 @@ def _stage(stage: StageFacts) -> dict[str, Any]:
         **pick(stage.totals, "queue_fill elapsed waited blocked"),
         "earlier": stage.earlier,
         "forecast": None if stage.forecast is None else asdict(stage.forecast),
+        "decisions": [_placement(decision) for decision in stage.decisions],
         "steps": [_step(step) for step in stage.steps],
     }
 

@@ -1,8 +1,9 @@
-"""Where the next gain is: the throughput of a pipeline in which every step but one were free.
+"""Where the next gain is: how fast each step is alone, and what it would bring if it were free.
 
 The pipeline is run for a while, and the latest inputs of each stage are kept. Then each step is run
-alone on what reached it, on as many workers as its stage has. All rates are in rows that come out
-of the pipeline, so that steps before and after a filter compare.
+alone on what reached it, on as many workers as its stage has: its stage rate. All rates are in rows
+that come out of the pipeline, so that steps before and after a filter compare. What a free step
+would bring to the trainer is predicted by `what_if`, from the same run.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Literal
 
 from silva.columns import Block
 from silva.facts.formatting import percent, rate, tidy, times, wrapped
-from silva.facts.model import ConsumerFacts, RunFacts, StageFacts
+from silva.facts.model import READ, ConsumerFacts, RunFacts, StageFacts, StepFacts
 from silva.facts.plans import Segment, node_line
 from silva.facts.text import bar, short
 from silva.insight import html
@@ -27,6 +28,7 @@ from silva.insight.replay import (
     repeat,
     replay_stage,
 )
+from silva.insight.what_if import RecordedRun
 from silva.io.source import may_hold
 from silva.physical import plan as physical
 from silva.physical.stage.batch_value import batch_value
@@ -43,6 +45,10 @@ _READERS = 2
 _SCALED = (
     "Steps in processes were measured in one process, and multiplied by the number of processes."
 )
+_MEASURED = (
+    "Stage rates are those of each step alone, on inputs of the run. Shares were measured in the "
+    "run, and gains are predicted from it, as by what_if(…=0)."
+)
 _BATCH = 64
 """Rows of a batch that does not have a fixed number of them."""
 
@@ -58,11 +64,12 @@ class StepHeadroom:
     stage: str | None
     resource: Resource
     rows_per_second: float
-    """Rows that come out of the pipeline, if all other steps were free."""
-    share: float = 0.0
-    """Share of the time of all steps."""
-    gain: float = 1.0
-    """The speed-up of the pipeline if only this step were free."""
+    """Its stage rate: rows that come out of the pipeline, if all other steps were free."""
+    share: float | None = None
+    """Share of the workers' time in the run; None where it was not measured there."""
+    gain: float | None = None
+    """The speed-up that the trainer would see if only this step were free, as `what_if` predicts
+    it; None where it was not measured in the run."""
     scaled: bool = False
     """Whether it was measured on one worker and multiplied by the number of processes."""
 
@@ -72,7 +79,9 @@ class Headroom:
     """All steps of a pipeline, from the slowest to the fastest."""
 
     now: float
-    """The rows per second that were measured."""
+    """The rows per second that the trainer got."""
+    limit: str
+    """What limits them."""
     steps: tuple[StepHeadroom, ...]
     seconds: float
     """The time that the measurement took."""
@@ -84,29 +93,37 @@ class Headroom:
 
     def __str__(self) -> str:
         lines = [
-            f"{rate(self.now)} now. Each step alone, as if all others were free:",
+            *wrapped(f"{rate(self.now)} now (limit: {self.limit}). Each step alone:"),
             "",
-            f"  {'rows/s':>12}  {'share of time':<17}  if free",
+            f"  {'stage rate':>12}  {'share of time':<17}  if free",
         ]
         for step in self.steps:
-            first = (
-                f"  {step.rows_per_second:>12,.0f}  {bar(step.share)} {percent(step.share):>6}  "
-                f"{times(step.gain):>7}  "
-            )
+            share = f"{'':17}"
+            if step.share is not None:
+                share = f"{bar(step.share)} {percent(step.share):>6}"
+            gain = "" if step.gain is None else times(step.gain)
+            first = f"  {step.rows_per_second:>12,.0f}  {share}  {gain:>7}  "
             lines += wrapped(step.label, first, " " * (len(first) + 4))
-        gain = f"{times(self.lowest.gain)} as fast" if self.lowest.gain > 1.005 else "no faster"
-        named = short(self.lowest.label)
-        sentence = f"The next gain is in `{named}`: if it were free, the pipeline would be {gain}."
-        lines += ["", *wrapped(sentence)]
+        lines += ["", *wrapped(self._next), *wrapped(_MEASURED)]
         if any(step.scaled for step in self.steps):
             lines += wrapped(_SCALED)
         return "\n".join(lines)
+
+    @property
+    def _next(self) -> str:
+        """A sentence about the next gain."""
+        named, gain = short(self.lowest.label), self.lowest.gain
+        if gain is None:
+            return f"The slowest step is `{named}`."
+        faster = f"{times(gain)} as fast" if gain > 1.005 else "no faster"
+        return f"The next gain is in `{named}`: if it were free, the pipeline would be {faster}."
 
     __repr__ = __str__
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "now": self.now,
+            "limit": self.limit,
             "seconds": self.seconds,
             "steps": [asdict(step) for step in self.steps],
             "lowest": self.lowest.label,
@@ -116,16 +133,17 @@ class Headroom:
         rows = [
             (
                 f"<code>{escape(step.label)}</code>",
-                html.bar(step.share),
-                percent(step.share),
+                "" if step.share is None else html.bar(step.share),
+                "" if step.share is None else percent(step.share),
                 f"{step.rows_per_second:,.0f}",
-                times(step.gain),
+                "" if step.gain is None else times(step.gain),
             )
             for step in self.steps
         ]
-        head = ("step alone", "share of time", "", "rows per second", "if it were free")
+        head = ("step alone", "share of time", "", "stage rate", "if it were free")
         table = html.table(head, rows, measured=True)
-        return html.fragment(html.panel("Headroom", table, f"{rate(self.now)} now"))
+        now = f"{rate(self.now)} now (limit: {self.limit})"
+        return html.fragment(html.panel("Headroom", table, now) + html.note(_MEASURED))
 
 
 def measure_headroom(
@@ -141,30 +159,28 @@ def measure_headroom(
     rounds = [[task.measure(each, facts.cores) for task in tasks] for _ in range(_ROUNDS)]
     best = [max(rates) for rates in zip(*rounds, strict=True)]
     steps = [task.headroom(rate) for task, rate in zip(tasks, best, strict=True) if rate]
-    return Headroom(consumer.present_rate, _compare(steps), seconds)
+    run = RecordedRun(facts)
+    found = [in_run(step, facts, run) for step in steps]
+    ordered = tuple(sorted(found, key=lambda step: step.rows_per_second))
+    return Headroom(consumer.present_rate, run.limit, ordered, seconds)
 
 
-def _compare(steps: list[StepHeadroom]) -> tuple[StepHeadroom, ...]:
-    """The steps from the slowest to the fastest, with shares and gains."""
-    times = [1 / step.rows_per_second for step in steps]
-    whole = _slowest(steps, times) or 1.0
-    found = [
-        replace(
-            step,
-            share=spent / (sum(times) or 1.0),
-            gain=whole / max(_slowest(steps, [*times[:i], 0.0, *times[i + 1 :]]), 1e-12),
-        )
-        for i, (step, spent) in enumerate(zip(steps, times, strict=True))
-    ]
-    return tuple(sorted(found, key=lambda step: step.rows_per_second))
+def in_run(step: StepHeadroom, facts: RunFacts, run: RecordedRun) -> StepHeadroom:
+    """The step with its share of the workers' time, and what it would bring if it were free."""
+    stage = None if step.stage is None else facts.stage(step.stage)
+    same = None if stage is None else _same_step(stage, step.label)
+    if stage is None or same is None:
+        return step
+    total = sum(stage.totals.busy for stage in facts.stages) or 1.0
+    share = same.share * stage.totals.busy / total
+    return replace(step, share=share, gain=run.gain_if_free(stage, same))
 
 
-def _slowest(steps: list[StepHeadroom], times: list[float]) -> float:
-    """Seconds per row of the slowest resource: the times of its steps add up."""
-    spent: dict[str, float] = {}
-    for step, seconds in zip(steps, times, strict=True):
-        spent[step.resource] = spent.get(step.resource, 0.0) + seconds
-    return max(spent.values(), default=0.0)
+def _same_step(stage: StageFacts, label: str) -> StepFacts | None:
+    """The step of this label as it was measured in the run; reading has other labels there."""
+    named = [step for step in stage.steps if step.label == label]
+    reads = [step for step in stage.steps if step.id == READ and label.startswith("read ")]
+    return next(iter(named + reads), None)
 
 
 @dataclass(frozen=True, eq=False)

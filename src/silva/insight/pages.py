@@ -11,9 +11,17 @@ from typing import Any
 
 from silva.facts.formatting import percent, plural, seconds, size, tidy, times
 from silva.facts.loop import LoopFacts
-from silva.facts.model import Decision, RunFacts, StageFacts, StepFacts
+from silva.facts.model import RunFacts, StageFacts, StepFacts
 from silva.facts.plans import Tree, run_tree, segments, shown_labels, written_tree
-from silva.facts.text import consumer_lines, counters, place, stage_lines, verdict, written_lines
+from silva.facts.text import (
+    consumer_lines,
+    counters,
+    place,
+    stage_lines,
+    unused,
+    verdict,
+    written_lines,
+)
 from silva.folders import write_file
 from silva.insight.html import (
     bar,
@@ -28,6 +36,7 @@ from silva.insight.html import (
     pre,
     table,
 )
+from silva.plan.decision import Decision
 from silva.plan.node import Node
 from silva.plan.schema import types
 
@@ -131,13 +140,13 @@ def decision_list(found: Sequence[Decision]) -> str:
 def _decision(found: Decision) -> str:
     notes = "".join(f"<li><code>{escape(line)}</code></li>" for line in found.notes)
     if not found.applied:
-        end = f' <span class="unused">{escape(found.unused)}</span>'
+        end = f' <span class="unused">{escape(unused(found))}</span>'
     else:
-        both = (("predicted", found.predicted), ("measured", found.measured))
+        both = (("predicted", found.predicted_gain), ("measured", found.measured_gain))
         gains = ", ".join(f"{name} {times(gain)}" for name, gain in both if gain is not None)
         end = f' <span class="gain">{gains}</span>' if gains else ""
     return (
-        f"<li><b>{escape(found.name)}</b>: {escape(found.reason)}{end}"
+        f"<li><b>{escape(found.what)}</b>: {escape(found.why)}{end}"
         f"{f'<ul>{notes}</ul>' if notes else ''}</li>"
     )
 

@@ -7,6 +7,7 @@ combines how much blocks differ from each other and how wrong the model's predic
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from collections.abc import Mapping
@@ -16,13 +17,12 @@ from statistics import median
 from typing import Any
 
 from silva.cost.machine import parse_bytes
-from silva.cost.model import Backend, Load, choose_place
-from silva.cost.replay import Own, Replay
-from silva.cost.system import Loaded, throughput
+from silva.cost.model import Backend, Placed, Work, choose_place, loop_work, predict
+from silva.cost.replay import Own, Replay, Replayed
 from silva.cost.trace import Trace
 from silva.errors import PlanError
 from silva.facts.formatting import percent, rate, times
-from silva.facts.model import ConsumerFacts, RunFacts, StageFacts
+from silva.facts.model import ConsumerFacts, RunFacts, StageFacts, StepFacts
 from silva.facts.names import NamedWork, find_work
 from silva.insight.html import fragment, note, table
 
@@ -104,53 +104,88 @@ def _range(low: float, middle: float, high: float) -> str:
 
 def what_if(facts: RunFacts, asked: Mapping[str, Any]) -> WhatIf:
     """Replays a run with other numbers."""
-    found = facts.need_consumer(_UNMEASURED)
+    run = RecordedRun(facts)
     changes = _Changes.of(asked, facts)
-    before = _measured_run(facts, found)
-    by_name = {stage.name: stage for stage in facts.stages}
-    stages = tuple(changes.apply(stage, by_name[stage.name], found) for stage in before.stages)
-    after = replace(before, stages=stages, cores=changes.cores or facts.cores)
-    replayed = after.run()
-    now = found.present_rate
-    expected = now * replayed.rows_per_second / before.run().rows_per_second
-    error = _error(facts)
+    after = run.changed(changes)
+    gain, trace = run.gain(after)
+    now, error = run.consumer.present_rate, _error(facts)
+    expected = now * gain
     return WhatIf(
         asked=dict(asked),
         now=now,
-        now_limit=_limit(before),
+        now_limit=run.limit,
         expected=expected,
         low=expected / (1 + error),
         high=expected * (1 + error),
-        limit=_limit(after),
+        limit=run.limit if after == run.before else _limit(after),
         error=error,
-        notes=changes.notes(found),
-        trace=replayed.trace,
+        notes=changes.notes(run.consumer),
+        trace=trace,
     )
+
+
+class RecordedRun:
+    """A run that is replayed as it was, and with other numbers."""
+
+    def __init__(self, facts: RunFacts) -> None:
+        self._facts = facts
+        self.consumer = facts.need_consumer(_UNMEASURED)
+        self.before = _measured_run(facts, self.consumer)
+        limit = facts.limit
+        assert limit is not None  # something has run
+        self.limit = str(limit)
+
+    @functools.cached_property
+    def _replayed(self) -> Replayed:
+        return self.before.run()
+
+    def changed(self, changes: _Changes) -> Replay:
+        """The run as it would be."""
+        by_name = {stage.name: stage for stage in self._facts.stages}
+        stages = tuple(
+            changes.apply(stage, by_name[stage.name], self.consumer) for stage in self.before.stages
+        )
+        return replace(self.before, stages=stages, cores=changes.cores)
+
+    def gain(self, after: Replay) -> tuple[float, Trace]:
+        """How many times as fast the changed run would be, and its trace."""
+        if after == self.before:  # exactly as fast, however well the replay fits
+            return 1.0, self._replayed.trace
+        found = after.run()
+        return found.rows_per_second / self._replayed.rows_per_second, found.trace
+
+    def gain_if_free(self, stage: StageFacts, step: StepFacts) -> float:
+        """How many times as fast the run would be if one step took no time."""
+        free = ((NamedWork(stage, step), 0.0),)
+        return self.gain(self.changed(_Changes(free, self.before.cores)))[0]
 
 
 def _measured_run(facts: RunFacts, found: ConsumerFacts) -> Replay:
     """The run as it is, with the time that rows take if nobody is in their way."""
     by_name = {stage.name: stage for stage in facts.stages}
-    stages = tuple(_observed(loaded, found.present_rate) for loaded in found.stages)
-    slowest = max(stages, key=lambda stage: stage.rows * stage.load.seconds)
-    totals = by_name[slowest.name].totals
-    rows = totals.rows_in / max(totals.blocks, 1) / max(slowest.rows, 1e-12)
-    own = Own(found.own - found.own_queued, found.own_cpu)
-    return Replay(stages, facts.cores, own, rows).without_contention()
+    stages = tuple(_observed(placed, found.present_rate) for placed in found.stages)
+    slowest = max(stages, key=lambda stage: stage.rows * stage.work.seconds)
+    stage, own = by_name[slowest.name], Own(found.own - found.own_queued, found.own_cpu)
+    size: float = stage.block_rows or stage.totals.rows_in / max(stage.totals.blocks, 1)
+    blocks = None
+    if stage.epoch_rows:  # the last block of an epoch is smaller: all count as equal
+        blocks = math.ceil(stage.epoch_rows / size)
+        size = stage.epoch_rows / blocks
+    rows = size / max(slowest.rows, 1e-12)
+    return Replay(stages, facts.cores, own, rows, blocks).without_contention()
 
 
-def _observed(loaded: Loaded, rate: float) -> Loaded:
+def _observed(placed: Placed, rate: float) -> Placed:
     """A stage that holds the GIL no longer than its threads were seen to do together. Where it was
     not sampled, a function is assumed to hold it all the time."""
-    load, most = loaded.load, 1 / max(rate * loaded.rows, 1e-12)
-    if loaded.backend != "threads" or load.lock <= most:
-        return loaded
-    share = min(most / max(load.seconds, 1e-12), load.lock_share)
-    return replace(loaded, load=replace(load, lock_share=share))
+    work, most = placed.work, 1 / max(rate * placed.rows, 1e-12)
+    if placed.backend != "threads" or work.gil <= most:
+        return placed
+    return replace(placed, work=work.locking(most))
 
 
 def _limit(run: Replay) -> str:
-    found = throughput(run.stages, run.cores, run.own.seconds)
+    found = predict(run.stages, run.cores, loop_work(run.own.seconds, run.own.cpu))
     return found.limit if found.stage is None else f"{found.limit}, {found.stage}"
 
 
@@ -172,10 +207,10 @@ class _Changes:
 
     factors: tuple[tuple[NamedWork, float], ...]
     """Steps or operators, and the factors on their time."""
-    workers: int | None
-    cores: int | None
-    memory: int | None
-    backend: Backend | None
+    cores: int
+    workers: int | None = None
+    memory: int | None = None
+    backend: Backend | None = None
 
     @staticmethod
     def of(asked: Mapping[str, Any], facts: RunFacts) -> _Changes:
@@ -196,20 +231,22 @@ class _Changes:
         memory = asked.get("memory")
         return _Changes(
             tuple(factors),
+            _count("cores", asked.get("cores"), 1) or facts.cores,
             _count("workers", asked.get("workers"), 0),
-            _count("cores", asked.get("cores"), 1),
             None if memory is None else parse_bytes(memory),
             backend,
         )
 
-    def apply(self, loaded: Loaded, stage: StageFacts, found: ConsumerFacts) -> Loaded:
+    def apply(self, placed: Placed, stage: StageFacts, found: ConsumerFacts) -> Placed:
         """A stage as it would be."""
         left = max(1 - self._saved(stage), 0.0)
-        load = loaded.load
-        load = replace(load, seconds=load.seconds * left, cpu=load.cpu * left)
-        workers = loaded.workers if self.workers is None else self.workers
-        backend = self.backend or self._backend(loaded, stage, load, workers, found)
-        return replace(loaded, load=load, workers=self._fit(workers, stage), backend=backend)
+        work = placed.work
+        if left != 1:
+            work = work.taking(work.seconds * left, work.cpu * left)
+        asked = None if self.workers == placed.workers else self.workers
+        workers = placed.workers if asked is None else asked
+        backend = self.backend or self._backend(placed, stage, work, asked, found)
+        return replace(placed, work=work, workers=self._fit(workers, stage), backend=backend)
 
     def _saved(self, stage: StageFacts) -> float:
         """The share of the stage's time that the changed steps no longer take."""
@@ -217,15 +254,18 @@ class _Changes:
         return sum((1 - factor) * work.share for work, factor in own)
 
     def _backend(
-        self, loaded: Loaded, stage: StageFacts, load: Load, workers: int, found: ConsumerFacts
-    ) -> Backend:
-        """The backend that would be chosen for another number of workers."""
+        self, placed: Placed, stage: StageFacts, work: Work, workers: int | None,
+        found: ConsumerFacts,
+    ) -> Backend:  # fmt: skip
+        """The backend that would be chosen for another number of workers; None is the number in
+        force, for which it was chosen already."""
         if workers == 0:
             return "inline"
-        if stage.asked_for or self.workers is None:
-            return loaded.backend
-        meanwhile = found.own / max(loaded.rows * load.seconds, 1e-12)
-        return choose_place(load, workers, meanwhile=meanwhile).backend
+        if stage.asked_for or workers is None:
+            return placed.backend
+        rows = max(placed.rows, 1e-12)
+        own = loop_work(found.own / rows, found.own_cpu / rows)
+        return choose_place(work, workers, self.cores, consumer=own).backend
 
     def _fit(self, workers: int, stage: StageFacts) -> int:
         """The number of workers with blocks that fit into memory."""

@@ -38,6 +38,7 @@ from silva.run.executor import Executor
 from silva.run.failures import Failures, Substitute
 from silva.run.memory import MemoryBudget
 from silva.run.placement.lane import Lane
+from silva.run.placement.sizing import MOST_THREADS
 from silva.run.seams import Seams
 
 if TYPE_CHECKING:
@@ -106,11 +107,13 @@ class Loader:
             locations=functools.partial(cache_locations, memory, disk),
             substitutes=isinstance(options.on_error, Substitute),
             counts=options.on_error != "raise",
+            masks=options.eval,
             costs=costs,
         )
         self._executor = Executor(
             backend=None if options.backend == "auto" else options.backend,
             workers=_workers(options, seams.machine),
+            most_threads=MOST_THREADS if is_auto(options.workers) else 0,
             memory=memory,
             deadline=options.deadline,
             ordered=options.ordered,

@@ -18,7 +18,6 @@ from silva.order import state_0_1
 from silva.order.cursor_checks import MOST, shown
 from silva.order.cursors import Position, check_cursors
 from silva.order.forms import batching, cursor_form, has_windows
-from silva.order.state_numbers import check_numbers
 from silva.plan import node as logical
 from silva.plan.fingerprint import fingerprint, says_only_how
 from silva.plan.show import show_node
@@ -141,6 +140,8 @@ def check_state(
         for number in count:
             _check_number("failures", number, 0, MOST)
     if identity is not None and state["silva"] == VERSION:
+        from silva.order.state_numbers import check_numbers
+
         check_numbers(
             plan, form, cursors, counts, step=found["step"], shards=found["shards"],
             seed=found["seed"], epoch=found["epoch"],

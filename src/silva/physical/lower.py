@@ -37,7 +37,15 @@ from silva.plan import node as logical
 from silva.plan.fingerprint import fingerprint
 from silva.plan.function import Function
 from silva.plan.right_side import narrow
-from silva.plan.schema import columns, is_batched, step_is_pure, step_is_random, step_reads
+from silva.plan.schema import (
+    columns,
+    is_batched,
+    needed_below,
+    needed_by_batch,
+    step_is_pure,
+    step_is_random,
+    step_reads,
+)
 
 WeightsOf = Callable[[logical.Node, str], np.ndarray]
 """Reads a whole column of a plan, one value per row, for the weights of `sample`."""
@@ -99,16 +107,18 @@ class Lowering:
         frugal: bool = True,
         as_written: bool = False,
         variant: str = "",
+        masks: bool = True,
     ) -> None:
         """`frugal`: rows that filters drop are not read, if the source's statistics or a later read
         allow it; `as_written`: only if no step before the filters could have failed on them.
         `variant` is part of the keys of caches, so that rows of close rewrites have stores of
-        their own."""
+        their own. `masks`: batches may get a mask, which a selection after them drops."""
         self._weights_of = weights_of
         self._rights = rights
         self._variant = variant
         self._frugal = frugal
         self._as_written = as_written
+        self._masks = masks
         self._tags = count()
         self._names = (f"stage {number}" for number in count(1))
 
@@ -133,7 +143,7 @@ class Lowering:
                 return self._derive(node, wanted)
             case logical.Filter():
                 chain = self._rows(node.input, wanted | set(step_reads(node.step)))
-                return self._with(chain, Keep(self._bound(node.step), node.id))
+                return self._with(chain, Keep(self._bound(node.step), node.id, node.written))
             case logical.Rename():
                 return self._rename(node, wanted)
             case logical.Explode():
@@ -190,10 +200,10 @@ class Lowering:
         step, into = node.step, node.into
         if isinstance(step, Function):
             kind = CallColumns if step.marks.batched else Call
-            return self._with(chain, kind(step, into, node.id))
+            return self._with(chain, kind(step, into, node.id, node.written))
         if isinstance(step, expr.Call) and step.op == "join.take":
             step, into = narrow(step, into, wanted)
-        return self._with(chain, Evaluate(self._rights.bound(step), into, node.id))
+        return self._with(chain, Evaluate(self._rights.bound(step), into, node.id, node.written))
 
     def _bound(self, step: expr.Term | Function) -> expr.Term | Function:
         return step if isinstance(step, Function) else self._rights.bound(step)
@@ -379,8 +389,11 @@ class Lowering:
             node = node.inputs[0]
         after.reverse()
         takes = [n for n in after if isinstance(n, logical.Take)]
-        steps = tuple(n for n in after if not isinstance(n, logical.Take))
-        below = self._batch(node, None if steps else wanted)
+        whole = (isinstance(node, logical.Batch) and node.collate is not None) or self._masks
+        steps = tuple(
+            n for n in after if not isinstance(n, logical.Take) and (whole or not _is_idle(n))
+        )
+        below = self._batch(node, _needed_of_batches(after, wanted))
         filters = any(isinstance(n, logical.Filter) for n in steps)
         if steps:
             below = physical.BatchSegment(below, BatchStage(steps), next(self._names), filters)
@@ -390,17 +403,31 @@ class Lowering:
             below = physical.Take(below, min(n.count for n in takes))
         return below
 
-    def _batch(self, node: logical.Node, wanted: frozenset[str] | None) -> physical.PhysicalNode:
+    def _batch(self, node: logical.Node, wanted: frozenset[str]) -> physical.PhysicalNode:
         assert isinstance(node, logical.Batch | logical.Bucket)
-        need = frozenset(columns(node.input)) if wanted is None else wanted
+        names = frozenset(columns(node.input))
+        below = self.lower(node.input, needed_by_batch(node, wanted) & names or names)
         if isinstance(node, logical.Bucket):
-            return physical.Bucket(self.lower(node.input, need | {node.by}), node)
-        if node.by is not None:
-            need = need | {node.by}
-        batch = physical.Batch(self.lower(node.input, need), node)
+            return physical.Bucket(below, node)
+        batch = physical.Batch(below, node)
         if node.collate is None:
             return batch
         return physical.BatchSegment(batch, CollateStage(node.collate), next(self._names))
+
+
+def _needed_of_batches(after: list[logical.Node], wanted: frozenset[str]) -> frozenset[str]:
+    """The columns of batches that the steps after `batch` need when these of theirs are wanted. A
+    column that is written again keeps its place among the others."""
+    for node in reversed(after):
+        needed = needed_below(node, wanted)
+        assert needed is not None
+        wanted = needed | set(node.into) if isinstance(node, logical.Derive) else needed
+    return wanted
+
+
+def _is_idle(node: logical.Node) -> bool:
+    """Whether a node only selects all columns of batches, in their order."""
+    return isinstance(node, logical.Select) and node.names == columns(node.input)
 
 
 def _is_order(node: physical.PhysicalNode) -> bool:

@@ -104,7 +104,7 @@ class Source(Node):
     """The columns to read; None for all."""
 
 
-@_verb("derive", "- step into id")
+@_verb("derive", "- step into id -")
 @dataclass(frozen=True)
 class Derive(OneInput):
     """Adds columns that a step computes from each row."""
@@ -114,6 +114,9 @@ class Derive(OneInput):
     id: str
     """The output column and its occurrence in the pipeline as written; random numbers are keyed by
     it."""
+    written: str | None = None
+    """The step as text, as written, where a rule made it read its columns by other names: errors
+    name it so."""
 
     @property
     def runs(self) -> Step:
@@ -124,13 +127,15 @@ class Derive(OneInput):
         return self.into
 
 
-@_verb("filter", "- step id")
+@_verb("filter", "- step id -")
 @dataclass(frozen=True)
 class Filter(OneInput):
     """Keeps the rows for which a step is true."""
 
     step: Step
     id: str
+    written: str | None = None
+    """The step as written; see `Derive`."""
 
     @property
     def runs(self) -> Step:

@@ -174,6 +174,18 @@ def needed_below(node: Node, wanted: frozenset[str]) -> frozenset[str] | None:
     return None
 
 
+def needed_by_batch(node: logical.Batch | logical.Bucket, wanted: frozenset[str]) -> frozenset[str]:
+    """The columns of rows that their batches need when these columns of the batches are wanted:
+    also those that decide which rows a batch has, or how it holds them. All where a function
+    collates."""
+    if isinstance(node, logical.Bucket):
+        return wanted | {node.by}
+    if node.collate is not None:
+        return frozenset(columns(node.input))
+    grouped = {name for group in node.grouped for name in group}
+    return wanted | grouped | ({node.by} if node.by is not None else set())
+
+
 _ROWS_ONLY = (
     logical.Explode | logical.Shuffle | logical.Sample | logical.SkipRows
     | logical.Batch | logical.Pack | logical.Bucket | logical.Cache

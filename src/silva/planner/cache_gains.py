@@ -1,29 +1,17 @@
-"""The predicted and the measured gain of a cache, from the work of whole epochs.
+"""What a cache was predicted to save, beside what it saved.
 
-The first epoch with a cache fills it. So only epochs are judged that follow a whole epoch with the
-same plan: their work, including that of the cache itself, against the work of the steps without a
-cache.
+Only whole epochs that ran with the same plan as the epoch before are measured, and only while that
+plan has a cache: the epoch that fills the cache proves nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from silva.cost.experiment import Experiment, Progress
+from silva.plan.decision import Decision
 from silva.plan.node import Node
 from silva.run.placement.lane import Lane
-
-if TYPE_CHECKING:
-    from silva.planner.choose import Choice
-
-
-@dataclass(frozen=True)
-class CacheGain:
-    """How many times as fast an epoch is with the cache as without it."""
-
-    predicted: float
-    measured: float
 
 
 class Epochs:
@@ -36,10 +24,13 @@ class Epochs:
         self._begun: Node | None = None
         self._before: Node | None = None
         """The plan of the previous epoch, if all of it ran with one plan."""
-        self._promise: tuple[Node, Choice] | None = None
-        """The plan with a cache, and the prediction when it was chosen."""
-        self._spent: list[float] = []
-        """Seconds of work of each whole epoch that read the full cache."""
+        self._cached: Node | None = None
+        """The plan with a cache."""
+        self._rows = 0
+        self._done = Progress()
+        """The rows and the seconds of work of all whole epochs that read the full cache."""
+        self.experiment: Experiment[str] | None = None
+        """Compares the plan with a cache with the one without it; None without a cache."""
 
     def work(self) -> float:
         """Seconds so far, as the search counts them: those of the steps, divided by the workers,
@@ -58,27 +49,21 @@ class Epochs:
         now = self.work()
         spent, self._mark = now - (self._mark or 0.0), now
         same = complete and self._whole and plan == self._begun
-        if same and plan == self._before and self._promise and plan == self._promise[0]:
-            self._spent.append(spent)
+        if same and self.experiment is not None and plan == self._before == self._cached:
+            rows, seconds = self._done.rows + self._rows, self._done.seconds + spent
+            self._done = Progress(rows, seconds, waited=seconds)
+            self.experiment.measure(self._done)
         self._before = plan if same else None
 
-    def promise(self, plan: Node, choices: Iterable[Choice]) -> None:
-        """Records the prediction for a plan when it is chosen."""
-        caches = [choice for choice in choices if choice.epoch is not None]
-        if len(caches) != 1:
-            self._promise = None
-        elif self._promise is None or self._promise[0] != plan:
-            self._promise, self._spent = (plan, caches[0]), []
-
-    def gain(self, choices: Iterable[Choice]) -> CacheGain | None:
-        """The predicted and measured gain; None if no epoch can be judged. `choices` are the
-        current ones, with the latest measured cost of the steps."""
-        known = [choice.epoch for choice in choices if choice.epoch is not None]
-        if self._promise is None or not self._spent or len(known) != 1 or known[0] is None:
-            return None
-        predicted, now = self._promise[1].epoch, known[0]
-        assert predicted is not None
-        spent = sum(self._spent) / len(self._spent)
-        return CacheGain(
-            predicted.without / predicted.within, now.rows * now.without / max(spent, 1e-9)
-        )
+    def promise(self, plan: Node, choices: Iterable[Decision], rows: int) -> None:
+        """Records the prediction for a plan of so many rows when it is chosen, and later what an
+        epoch without the cache would cost by the latest measurements."""
+        caches = [choice for choice in choices if choice.what == "cache"]
+        if len(caches) != 1 or caches[0].predicted is None or caches[0].default is None:
+            self.experiment = self._cached = None
+            return
+        cached, steps = caches[0].predicted.value, caches[0].default.value
+        if self.experiment is None or self._cached != plan:
+            self._cached, self._rows, self._done = plan, rows, Progress()
+            self.experiment = Experiment("steps", steps, {"cache": cached}, "cache", Progress())
+        self.experiment.seen["steps"] = steps

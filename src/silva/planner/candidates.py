@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from silva.cost.costs import Cost
 from silva.cost.machine import Machine
 from silva.cost.memory_bandwidth import memory_seconds
-from silva.cost.model import OPERATORS_SHARE, contended
-from silva.cost.pace import Pace, Work
+from silva.cost.model import OPERATORS_SHARE, Hardware, Work, loop_work
 from silva.cost.speeds import crossing_seconds
 from silva.order.length import plan_rows
 from silva.plan import expr
@@ -23,7 +22,7 @@ from silva.planner.cache_locations import CacheLocation
 from silva.planner.known_costs import Measured
 from silva.planner.movable_runs import StepNode, StepRun, wanted_columns
 from silva.planner.pieces import pieces, split
-from silva.planner.search import CacheOffer, Keeping, Movable, arrange
+from silva.planner.search import Arrangement, CacheOffer, Keeping, Movable
 
 _ROW_SECONDS = 3e-6
 """Seconds to look up a row and put it into its block."""
@@ -68,17 +67,23 @@ class Units:
         """The unit that completes each step."""
         for number, before in enumerate(run.before()):
             self._add_step(number, before if reorders else (1 << number) - 1)
-        self.pace = self._pace(workers)
+        back = self._back()
+        always = Work(back=back or 0.0)
+        self.hardware = Hardware(workers, Machine.here().cpus, back is not None, always)
 
-    def _pace(self, workers: int) -> Pace:
-        """How long the run takes on the backend that suits it best; its output is the same in every
-        order."""
-        every = arrange(self.movables, range(len(self.movables)))
+    def seconds(self, found: Arrangement, epochs: int) -> float:
+        """Seconds per row of the source over all epochs, beside the loop."""
+        loop = loop_work(self.known.loop.seconds_a_row, self.known.loop.cpu_a_row)
+        own = loop._replace(seconds=0.0, consumer=loop.seconds)
+        first, later = (self.hardware.seconds(w.plus(own)) for w in (found.first, found.later))
+        return first + (epochs - 1) * later
+
+    def _back(self) -> float | None:
+        """Seconds of the consumer per row of the source to receive results from another process;
+        None if processes cannot be used."""
         left = math.prod(movable.keeps for movable in self.movables)
         out = self.nbytes(range(len(self.units)))
-        back = None if out is None or self._hands_objects() else left * out * crossing_seconds()
-        share = every.first.lock / every.first.seconds if every.first.seconds else 0.0
-        return Pace(workers, Machine.here().cpus, back, contended(share))
+        return None if out is None or self._hands_objects() else left * out * crossing_seconds()
 
     def _hands_objects(self) -> bool:
         """Whether the run yields Python objects, which are expensive to send between processes."""
@@ -123,13 +128,9 @@ class Units:
         """The work of a step per row that comes in; `usual` is the assumed share of its time under
         the GIL where that was not measured."""
         share = usual if cost.lock_share is None else cost.lock_share
-        return Work(
-            cost.seconds_a_row,
-            cost.cpu_a_row,
-            min(cost.seconds_a_row * share, cost.cpu_a_row),
-            memory=self._memory(cost),
-            device=self.known.pace.seconds(cost),
-        )
+        seconds, cpu = cost.seconds_a_row, cost.cpu_a_row
+        lock = min(seconds * share, cpu)
+        return Work(seconds, cpu, lock, self._memory(cost), *self.known.pace.seconds(cost))
 
     def _memory(self, cost: Cost) -> float:
         """Seconds of memory bandwidth per row, for blocks of the size that was measured."""

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from silva.cost.model import duration
+from silva.cost.model import GAIN, duration
+from silva.plan.decision import Decision, Quantity
 from silva.plan.function import show_step
 from silva.plan.node import Cache, Filter, Node, walk
 from silva.planner.cache_locations import CacheLocation
@@ -15,35 +16,11 @@ from silva.planner.known_costs import Measured
 from silva.planner.movable_runs import StepRun, replace_run, step_runs
 from silva.planner.search import Arrangement, arrange, search
 
-_ORDER_GAIN = 1.05
-"""The least predicted gain of another order: less is within the error of measuring."""
-_CACHE_GAIN = 1.15
-"""The least predicted gain of a cache: it takes memory or disk that others could use."""
-
-
-@dataclass(frozen=True)
-class EpochCost:
-    """What an epoch costs with a cache and without it."""
-
-    rows: int
-    """Rows of the source."""
-    without: float
-    """Seconds per row without the cache."""
-    within: float
-    """Seconds per row with the cache, once it is full."""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A decision of the search."""
-
-    name: str
-    """`order` or `cache`."""
-    note: str
-    gain: float
-    """The predicted gain: how many times as fast the steps become, over the epochs to come."""
-    epoch: EpochCost | None = None
-    """What an epoch costs with the cache and without it; None for another order."""
+WHY = {
+    "order": "cheap filters that drop many rows run first",
+    "cache": "rows are cached instead of computed in every epoch",
+}
+"""What the choices of the search are good for."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +30,7 @@ class Chosen:
     plan: Node
     twin: Node
     """The same plan, with the steps between caches in the order written."""
-    choices: tuple[Choice, ...]
+    choices: tuple[Decision, ...]
 
 
 def choose(
@@ -68,7 +45,7 @@ def choose(
     """The plan with each of its runs arranged as its measured costs suggest. `epochs` are those
     still to come, including this one."""
     twin = plan
-    choices: list[Choice] = []
+    choices: list[Decision] = []
     # from the top down: replacing a run makes new nodes of everything above it
     for run, known in reversed(list(zip(step_runs(plan), measured, strict=True))):
         if not known.knows(run.steps):
@@ -93,32 +70,36 @@ class _Found:
 
     top: Node
     twin: Node
-    choices: list[Choice]
+    choices: list[Decision]
 
 
 def _best(units: Units, epochs: int, locations: tuple[CacheLocation, ...]) -> _Found | None:
     """The best form of the run; None to leave it as it is."""
     written = tuple(range(len(units.movables)))
-    plain = arrange(units.movables, written, epochs, pace=units.pace)
-    order = search(units.movables, epochs, pace=units.pace)
+    plain = arrange(units.movables, written, epochs, hardware=units.hardware)
+    order = search(units.movables, epochs, hardware=units.hardware)
     best, location = order, None
     if epochs > 1 and units.rows:
         for offered in locations:
             if offered.folder is not None and not units.portable:
                 continue  # a later run could not tell which pipeline the rows belong to
-            found = search(units.movables, epochs, Offer(units, offered), units.pace)
-            if found.cache_after is not None and found.seconds * _CACHE_GAIN < best.seconds:
+            found = search(units.movables, epochs, Offer(units, offered), units.hardware)
+            # rows that the loop cannot take any faster are not worth the memory
+            beside = units.seconds(best, epochs) / units.seconds(found, epochs)
+            gain = min(best.seconds / found.seconds, beside)
+            if found.cache_after is not None and gain > GAIN:
                 best, location = found, offered
-    reorders = plain.seconds >= _ORDER_GAIN * order.seconds
+    reorders = plain.seconds >= GAIN * order.seconds
     if location is None and not reorders:
         return None
     cache_after = best.cache_after if location is not None else None
     as_written = _in_written_order(best.order, cache_after)
     chosen = best.order if reorders else as_written
-    choices: list[Choice] = []
+    choices: list[Decision] = []
     if reorders and units.steps(chosen) != units.steps(as_written):
-        note = _order_note(units, chosen) + _moved(units, plain, order)
-        choices.append(Choice("order", note, plain.seconds / order.seconds))
+        notes = (*_order_notes(units, chosen), *_moved(units, plain, order))
+        predicted, default = (Quantity(epochs / max(a.seconds, 1e-12)) for a in (order, plain))
+        choices.append(Decision("order", WHY["order"], predicted, default=default, notes=notes))
     if location is not None:
         without = order if reorders else plain
         choices.append(_cache_choice(units, best, location, epochs, without))
@@ -135,7 +116,7 @@ def _in_written_order(order: Sequence[int], cache_after: int | None) -> tuple[in
     return (*sorted(order[:at]), *sorted(order[at:]))
 
 
-def _order_note(units: Units, order: Sequence[int]) -> str:
+def _order_notes(units: Units, order: Sequence[int]) -> list[str]:
     """The filters that now come earlier, with the share of rows they keep and their cost."""
     steps = units.steps(order)
     at = {number: place for place, number in enumerate(steps)}
@@ -149,18 +130,18 @@ def _order_note(units: Units, order: Sequence[int]) -> str:
                 f"keeps {cost.selectivity:.0%} of the rows and takes "
                 f"{duration(cost.seconds_a_row)} per row"
             )
-    return "; ".join(notes) or ", ".join(map(units.name, steps))
+    return notes or [", ".join(map(units.name, steps))]
 
 
-def _moved(units: Units, before: Arrangement, after: Arrangement) -> str:
+def _moved(units: Units, before: Arrangement, after: Arrangement) -> list[str]:
     """The backend on which the steps should be fastest from then on, if it is another one."""
-    was, now = units.pace.best(before.later), units.pace.best(after.later)
-    return "" if was == now else f"; from then on, {now} should be faster than {was}"
+    was, now = units.hardware.best(before.later), units.hardware.best(after.later)
+    return [] if was == now else [f"from then on, {now} should be faster than {was}"]
 
 
 def _cache_choice(
     units: Units, best: Arrangement, location: CacheLocation, epochs: int, without: Arrangement
-) -> Choice:
+) -> Decision:
     """The decision for a cache; `without` is the best arrangement without one."""
     before = best.order[: best.cache_after]
     offer = Offer(units, location)
@@ -175,11 +156,17 @@ def _cache_choice(
     size = offer.total(before) / 2**20
     spent = arrange(units.movables, before).first.seconds
     gain = without.seconds / best.seconds
-    return Choice(
-        "cache",
+    note = (
         f"{where} after {after}: {share} ({size:,.0f} MiB), {duration(spent)} per row are "
         f"spent once instead of in each of {epochs} epochs, {gain:.1f}× as fast overall"
-        f"{_moved(units, without, best)}",
-        gain,
-        EpochCost(units.rows or 0, without.seconds / epochs, units.pace(best.later)),
+    )
+    took = without.seconds / epochs, units.hardware.seconds(best.later)
+    default, predicted = (Quantity(1 / max(seconds, 1e-12)) for seconds in took)
+    return Decision(
+        "cache",
+        WHY["cache"],
+        predicted,
+        default=default,
+        notes=(note, *_moved(units, without, best)),
+        of="epochs that read it",
     )

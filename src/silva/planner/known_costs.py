@@ -23,7 +23,7 @@ _LOOKS = (0.15, 0.8, 5.0, 30.0)
 """Seconds of work after which the plan is reconsidered: soon, and again when more is measured."""
 _OCTAVES = 41
 """Sizes of rows that are distinguished, as powers of two: up to a terabyte."""
-READ = "read"
+READ, LOOP = "read", "the loop"
 LATE = "read late"
 DISK, NETWORK = "seconds of the disk", "seconds of the network"
 
@@ -35,13 +35,14 @@ class DevicePace:
     disk: float = 0.0
     network: float = 0.0
 
-    def seconds(self, cost: Cost) -> float:
-        """Seconds of both devices per row.
+    def seconds(self, cost: Cost) -> tuple[float, float]:
+        """Seconds of the disk and of the network per row.
 
         >>> DevicePace(network=1e-6).seconds(Cost(rows=10, network=10_000))
-        0.001
+        (0.0, 0.001)
         """
-        return (cost.disk * self.disk + cost.network * self.network) / max(cost.rows, 1)
+        rows = max(cost.rows, 1)
+        return cost.disk * self.disk / rows, cost.network * self.network / rows
 
     def updated(self, later: DevicePace) -> DevicePace:
         """These seconds, replaced by later ones where those are known.
@@ -62,6 +63,8 @@ class Measured:
     steps: dict[str, Cost] = field(default_factory=dict)
     """The cost of each derivation and filter, by its id."""
     pace: DevicePace = DevicePace()
+    loop: Cost = field(default_factory=Cost)
+    """What the consumer's own loop takes for a row of the source."""
 
     def updated(self, later: Measured) -> Measured:
         """These costs, replaced by later ones where there are any."""
@@ -70,6 +73,7 @@ class Measured:
             later.late if later.late.rows else self.late,
             {**self.steps, **later.steps},
             self.pace.updated(later.pace),
+            later.loop if later.loop.rows else self.loop,
         )
 
     def knows(self, steps: Iterable[Derive | Filter]) -> bool:
@@ -127,7 +131,8 @@ class MeasuredCosts:
 def from_lanes(lanes: Iterable[Lane], steps: Iterable[Derive | Filter]) -> Measured:
     """The costs of these steps as the lanes measured them. Two pipelines of a mix may have steps of
     the same name, so steps are matched by the object that they run."""
-    found = Measured()
+    lanes = list(lanes)
+    found = Measured(loop=_loop(lanes))
     names = {id(step.step): step.id for step in steps}
     for lane in lanes:
         ran = [step.runs for step in getattr(lane.stage, "steps", ())]
@@ -142,6 +147,17 @@ def from_lanes(lanes: Iterable[Lane], steps: Iterable[Derive | Filter]) -> Measu
     return found
 
 
+def _loop(lanes: Iterable[Lane]) -> Cost:
+    """What the consumer's own loop took so far. The consumer of a stage may wait for the next one,
+    so the shortest time in which stages wait for their consumer is that of the loop."""
+    ran = [lane for lane in lanes if lane.stats.blocks]
+    if not ran:
+        return Cost()
+    rows = max(lane.stats.rows_in for lane in ran)
+    top = min(ran, key=lambda lane: lane.consumer_seconds)
+    return Cost(rows=rows, kept=rows, seconds=top.consumer_seconds, cpu=top.stats.own_cpu)
+
+
 def from_book(book: Book, source: Source, steps: Iterable[Derive | Filter]) -> Measured:
     """The costs of these steps in earlier runs over the same source; or over another one, scaled to
     the size of this source's rows, where that is known."""
@@ -151,6 +167,9 @@ def from_book(book: Book, source: Source, steps: Iterable[Derive | Filter]) -> M
     found.late = book.get(_key(origin, LATE)) or Cost()
     devices = (book.get(_key(origin, name)) or _NOTHING for name in (DISK, NETWORK))
     found.pace = DevicePace(*(_seconds_a_byte(cost) for cost in devices))
+    steps = list(steps)
+    loop = _loop_key(origin, steps)
+    found.loop = (book.get(loop) if loop else None) or Cost()
     sizes = _source_sizes(source, found)
     for step in steps:
         own = step_key(origin, step.step)
@@ -166,14 +185,9 @@ def from_book(book: Book, source: Source, steps: Iterable[Derive | Filter]) -> M
     return found
 
 
-_DEVICE_BYTES = 1 << 20
-"""The bytes for which the seconds of a device are written down."""
-
-
 def _device_cost(seconds_a_byte: float) -> Cost:
-    """The seconds of a device as the book keeps them: like a step over one row of so many bytes."""
-    seconds = seconds_a_byte * _DEVICE_BYTES
-    return Cost(rows=1, kept=1, seconds=seconds, moved=_DEVICE_BYTES)
+    """The seconds of a device as the book keeps them: like a step over one row of one byte."""
+    return Cost(rows=1, kept=1, seconds=seconds_a_byte, moved=1)
 
 
 def _seconds_a_byte(cost: Cost) -> float:
@@ -222,6 +236,10 @@ def write_down(
     for name, seconds in ((DISK, found.pace.disk), (NETWORK, found.pace.network)):
         if seconds:
             book.put(_key(origin, name), _device_cost(seconds))
+    steps = list(steps)
+    loop = _loop_key(origin, steps)
+    if loop is not None and found.loop.rows:
+        book.put(loop, found.loop)
     for step in steps:
         key, seen = step_key(origin, step.step), found.steps.get(step.id)
         if key is not None and seen is not None and seen.rows:
@@ -233,6 +251,12 @@ def write_down(
 def step_key(origin: str, step: Step) -> str | None:
     """The identity of a step over a source; None if it is known in this process only."""
     return None if opaque_parts(step) else _key(origin, digest(step))
+
+
+def _loop_key(origin: str, steps: Iterable[Derive | Filter]) -> str | None:
+    """The identity of the loop over a run of steps; None if it is known in this process only."""
+    every = [step.step for step in steps]
+    return None if opaque_parts(every) else _key(origin, digest((LOOP, every)))
 
 
 def _size_key(step: Step, octave: int) -> str:

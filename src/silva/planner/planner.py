@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from silva.cost.experiment import ENOUGH, MARGIN, Experiment, Progress
 from silva.cost.model import duration
 from silva.errors import StateError
 from silva.order.length import plan_rows
@@ -21,51 +22,32 @@ from silva.physical.right_sides import ReadColumns, RightSides
 from silva.physical.stage.context import Context
 from silva.physical.stage.stage import Result
 from silva.physical.written_form import with_written
+from silva.plan.decision import Decision
 from silva.plan.fingerprint import digest, fingerprint
 from silva.plan.law import LAWS
 from silva.plan.node import Cache, Filter, Node, option, transform
-from silva.planner.cache_gains import CacheGain, Epochs
+from silva.planner.cache_gains import Epochs
 from silva.planner.cache_locations import CacheLocation
 from silva.planner.known_costs import CostSource, Measured, MeasuredCosts
 from silva.planner.movable_runs import StepRun, step_runs
 from silva.planner.self_check import CheckedNode, Checking, Payload
 from silva.rewrite.rule import Outcome
+from silva.rewrite.rules import filter_before_explode
 from silva.rewrite.runner import COUNTS, optimize
 from silva.run.placement.lane import Lane
 
 if TYPE_CHECKING:
     from silva.planner.check_rewrites import Verdict
-    from silva.planner.choose import Choice
     from silva.planner.compare_blocks import Difference
 
 _WORTH_KEEPING = 0.1
 """Seconds of work from which measurements are saved: less is soon measured again."""
-_ENOUGH = 0.25
-"""Seconds of work that must be measured before two plans are compared."""
-_SLOWER = 1.05
-"""An order this many times as slow as the one before it is given up."""
 _DECODED = 8
 """Bytes of a decoded photo for each byte of its file, roughly."""
 _MANY_TIMES = 20
 """A new plan repeats the rows in flight: so many times as many rows must still be to come."""
 _FAILING = 0.2
 """The share of blocks repeated in the order written above which moving steps does not pay."""
-
-
-@dataclass(frozen=True)
-class _Start:
-    """The counters when a plan began, and what a row cost before it."""
-
-    busy: float
-    rows: int
-    before: float | None
-    """Seconds of work per row of the plan before; None if that is not known."""
-
-    def seconds_per_row(self, busy: float, rows: int) -> float | None:
-        """Seconds of work per row since then; None while too little has been measured."""
-        if busy - self.busy < _ENOUGH or rows <= self.rows:
-            return None
-        return (busy - self.busy) / (rows - self.rows)
 
 
 class Planner:
@@ -83,12 +65,14 @@ class Planner:
         locations: Callable[[], tuple[CacheLocation, ...]],
         substitutes: bool = False,
         counts: bool = False,
+        masks: bool = True,
         costs: CostSource | None = None,
     ) -> None:
         """`locations`: returns where rows may be cached. `substitutes`: bad rows are replaced.
         `counts`: they do not end the run, but are counted; then steps stay in the order written,
-        whatever they cost, because an earlier filter would change which rows fail. `costs`: what
-        steps cost; by default, what the lanes and earlier runs measured."""
+        whatever they cost, because an earlier filter would change which rows fail. `masks`: batches
+        may get a mask. `costs`: what steps cost; by default, what the lanes and earlier runs
+        measured."""
         self._written = transform(written, _keyed)
         self._weights_of = weights_of
         self._rights = RightSides(read_columns)
@@ -99,10 +83,11 @@ class Planner:
         self._locations = locations
         self._substitutes = substitutes
         self._counts = counts
+        self._masks = masks
         self._optimizes = bool(option(written, "optimize", True))
         self._disabled = frozenset(option(written, "disable", ()))
-        self.choices: tuple[Choice, ...] = ()
-        self.rejected: list[str] = []
+        self.choices: tuple[Decision, ...] = ()
+        self.rejected: list[Decision] = []
         self.refuted: dict[str, str] = {}
         """Rules and laws that computed other values on real rows, and the difference."""
         self.deviations: tuple[Difference, ...] = ()
@@ -111,7 +96,10 @@ class Planner:
         """Rules that are not used: laws that would prevent a cache, and close rewrites that were
         not in use when a loaded state was saved."""
         self._looks: list[float] = []
-        self._start = _Start(0.0, 0, None)
+        self._since = self._progress
+        """When the plan began."""
+        self._experiment: Experiment[str] | None = None
+        """Compares an order with the one before it."""
         self._work = Epochs(lanes, workers)
         self._kept_at = 0.0
         """Seconds of work that had been done when measurements were last saved."""
@@ -137,22 +125,25 @@ class Planner:
         self._begin(base)
         may_reorder = self._optimizes and "order" not in self._disabled
         if self._counts and may_reorder and any(map(_has_orders, self._runs)):
-            self.rejected = [f"order: {COUNTS}"]
+            self.rejected = []
+            self._reject(COUNTS)
         may_choose = self._optimizes and self._may_choose()
         self._looks = self._costs.looks_after(0.0) if may_choose else []
 
     def _held_back(self) -> frozenset[str]:
-        """Laws that compute something for one reader only, where it may be better to cache it whole
-        between epochs."""
-        last = {law.name for law in LAWS.values() if law.last}
-        used = frozenset(o.rule.name for o in self.outcomes if o.applied and o.rule.name in last)
-        if not used or not self._keeps_rows:
+        """Rules that are not used where rows may be cached between epochs: laws that compute
+        something for one reader only, which may be better cached whole; and a filter before an
+        explode, which could not be repeated as written with a cache between them."""
+        if not self._keeps_rows:
             return frozenset()
+        applied = {outcome.rule.name for outcome in self.outcomes if outcome.applied}
         largest = max((location.nbytes for location in self._locations()), default=0)
-        fits = [
-            _may_fit(run, largest) for run in step_runs(self._written) if run.source is not None
-        ]
-        return used if any(fits) else frozenset()
+        explode = {filter_before_explode.RULE.name} if largest else set()
+        last = {law.name for law in LAWS.values() if law.last}
+        runs = (run for run in step_runs(self._written) if run.source is not None)
+        if not applied & last or not any(_may_fit(run, largest) for run in runs):
+            last = set()
+        return frozenset(applied & (last | explode))
 
     @property
     def _keeps_rows(self) -> bool:
@@ -196,14 +187,17 @@ class Planner:
             for step in run.steps
             if step.id in known.steps
         }
-        reads = [(known.read, known.late, known.pace) for known in self._known]
+        reads = [(known.read, known.late, known.pace, known.loop) for known in self._known]
         self._ruled = self.plan = base
-        self._twin = base if self._counts or not self._optimizes else self._named()
+        self._plain = base if self._counts or not self._optimizes else self._named()
+        """The plan whose steps are named, and fail, as written."""
+        self._twins: tuple[Node, ...] = (self._plain,)
+        """Plans in which a block that fails is repeated; the first that fits the plan is used."""
         self._runs = list(step_runs(base))
         self._known = [Measured() for _ in self._runs]
         for number, (run, known) in enumerate(zip(self._runs, self._known, strict=True)):
             if number < len(reads):
-                known.read, known.late, known.pace = reads[number]
+                known.read, known.late, known.pace, known.loop = reads[number]
             for step in run.steps:
                 was, cost = before.get(step.id, (None, None))
                 if cost is not None and was == step.step:
@@ -215,9 +209,13 @@ class Planner:
     def physical(self) -> PhysicalNode:
         """The physical plan."""
         if self._physical is None:
-            self._physical = self._lower(self.plan)
-            if self._twin != self.plan:
-                self._physical = with_written(self._physical, self._lower(self._twin))
+            lowered = self._physical = self._lower(self.plan)
+            for twin in self._twins:
+                if twin == self.plan:
+                    break
+                self._physical = with_written(lowered, self._lower(twin))
+                if self._physical is not lowered:
+                    break
         return self._physical
 
     def _lower(self, plan: Node) -> PhysicalNode:
@@ -228,6 +226,7 @@ class Planner:
             frugal=self._optimizes or self._counts,
             as_written=self._counts,
             variant=variant,
+            masks=self._masks,
         ).lower(plan)
         return lowered
 
@@ -245,11 +244,11 @@ class Planner:
 
     @property
     def _is_reordered(self) -> bool:
-        return any(choice.name == "order" for choice in self.choices)
+        return any(choice.what == "order" for choice in self.choices)
 
     @property
     def _caches(self) -> bool:
-        return any(choice.name == "cache" for choice in self.choices)
+        return any(choice.what == "cache" for choice in self.choices)
 
     @property
     def unchecked(self) -> frozenset[str]:
@@ -282,9 +281,10 @@ class Planner:
             self.write_down()
 
     @property
-    def cache_gain(self) -> CacheGain | None:
+    def cache_gain(self) -> Experiment[str] | None:
         """The predicted and the measured gain of a cache; None if there is none to report."""
-        return self._work.gain(self.choices) if len(self._runs) == 1 else None
+        made = self._work.experiment if len(self._runs) == 1 else None
+        return None if made is None or made.measured_gain is None else made
 
     def _first_choice(self, epoch: int) -> None:
         if self._started or not self._looks:
@@ -349,7 +349,10 @@ class Planner:
 
     def _collect(self) -> None:
         for number, run in enumerate(self._runs):
-            self._known[number] = self._costs.now(run, self._known[number])
+            before = self._known[number]
+            self._known[number] = now = self._costs.now(run, before)
+            if self._caches:  # which works on the loop's thread: the loop was measured before
+                now.loop = before.loop
 
     def _choose(self, epoch: int) -> None:
         from silva.planner.choose import choose
@@ -365,35 +368,54 @@ class Planner:
             reorders="order" not in self._disabled and not self._counts and not self._fails(),
         )
         self.choices = chosen.choices
-        self._work.promise(chosen.plan, chosen.choices)
+        rows = plan_rows(self._runs[0].below) if len(self._runs) == 1 else None
+        self._work.promise(chosen.plan, chosen.choices, rows or 0)
         if chosen.plan != self.plan:
-            busy, rows = self._busy(), self._rows()
-            self._start = _Start(busy, rows, self._start.seconds_per_row(busy, rows))
-            self.plan, self._twin, self._physical = chosen.plan, chosen.twin, None
+            self._begin_experiment()
+            self.plan, self._physical = chosen.plan, None
+            self._twins = (chosen.twin,) if self._caches else (self._plain, chosen.twin)
+
+    def _begin_experiment(self) -> None:
+        """Compares a new order with the plan before it, if that was measured. A plan with a cache
+        is not compared: it is slower at first, while the cache is filled."""
+        now, since = self._progress, self._since
+        pace = now.pace(since)
+        gains = [one.predicted_gain or 1.0 for one in self.choices if one.what == "order"]
+        self._since, self._experiment = now, None
+        if gains and pace and now.seconds - since.seconds >= ENOUGH and not self._caches:
+            promised = {"order": pace * max(gains)}
+            self._experiment = Experiment("before", pace, promised, "order", now, margin=1 / MARGIN)
 
     def _judge(self) -> None:
-        """Gives up an order that turns out slower than the one before it. A plan with a cache is
-        not judged: it is slower at first, while the cache is filled."""
-        if not self._is_reordered or self.rejected or self._caches:
+        """Gives up an order that turns out slower than the one before it."""
+        tried = self._experiment
+        if tried is None or self.rejected:
             return
-        now = self._start.seconds_per_row(self._busy(), self._rows())
-        if self._start.before and now and now > _SLOWER * self._start.before:
-            self.rejected.append(
-                f"order: it takes {duration(now)} per row, and the order before it took "
-                f"{duration(self._start.before)}"
-            )
+        found = tried.judge(self._progress)
+        if found == "before":
+            now, before = (duration(1 / tried.seen[name]) for name in ("order", "before"))
+            self._reject(f"it takes {now} per row, and the order before it took {before}")
+        elif found == "order":
+            tried.begin(self._progress)  # it is compared again when more is measured
 
-    def _rows(self) -> int:
-        """Rows that entered the plan, over all epochs."""
-        return max((lane.stats.rows_in for lane in self._lanes.values()), default=0)
+    @property
+    def _progress(self) -> Progress:
+        """The rows that entered the plan, over all epochs, and the seconds of work for them, all of
+        which count."""
+        rows = max((lane.stats.rows_in for lane in self._lanes.values()), default=0)
+        return Progress(rows, self._busy(), waited=self._busy())
 
     def _fails(self) -> bool:
         """Whether moved steps fail on rows that a filter would have dropped before them."""
         if not self.rejected and any(_often_repeats(lane) for lane in self._lanes.values()):
-            self.rejected.append(
-                "order: steps fail on rows that a filter before them would have dropped"
-            )
+            self._reject("steps fail on rows that a filter before them would have dropped")
         return bool(self.rejected)
+
+    def _reject(self, why: str) -> None:
+        """Moves no step any more."""
+        from silva.planner.choose import WHY
+
+        self.rejected.append(Decision("order", WHY["order"], why_not=why))
 
     # Remembering.
 

@@ -4,11 +4,11 @@ chosen together.
 Dynamic programming over sets of steps: the cost of a step depends on which filters came before it,
 not on their order, so for each set only those paths to it are kept that could still turn out best.
 Steps that may go anywhere take n·2ⁿ evaluations instead of n! orders. The work that a path leaves
-is a vector of resources (see `pace`): of two paths, one is dropped if it takes no less of any
-resource; and any path is dropped that already takes longer than an order which is found at once, by
-rank: each filter, with the steps it needs, by its cost per row that it drops. That is also the
-order used for runs of very many steps. A path may contain one cache: the steps before it are paid
-once, those after it in every epoch."""
+is a vector of resources: of two paths, one is dropped if it takes no less of any resource; and any
+path is dropped that already takes longer than an order which is found at once, by rank: each
+filter, with the steps it needs, by its cost per row that it drops. That is also the order used for
+runs of very many steps. A path may contain one cache: the steps before it are paid once, those
+after it in every epoch."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple, Protocol
 
-from silva.cost.pace import Pace, Work
+from silva.cost.model import NOTHING, Hardware, Work
 
 _MOST_SETS = 20_000
 """Sets of steps that are evaluated at most, in about a second."""
 _MOST_PATHS = 1 << 13
 """Paths that are kept at most, to all sets of steps together; at least one to each."""
-_SERIAL = Pace()
+_SERIAL = Hardware()
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def arrange(
     epochs: int = 1,
     offer: CacheOffer | None = None,
     cache_after: int | None = None,
-    pace: Pace = _SERIAL,
+    hardware: Hardware = _SERIAL,
 ) -> Arrangement:
     """What one order costs, with a cache after `cache_after` of its steps.
 
@@ -88,30 +88,30 @@ def arrange(
     >>> arrange([slow, sharp], [0, 1]).seconds, arrange([slow, sharp], [1, 0]).seconds
     (11.0, 2.0)
     """
-    first = later = Work()
+    first = later = hardware.always
     left, done = 1.0, 0
     for count in range(len(order) + 1):
         if offer is not None and count == cache_after:
             keeping = offer.after(done)
             if keeping is None:
                 return Arrangement(tuple(order), cache_after, float("inf"), first, later)
-            first, later = _cached(first, left, keeping)
+            first, later = _cached(first, left, keeping, hardware.always)
         if count < len(order):
             step = steps[order[count]]
             first, later = first.plus(step.work, left), later.plus(step.work, left)
             left *= step.keeps
             done |= 1 << order[count]
-    seconds = pace(first) + (epochs - 1) * pace(later)
+    seconds = hardware.seconds(first) + (epochs - 1) * hardware.seconds(later)
     return Arrangement(tuple(order), cache_after, seconds, first, later)
 
 
-def _cached(prefix: Work, left: float, keeping: Keeping) -> tuple[Work, Work]:
+def _cached(prefix: Work, left: float, keeping: Keeping, always: Work) -> tuple[Work, Work]:
     """The work of a cache and of the steps before it, in the first and in each later epoch."""
     kept = keeping.fits * left
-    again = Work().plus(prefix, 1 - keeping.fits)
+    again = NOTHING.plus(prefix, 1 - keeping.fits).plus(always, keeping.fits)
     return (
-        prefix.plus(Work(alone=kept * keeping.write)),
-        again.plus(Work(alone=kept * keeping.read)),
+        prefix.plus(Work(consumer=kept * keeping.write)),
+        again.plus(Work(consumer=kept * keeping.read)),
     )
 
 
@@ -119,7 +119,7 @@ def search(
     steps: Sequence[Movable],
     epochs: int = 1,
     offer: CacheOffer | None = None,
-    pace: Pace = _SERIAL,
+    hardware: Hardware = _SERIAL,
 ) -> Arrangement:
     """The fastest arrangement of the steps that keeps their dependencies.
 
@@ -127,8 +127,8 @@ def search(
     >>> search([decode, sharp]).order
     (1, 0)
     """
-    by_rank = _by_rank(steps, epochs, offer, pace)
-    return _Search(steps, epochs, offer, pace, by_rank).run() or by_rank
+    by_rank = _by_rank(steps, epochs, offer, hardware)
+    return _Search(steps, epochs, offer, hardware, by_rank).run() or by_rank
 
 
 class _Path(NamedTuple):
@@ -163,17 +163,17 @@ class _Search:
         steps: Sequence[Movable],
         epochs: int,
         offer: CacheOffer | None,
-        pace: Pace,
+        hardware: Hardware,
         known: Arrangement,
     ) -> None:
         self._steps = steps
         self._epochs = epochs
         self._offer = offer
-        self._pace = pace
+        self._took = hardware.seconds
+        self._always = always = hardware.always
         self._known = known
         self._most = max(_MOST_PATHS >> len(steps), 1)
-        start = Work()
-        self._sets = {0: _Set(1.0, True, [_Path(0.0, start, start, -1, None)], [])}
+        self._sets = {0: _Set(1.0, True, [_Path(0.0, always, always, -1, None)], [])}
 
     def run(self) -> Arrangement | None:
         """The best of all orders; None if none is faster than the known one, or if there are too
@@ -219,7 +219,7 @@ class _Search:
         keeping = offer.after(done) if offer is not None and done else None
         if keeping is not None:
             for path in here.plain:
-                first, later = _cached(path.first, here.left, keeping)
+                first, later = _cached(path.first, here.left, keeping, self._always)
                 here.cached.append(_Path(self._seconds(first, later), first, later, -1, path))
         here.cached = [p for p in _best(here.cached, self._most) if p.seconds < known]
         return here
@@ -234,8 +234,8 @@ class _Search:
     def _seconds(self, first: Work, later: Work) -> float:
         """Seconds per row over all epochs."""
         if first is later:
-            return self._epochs * self._pace(first)
-        return self._pace(first) + (self._epochs - 1) * self._pace(later)
+            return self._epochs * self._took(first)
+        return self._took(first) + (self._epochs - 1) * self._took(later)
 
 
 def _best(paths: list[_Path], most: int) -> list[_Path]:
@@ -278,7 +278,7 @@ def _arrangement(found: _Path) -> Arrangement:
 
 
 def _by_rank(
-    steps: Sequence[Movable], epochs: int, offer: CacheOffer | None, pace: Pace
+    steps: Sequence[Movable], epochs: int, offer: CacheOffer | None, hardware: Hardware
 ) -> Arrangement:
     """Filters by the cost of them and of the steps they still need, per row that they drop; then
     the other steps in the order written, those that compute the same in every epoch first; then the
@@ -317,7 +317,7 @@ def _by_rank(
             if not steps[order[count - 1]].keepable:
                 break
             places.append(count)
-    found = [arrange(steps, order, epochs, offer, place, pace) for place in places]
+    found = [arrange(steps, order, epochs, offer, place, hardware) for place in places]
     return min(found, key=lambda one: one.seconds)
 
 

@@ -22,7 +22,10 @@ from silva.rewrite.rule import Outcome, Rewrite, Rule, RuleBatch
 from silva.rewrite.rules import (
     drop_unread,
     fast_tokenizer,
+    filter_before_explode,
+    filter_before_rename,
     filter_early,
+    filter_into_concat,
     fold_constants,
     merge_derives,
     read_stored,
@@ -33,7 +36,8 @@ from silva.rewrite.rules import (
 )
 
 _ROUNDS = 100
-"""A law moves a call by one place each round; no chain of calls is as long."""
+"""A law moves a call by one place each round, and a rule of filters moves them past nodes of one
+kind; no plan is as long."""
 
 NEEDS_CLOSE = 'needs options(fidelity="close")'
 DISABLED = "switched off by options(disable=…)"
@@ -43,7 +47,8 @@ SUBSTITUTES = "bad rows are substituted, and the later steps see the substitute"
 COUNTS = "failures are counted, and a row that is dropped earlier would not fail"
 
 _BUILT_IN = {
-    "columns": (read_stored, fold_constants, drop_unread, shuffle_early, filter_early),
+    "columns": (read_stored, fold_constants, drop_unread, shuffle_early),
+    "filters": (filter_early, filter_before_rename, filter_into_concat, filter_before_explode),
     "functions": (recognise, fast_tokenizer),
     "merge": (merge_derives,),
     "laws": (),
@@ -83,10 +88,11 @@ def batches() -> Iterator[RuleBatch]:
     for name in _BUILT_IN:
         rules = tuple(rule for batch, rule in _RULES.values() if batch == name)
         of_laws = name in ("laws", "last laws")
+        repeats = of_laws or name == "filters"
         if of_laws:
             last = name == "last laws"
             rules += tuple(use_law.as_rule(law) for law in LAWS.values() if law.last == last)
-        yield RuleBatch(name, rules, _ROUNDS if of_laws else 1)
+        yield RuleBatch(name, rules, _ROUNDS if repeats else 1)
 
 
 def optimize(

@@ -24,7 +24,6 @@ from silva.physical.stage.context import Context
 from silva.physical.stage.stage import Result
 from silva.run.memory import MemoryBudget
 from silva.run.placement.lane import Lane
-from silva.run.placement.trial import Offload
 from silva.run.pools.task import Flight, Payload, Pool, Task, TasksInFlight, execute
 from silva.run.pools.threads import PAUSE, InlinePool, ThreadPool
 from silva.run.seams import Seams
@@ -98,6 +97,7 @@ class Executor:
         *,
         backend: Backend | None,
         workers: int,
+        most_threads: int = 0,
         memory: MemoryBudget,
         deadline: float,
         ordered: bool = True,
@@ -107,11 +107,13 @@ class Executor:
         observe: Observe | None = None,
         seams: Seams | None = None,
     ) -> None:
-        """`workers` are this machine's; `cluster` knows how many there are elsewhere. `epochs` is
+        """`workers` are this machine's; a stage whose rows mostly wait may have `most_threads`, if
+        these are more. `cluster` knows how many workers there are elsewhere. `epochs` is
         how many there will be, where that is known. New lanes are added to `lanes`. `observe` is
         called with every block that is done."""
         self.backend = backend
         self.workers = workers
+        self._most_threads = max(most_threads, workers)
         self.cluster = cluster
         self._memory = memory
         self.deadline = deadline
@@ -144,9 +146,12 @@ class Executor:
             if self.backend == "ray" and self.cluster is not None:
                 workers = self.cluster.width
             lane = Lane(node.stage, node.name, self.backend, workers, self._memory, self._seams)
+            lane.growth.most = self._most_threads
             files = (local_files_of(source) for source in physical.sources(node))
             lane.files = next((one for one in files if one is not None), None)
             if self.cluster is not None and self.backend is None:
+                from silva.run.placement.offload import Offload
+
                 lane.offload = Offload(self.cluster)
             self.lanes[node.name] = lane
         lane.follow(node.stage)
@@ -217,7 +222,6 @@ class Executor:
                 lane.decide(rows)
                 given = self._seams.clock()
                 self._adjust(lane, given)
-                lane.hand_over()
                 yield trail, results
                 starting = not (pool.ready and self._pool_of(lane.backend).ready)
                 lane.returned(given, starting)
@@ -240,6 +244,7 @@ class Executor:
         pool = self._pools.get(lane.backend)
         complete = pool is None or pool.complete
         lane.width.look(now, lane.stats.starved, lane.stats.busy, complete=complete)
+        lane.grow(now)
         if pool is not None:
             self._share(lane.backend, pool)
 
@@ -283,7 +288,7 @@ class Executor:
             from silva.run.pools.processes import ProcessPool
 
             return ProcessPool(max(self.workers, 1))
-        return ThreadPool(max(self.workers, 1))
+        return ThreadPool(max(self.workers, 1), max(self._most_threads, 1))
 
     def _bring_forward(self, flights: TasksInFlight[T], wake: threading.Event) -> None:
         """Moves a finished task to the front, where results may come in any order."""
@@ -296,6 +301,7 @@ class Executor:
 
     def _results(self, lane: Lane, task: Task, pool: Pool, closings: int) -> list[Result]:
         began = self._seams.clock()
+        lane.end_own()
         if pool is self._inline:
             with lane.watch() or contextlib.nullcontext():
                 pool.wait(task, lambda waited: None)
@@ -305,9 +311,12 @@ class Executor:
             pool.wait(task, lambda waited: self._check(lane, task, pool, waited, closings))
             if not nobody_waits.get():
                 lane.stats.starved += self._seams.clock() - began
+        lane.begin_own()
         if task.error is not None:
             raise task.error
         results = task.take()
+        if pool is self._inline:
+            lane.stats.inline += sum(result.seconds for result in results)
         if any(result.moved for result in results):
             return self._seeded(lane, task)
         return results

@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from silva.columns import Column, Dictionary, Values
+from silva.columns import Array, Column, Dictionary, Values
 from silva.columns.codes import joined
+from silva.columns.column import Strings
+from silva.columns.owned import is_fixed
 from silva.columns.values import PLAIN
 from silva.errors import ColumnError, StepError
 from silva.physical.stage.call import Worker
@@ -28,7 +30,14 @@ _READ_ONCE = (
 )
 _WORTHWHILE = 0.8
 """The share of distinct values above which nothing is gained."""
-
+_FEW, _MANY = 64, 1000
+"""Rows of a block below which distinct values are not looked for, and from which it shows that they
+do not repeat."""
+_COSTLY = 1e-6
+"""Seconds a row from which a function is worth finding the distinct values of a plain column, which
+takes 0.15 µs a row."""
+_PLAIN_KINDS: tuple[frozenset[type], ...] = (frozenset({str}), frozenset({int}))
+"""The types of Python values whose equality means that functions cannot tell them apart."""
 
 Made = tuple[dict[str, Column], np.ndarray | None]
 """Columns, and a mask of the rows that are in them (None: all are)."""
@@ -83,8 +92,10 @@ def once_each(
     of that is grouped (in different ways: once for each combination). False where it must be run
     on every row: it draws random numbers; or it failed, and must be asked on which rows."""
     names = step_reads(what)
+    if isinstance(what, Function) and _once_per_plain_value(what, into, apply, rows, worker):
+        return True
     groups = [c for name in names if isinstance(c := rows.columns[name], Dictionary)]
-    if not groups or len(groups) < len(names) or not _may_repeat(what):
+    if not groups or len(groups) < len(names) or not may_repeat(what):
         return False
     alike = all(_alike(group, groups[0]) for group in groups[1:])
     first, inverse = _first(groups[0]) if alike else joined(group.inverse for group in groups)
@@ -104,6 +115,75 @@ def once_each(
     return True
 
 
+def _once_per_plain_value(
+    what: Function,
+    into: tuple[str, ...],
+    apply: Callable[[Rows, Worker], None],
+    rows: Rows,
+    worker: Worker,
+) -> bool:
+    """Runs a function of one plain column of texts or whole numbers once per distinct value, where
+    the last block has shown that it takes long, and no large block that values do not repeat. The
+    results are one value per row, as without."""
+    owner = id(what.fn)
+    if (
+        len(what.reads) != 1
+        or len(rows) < _FEW
+        or what.marks.batched
+        or worker.seconds_per_row.get(owner, 0.0) < _COSTLY
+        or owner in worker.never_once
+        or not may_repeat(what)
+        or worker.seeded(what)
+    ):
+        return False
+    column = rows.columns[what.reads[0]]
+    values = _plain_values(column)
+    if values is None:
+        return False
+    codes: dict[Any, int] = {}
+    inverse = np.fromiter((codes.setdefault(v, len(codes)) for v in values), np.int64, len(values))
+    if len(codes) >= _WORTHWHILE * len(rows):
+        if len(rows) >= _MANY:
+            worker.never_once.add(owner)
+        return False
+    first = np.unique(inverse, return_index=True)[1]
+    unique = {what.reads[0]: column.take(first)}
+    places = None if rows.places is None else rows.places[first]
+    distinct = Rows(rows.context, unique, rows.ids[first], places, len(first))
+    apply(distinct, worker)
+    drew = worker.moved or bool(worker.seeded(what))
+    made = {name: distinct.columns.get(name) for name in into}
+    if (
+        distinct.failures
+        or drew
+        or len(distinct) < len(first)
+        or not all(map(_is_fixed, made.values()))
+    ):
+        worker.never_once.add(owner)
+        return False
+    spread_out = {name: found.take(inverse) for name, found in made.items() if found is not None}
+    rows.columns = {**rows.columns, **spread_out}
+    return True
+
+
+def _plain_values(column: Column) -> list[Any] | None:
+    """The texts or whole numbers of a column; None for other columns, and for one with nulls."""
+    if isinstance(column, Array):
+        plain = column.data.ndim == 1 and column.data.dtype.kind in "iu" and column.valid is None
+        return column.data.tolist() if plain else None
+    if isinstance(column, Strings):
+        values = column.rows()
+        return values if None not in values else None
+    if isinstance(column, Values) and column.kinds in _PLAIN_KINDS:
+        return column.items
+    return None
+
+
+def _is_fixed(column: Column | None) -> bool:
+    """Whether rows may share the values of a column, since nobody can change them."""
+    return isinstance(column, Values) and all(map(is_fixed, column.kinds))
+
+
 def _first(group: Dictionary) -> tuple[np.ndarray, np.ndarray]:
     """The first row of each value, and the number of each row's value."""
     first = np.zeros(len(group.unique), dtype=np.int64)
@@ -111,7 +191,7 @@ def _first(group: Dictionary) -> tuple[np.ndarray, np.ndarray]:
     return first, group.inverse
 
 
-def _may_repeat(what: Step) -> bool:
+def may_repeat(what: Step) -> bool:
     """Whether equal inputs give equal results, by the marks of the step."""
     if isinstance(what, Function) and (what.marks.batch_size is not None or what.marks.impure):
         return False

@@ -9,6 +9,7 @@ generator, the block is done again with that generator seeded per row.
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Iterator
 from itertools import compress, repeat
 from typing import Any, TypeVar
@@ -47,6 +48,10 @@ class Worker:
         """The number of blocks that count for each check of a function."""
         self._checked: set[int] = set()
         """The @batched functions whose rows were found not to depend on each other."""
+        self.seconds_per_row: dict[int, float] = {}
+        """What each function of one row took in the last block."""
+        self.never_once: set[int] = set()
+        """Functions for which running once per value of a plain column was tried in vain."""
 
     def may_check(self, function: Function) -> bool:
         """Whether a @batched function is checked on this block, which has two rows or more: on the
@@ -156,7 +161,10 @@ def call_rows(
             trial.check()
         return outcome
 
+    began = time.perf_counter()
     results, good = watched(function.fn, worker, attempt)
+    if len(rows):
+        worker.seconds_per_row[id(function.fn)] = (time.perf_counter() - began) / len(rows)
     if good is None:
         return results
     rows.keep(good)

@@ -19,6 +19,7 @@ from silva.operators.meter import Metered, metering
 from silva.physical.stage.call import Worker
 from silva.physical.stage.context import Context, Failure
 from silva.physical.stage.read import Places, ReadPlaces, ReadUnits, UnitRows
+from silva.physical.stage.repeated import Repeat, find_repeats, run_repeated
 from silva.physical.stage.rows import Rows
 from silva.physical.stage.steps import Keep, Project, Spread, Step
 from silva.plan import expr
@@ -197,6 +198,11 @@ class Stage:
         numbers = (n for n, step in enumerate(self.steps) if not isinstance(step, Project))
         return max(numbers, default=-1)
 
+    @functools.cached_property
+    def _repeats(self) -> dict[int, Repeat]:
+        """The steps whose function runs more than once on the same columns, by their number."""
+        return find_repeats(self.steps)
+
     @property
     def late(self) -> tuple[str, ...]:
         """The columns that are read only of rows that the first filter keeps."""
@@ -214,7 +220,7 @@ class Stage:
         started = Clocks.now()
         for rows, once_more in self.begin(payload, context, worker):
             result = self._run(rows, worker, started)
-            if result.failures and self.written is not None:
+            if self.written is not None and (result.failures or self._drew_early(worker)):
                 again = self.written._run(once_more(), worker, started)
                 result = replace(again, uses=(), late=None, again=True)
             yield result
@@ -257,7 +263,10 @@ class Stage:
                 read = sum(rows.columns[name].nbytes for name in reads if name in rows.columns)
                 rows.at_last = number == self._last
                 with metering() as operators:
-                    step.apply(rows, worker)
+                    if (repeat := self._repeats.get(number)) is None:
+                        step.apply(rows, worker)
+                    else:
+                        run_repeated(step, repeat, rows, worker)
                 meter.step(rows, step.writes, operators, read)
         return Result(
             block=rows.block(),
@@ -276,6 +285,21 @@ class Stage:
             began=started.wall,
         )
 
+    @functools.cached_property
+    def _early_filters(self) -> tuple[Function, ...]:
+        """The functions of filters that were written after an explode and run before it."""
+        if self.written is None or not self.explodes:
+            return ()
+        late = {step.id for step in _after_explode(self.written.steps) if isinstance(step, Keep)}
+        late -= {step.id for step in _after_explode(self.steps) if isinstance(step, Keep)}
+        moved = [step.step for step in self.steps if isinstance(step, Keep) and step.id in late]
+        return tuple(step for step in moved if isinstance(step, Function))
+
+    def _drew_early(self, worker: Worker) -> bool:
+        """Whether a filter ran before an explode, and it turned out that it draws from a global
+        generator: its draws belong to the parts of a row, and not to the row."""
+        return any(worker.seeded(function) for function in self._early_filters)
+
     def _seeded(self, worker: Worker) -> str | None:
         """A step whose function is known to draw from a global generator."""
         if self.read is not None and worker.seeds_for(self.read.source):
@@ -284,6 +308,12 @@ class Stage:
             if isinstance(step.runs, Function) and worker.seeded(step.runs):
                 return step.label
         return None
+
+
+def _after_explode(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """The steps after the first explode."""
+    first = next((n for n, step in enumerate(steps) if isinstance(step, Spread)), len(steps))
+    return steps[first:]
 
 
 def _begin(block: Block, context: Context) -> Rows:

@@ -40,11 +40,20 @@ class RowStep:
 
     id: str = ""
     """The id of the node that it was written as; empty for steps that the user did not write."""
+    written: str | None = None
+    """What it runs, as text, where the user wrote it with other names of columns."""
 
     @property
     def label(self) -> str:
         """The step as `explain()` shows it; empty for one that is not shown."""
         return ""
+
+    @property
+    def name(self) -> str:
+        """The step as errors name it: as it was written."""
+        if self.written is None or self.runs is None:
+            return self.label
+        return self.label.replace(show_step(self.runs), self.written)
 
     @property
     def runs(self) -> expr.Term | Function | None:
@@ -72,6 +81,7 @@ class _CallsFunction(RowStep):
     function: Function
     into: tuple[str, ...]
     id: str
+    written: str | None = None
 
     @property
     def runs(self) -> Function:
@@ -95,11 +105,11 @@ class Call(_CallsFunction):
             return
         made: dict[str, Column]
         failed = len(rows.failures)
-        results = call_rows(self.function, rows, worker, self.id, self.label)
+        results = call_rows(self.function, rows, worker, self.id, self.name)
         if len(self.into) == 1:  # both may drop rows
-            made = {self.into[0]: without_iterators(Values(results), rows, self.label)}
+            made = {self.into[0]: without_iterators(Values(results), rows, self.name)}
         else:
-            made = spread(results, self.into, rows, self.label, failed)
+            made = spread(results, self.into, rows, self.name, failed)
         rows.columns = {**rows.columns, **made}
 
 
@@ -149,7 +159,7 @@ class CallColumns(_CallsFunction):
             # random numbers are a row's own (a fixed chunk's: its first row's), in any block
             each = not fixed and (self.function.takes_rng or bool(seeded))
             del rows.failures[failed:]
-            return try_rows(rows, self.label, self.into, run_seeded if seeded else run, each)
+            return try_rows(rows, self.name, self.into, run_seeded if seeded else run, each)
 
         made = settle(rows, watched(self.function.fn, worker, attempt))
         drew = self.function.takes_rng or worker.moved or worker.seeded(self.function)
@@ -173,6 +183,7 @@ class Evaluate(RowStep):
     term: expr.Term
     into: tuple[str, ...]
     id: str
+    written: str | None = None
 
     @property
     def runs(self) -> expr.Term:
@@ -191,14 +202,14 @@ class Evaluate(RowStep):
             return
         failed = len(rows.failures)
         run = _evaluation(rows, self.term, self.id, self.into[0])
-        made = settle(rows, try_rows(rows, self.label, self.into[:1], run))
+        made = settle(rows, try_rows(rows, self.name, self.into[:1], run))
         whole = made[self.into[0]]
         if isinstance(whole, Parts):
             made = dict(zip(self.into, whole.columns, strict=True))
         elif len(self.into) > 1:  # some row was done alone, or there is none that is not null
             nothing = (None,) * len(self.into)
             parts = [nothing if row is None else row for row in whole.rows()]
-            made = spread(parts, self.into, rows, self.label, failed)
+            made = spread(parts, self.into, rows, self.name, failed)
         rows.columns = {**rows.columns, **made}
 
 
@@ -208,6 +219,7 @@ class Keep(RowStep):
 
     step: expr.Term | Function
     id: str
+    written: str | None = None
 
     @property
     def runs(self) -> expr.Term | Function:
@@ -229,8 +241,8 @@ class Keep(RowStep):
         if once_each(self.step, ("",), self._results, rows, worker):
             self._keep(rows, rows.columns.pop(""))
         elif isinstance(self.step, Function) and not self.step.marks.batched:
-            results = call_rows(self.step, rows, worker, self.id, self.label)
-            keep_true(rows, results, self.label)
+            results = call_rows(self.step, rows, worker, self.id, self.name)
+            keep_true(rows, results, self.name)
         else:
             self._results(rows, worker)
             self._keep(rows, rows.columns.pop(""))
@@ -239,12 +251,12 @@ class Keep(RowStep):
         """The result of the step for each row, as a column without a name."""
         if not isinstance(self.step, Function):
             run = _evaluation(rows, self.step, self.id, "")
-            made = settle(rows, try_rows(rows, self.label, ("",), run))
+            made = settle(rows, try_rows(rows, self.name, ("",), run))
             rows.columns = {**rows.columns, **made}
         elif self.step.marks.batched:
-            CallColumns(self.step, ("",), self.id).apply(rows, worker)
+            CallColumns(self.step, ("",), self.id, self.written).apply(rows, worker)
         else:
-            results = call_rows(self.step, rows, worker, self.id, self.label)
+            results = call_rows(self.step, rows, worker, self.id, self.name)
             rows.columns = {**rows.columns, "": Values(results)}
 
     def _keep(self, rows: Rows, column: Column) -> None:
@@ -252,7 +264,7 @@ class Keep(RowStep):
         if isinstance(column, Dictionary):
             column = column.expand()
         if not isinstance(column, Array) or column.data.ndim != 1:
-            keep_true(rows, column.rows(), self.label)
+            keep_true(rows, column.rows(), self.name)
         else:
             flags = column.data.astype(bool, copy=False)
             rows.keep(flags if column.valid is None else flags & column.valid)

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -76,6 +76,15 @@ class Flow(Protocol):
 
     def fetch(self, marks: list[Mark]) -> Fetched:
         """The rows with these marks, in this order."""
+
+
+@runtime_checkable
+class CountsRows(Protocol):
+    """A flow that drops rows, and knows how many it read."""
+
+    @property
+    def rows_read(self) -> int:
+        """The rows that were read in all, also those that were dropped; asked at the end."""
 
 
 OpenFlow = Callable[[PhysicalNode, "Session", Cursor], Flow]

@@ -140,6 +140,8 @@ class SegmentFlow:
         self._given: int = own["given"] if node.whole and own else 0
         self._failed = self._seen = 0
         """The rows that failed here, and the input rows, before the present block."""
+        self._last: tuple[Trail, int] | None = None
+        """The trail of the last input and the number of its rows."""
 
     def blocks(self) -> Iterator[TrailedBlock]:
         runs = self._runner.run(self._node, self._input, self._session.context)
@@ -148,8 +150,17 @@ class SegmentFlow:
         for _, failure in self._failed_below(None):
             self._session.handle(failure)
 
+    @property
+    def rows_read(self) -> int:
+        """See `CountsRows`."""
+        if self._last is None or isinstance(self._input, PlacesInput | UnitsInput):
+            return self._seen
+        trail, rows = self._last
+        return trail.after(rows - 1).seen
+
     def _blocks(self, trail: Trail, result: Result) -> Iterator[TrailedBlock]:
         node = self._node
+        self._last = trail, result.size_in
         if self._done:
             result = _without_done(result, self._done)
             self._done = ()

@@ -12,6 +12,7 @@ from silva.errors import SilvaError
 from silva.order.shards import share
 from silva.physical import plan as physical
 from silva.run.flows.flow import (
+    CountsRows,
     Cursor,
     Fetched,
     Flow,
@@ -105,18 +106,24 @@ class ConcatFlow:
         self._node, self._session = node, session
         own = cursor or {"child": 0, "of": None}
         self._child, self._cursor = own["child"], own["of"]
+        self.rows_read = 0
 
     def blocks(self) -> Iterator[TrailedBlock]:
         cursor, failed, seen = self._cursor, 0, 0
         for child in range(self._child, len(self._node.many)):
             session = self._session.for_branch()
             last = None
-            for trailed in session.open(self._node.many[child], cursor).blocks():
+            flow = session.open(self._node.many[child], cursor)
+            for trailed in flow.blocks():
                 yield TrailedBlock(trailed.block, ChildTrail(trailed.trail, child, failed, seen))
                 last = trailed
             failed += session.tally.failed
-            seen += 0 if last is None else last.trail.after(len(last.block) - 1).seen
+            if isinstance(flow, CountsRows):
+                seen += flow.rows_read
+            elif last is not None:
+                seen += last.trail.after(len(last.block) - 1).seen
             cursor = None
+        self.rows_read = seen
 
     def fetch(self, marks: list[Mark]) -> Fetched:
         whose = [((child,), mark) for child, mark in marks]

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import functools
+import threading
 import time
 from collections import deque
-from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from silva.cost.disk import Disk
-from silva.cost.gil import GilProbe
+from silva.cost.experiment import Experiment
+from silva.cost.gil import WATCHED_SECONDS, GilProbe
 from silva.cost.machine import queued_seconds
-from silva.cost.model import OPERATORS_SHARE, Backend, Load, Shared, choose_place, predict
+from silva.cost.model import (
+    OPERATORS_SHARE,
+    Backend,
+    Placed,
+    Work,
+    choose_place,
+    loop_work,
+    predict,
+)
 from silva.cost.pickling_cost import object_seconds
 from silva.cost.speeds import crossing_seconds
 from silva.io.paths import LocalFiles
@@ -27,10 +36,12 @@ from silva.run.placement.measured import (
     device_seconds,
     shared_seconds,
 )
-from silva.run.placement.sizing import Blocks, RowCost, Width
-from silva.run.placement.trial import MOSTLY, Offload, Trial
+from silva.run.placement.sizing import Blocks, Growth, RowCost, Width
 from silva.run.pools.task import functions_of
 from silva.run.seams import Seams
+
+if TYPE_CHECKING:
+    from silva.run.placement.offload import Offload
 
 _NEW_BLOCKS = 5
 """Blocks after which measurements describe the new steps of a stage that has changed."""
@@ -38,10 +49,10 @@ _ENOUGH_SECONDS = 0.04
 """Work to measure before the backend is chosen."""
 _ENOUGH_KNOWN_SECONDS = 0.002
 """The same for built-in operators alone: they release the GIL, so only their cost is unknown."""
-_WATCHED_SECONDS = 0.004
-"""The GIL is handed over every 5 ms: a shorter block tells the probe little."""
 
 
+_MOSTLY_WAITS = 2.0
+"""Seconds per CPU second from which on a row mostly waits."""
 _MUCH_DISK_BYTES = 1 << 20
 """Below this, the speed of the disk does not matter."""
 
@@ -69,13 +80,16 @@ class Lane:
     meanwhile: Backend | None = None
     """The backend that runs it while the actors of the cluster start."""
     rows_left: int | None = None
+    epoch_rows: int | None = None
+    """Rows of an epoch, at whose end the workers run dry; None where that is not known, or where
+    the next epoch begins before."""
     later_rows = 0
     """Rows of later epochs, as far as that is known."""
     consumer_seconds = 0.0
     """Seconds that the consumer spent between two blocks, which a worker could overlap."""
-    alone: Load | None = None
+    alone: Work | None = None
     """The cost of a row before the stage was given to workers, without contention."""
-    earlier: Load | None = None
+    earlier: Work | None = None
     """The cost of a row before the steps of the stage changed, or their order."""
 
     def __init__(
@@ -97,6 +111,8 @@ class Lane:
         self.workers = self._local_workers = workers
         self.width = Width(max(workers, 1))
         """Controls how many of the workers are used."""
+        self.growth = Growth(workers, workers)
+        """Finds how many threads there are, if rows mostly wait."""
         self.stats = LaneStats()
         self.blocks = Blocks(
             self.stats, memory.lane_bytes, _calls_python(stage), alone=self.backend == "inline"
@@ -104,9 +120,9 @@ class Lane:
         self.forecasts = Forecasts()
         """Predictions, each beside what was then measured."""
         self._at = self._seams.clock()
-        self._own_since = (0.0, 0.0)
-        """The CPU seconds and the seconds in the run queue of the consumer's thread, when it was
-        given its latest block."""
+        self._own_since: tuple[int, float, float] | None = None
+        """The consumer's thread, its CPU seconds and its seconds in the run queue, when it had its
+        latest block; None while it waits for one."""
         self.worked: deque[BlockTimes] = deque(maxlen=_RECORDED)
         """The latest blocks, on the workers."""
         self.looped: deque[tuple[float, float]] = deque(maxlen=_RECORDED)
@@ -121,8 +137,10 @@ class Lane:
         self._objects = 0.0
         """Seconds to pickle and unpickle the Python objects of a row."""
         self._warm_since = self.counters
-        self._trial: Trial | None = None
+        self._experiment: Experiment[Backend] | None = None
         """Compares backends by measurement; None before and after."""
+        self.compared: Experiment[Backend] | None = None
+        """The latest comparison of backends, also after it has ended."""
         self._tried = False
         """Whether the fastest backend was found by measurement."""
         self._reason_here = ""
@@ -145,10 +163,12 @@ class Lane:
             self.earlier = self.average() if self.stats.steps else None
             self.stats.followed = self.stats.again = 0
             self.forecasts.forget(not_before=self.stats.blocks + _NEW_BLOCKS)
-            self.alone = None
+            self.alone = self._experiment = self.compared = None
+            self._forget_growth()
             if self.offload is not None:
                 self.offload.forget()
             self.stats.forget_steps()
+            self._warm_since = self.counters
             if self._has_functions or _shape(stage) != _shape(self.stage):
                 self._measure_again()
         self.stage = stage
@@ -159,10 +179,30 @@ class Lane:
             return
         self._settle_at("inline")
         self.reason, self.decided = "measuring", False
-        self._trial, self._tried = None, False
+        self._tried = False
         self._warm_since = self.counters
         if self._has_functions:
             self.probe = GilProbe()
+
+    def _forget_growth(self) -> None:
+        """The number of threads is that of the workers again."""
+        if self.growth.now > self.growth.least:
+            self.width.limit(self.growth.least)
+        self.growth = Growth(self.growth.least, self.growth.most)
+
+    def grow(self, now: float) -> None:
+        """Uses more threads than workers if rows mostly wait and that is faster."""
+        if self.backend != "threads" or self._experiment is not None or not self.growth.due(now):
+            return
+        work = self.average()
+        work = work.taking(max(work.seconds - work.queued, work.cpu))
+        useful = float(self.growth.now)
+        if work.seconds > _MOSTLY_WAITS * work.cpu:
+            stage = Placed(self.name, work, "threads", self.growth.most)
+            best = predict([stage], self._seams.machine.cpus)
+            useful = best.rows_per_second * work.seconds
+        self.growth.look(now, self.stats.starved, self.stats.rows_in, useful)
+        self.width.limit(self.growth.now)
 
     @property
     def rows_to_come(self) -> int:
@@ -213,6 +253,7 @@ class Lane:
         """Begins an epoch. What was too little work for a worker before may be enough now. If the
         number of epochs is unknown, as many are expected as there were."""
         self.rows_left = rows
+        self.epoch_rows = rows if epochs is None else None
         self._at = self._seams.clock()
         more = epoch if epochs is None else max(epochs - epoch - 1, 0)
         self.later_rows = more * (rows or 0)
@@ -231,7 +272,7 @@ class Lane:
         is due."""
         if self.decided or not self._has_functions or not self.stats.blocks:
             return None
-        long = self.blocks.rows * self._seconds_per_row > _WATCHED_SECONDS
+        long = self.blocks.rows * self._seconds_per_row > WATCHED_SECONDS
         self._watching = self.probe if long or self._warm > _ENOUGH_SECONDS / 2 else None
         return self._watching
 
@@ -260,38 +301,51 @@ class Lane:
         if self.probe is not None and not self.probe.seconds:
             return  # the next block is watched
         self.decided = True
-        load, busy = self.load(), max(self.stats.busy, 1e-9)
+        load = self.load()
         left = float("inf") if self.rows_left is None else self.rows_left * load.seconds
         place = choose_place(
             load,
             self.workers,
+            self._seams.machine.cpus,
+            consumer=self._consumer,
             left=left + self.later_rows * load.seconds,
-            meanwhile=self.consumer_seconds / busy,
             shares_generators=self._seeded,
         )
         self.alone = load
         pace = self.counters.pace(self._warm_since)
         if place.speeds and self.backend == "inline" and pace is not None:
             promised = {backend: pace * speed for backend, speed in place.speeds}
-            cpu = load.cpu if load.cpu > MOSTLY * load.seconds else 0.0
-            self._trial = Trial(pace, promised, self.counters, 2 * self.workers + 1, cpu)
+            self._experiment = self.compared = Experiment(
+                self.backend,
+                pace,
+                promised,
+                place.backend,
+                self.counters.progress,
+                settling=2 * self.workers + 1,
+                cpu=load.cpu if load.cpu > load.seconds / 2 else 0.0,
+            )
         self.move(place.backend, place.reason)
 
     def _judge(self) -> None:
         """Moves the stage to the fastest backend if the chosen one turns out to be slower."""
-        trial = self._trial
-        if trial is None:
+        tried = self._experiment
+        if tried is None:
             return
-        best = trial.judge(self.backend, self.counters)
-        if not trial.open:
-            self._trial, self._tried = None, True
+        best = tried.judge(self.counters.progress)
+        if not tried.open:
+            self._experiment = None
+            self._tried = self._tried or "ray" not in tried.seen
+            if "ray" in tried.seen and self.offload is not None:
+                self.offload.conclude(tried)
         if best is not None and best != self.backend:
-            self.move(best, f"as measured: {trial.describe()}")
+            here = self.backend != "ray"
+            self.move(best, f"as measured: {_describe(tried)}" if here else self._reason_here)
 
     def move(self, backend: Backend, reason: str) -> None:
         """Moves the stage to a backend; predictions for the old one are dropped."""
         if backend != self.backend:
             self.forecasts.forget()
+            self._forget_growth()
         self._settle_at(backend)
         self.reason = reason
 
@@ -305,26 +359,23 @@ class Lane:
         self.backend = backend
 
     def _consider_cluster(self) -> None:
-        """Moves the stage to the cluster if the local cores are too few, and back if that is
-        slower."""
+        """Tries the stage on the cluster if the local cores are too few."""
         offload = self.offload
-        if offload is None or self.forced is not None or not self.decided or self._trial:
+        if offload is None or self.forced is not None or not self.decided or self._experiment:
             return
         if self.backend == "ray":
-            if offload.failed(self.counters):
-                self.move(self.meanwhile or "inline", self._reason_here)
             return
         inline = self.backend == "inline"
-        if offload.wanted(
+        self._experiment = offload.propose(
             self.counters,
-            self.alone or self.load(),
+            Placed(self.name, self.alone or self.load(), self.backend, self.workers),
             waited=self.stats.busy if inline else self.stats.starved,
             cores=self._seams.machine.cpus,
             full=inline or self.width.now == self.width.most,
-        ):
+        )
+        if self._experiment is not None:
             self._reason_here = self.reason
             self.move("ray", "local cores are too few")
-            offload.begin(self.counters)
 
     def _predict(self) -> None:
         """Records a prediction of the throughput, which is compared with measurements later."""
@@ -332,21 +383,29 @@ class Lane:
         first = self.forecasts.first
         if first is not None and first.workers != width:
             self.forecasts.forget()
-        lock_known = self.probe is None or self.probe.seconds or self.backend != "threads"
+        lock_known = self.probe is None or self.probe.known or self.backend != "threads"
         if self.decided and lock_known and self.forecasts.due(self.counters):
             # by the latest stretch alone: in the first, workers may still have been cold
             made = self.forecasts.made
             load = self._since(made[-1].since) if made else self.load()
-            prediction = predict(load, self.backend, width, self._seams.machine.cpus)
+            stage = Placed(self.name, load, self.backend, width)
+            prediction = predict([stage], self._seams.machine.cpus)
             self.forecasts.add(prediction, self.backend, width, self.counters)
 
     @property
     def counters(self) -> Counters:
         return self.stats.now()
 
-    def hand_over(self) -> None:
-        """The consumer is about to get a block."""
-        self._own_since = time.thread_time(), queued_seconds()
+    def begin_own(self) -> None:
+        """The consumer has a block: from now on its time is its own."""
+        self._own_since = threading.get_ident(), time.thread_time(), queued_seconds()
+
+    def end_own(self) -> None:
+        """The consumer is about to wait for a block, or to run one itself."""
+        since, self._own_since = self._own_since, None
+        if since is not None and since[0] == threading.get_ident():  # threads have their own clocks
+            self.stats.own_cpu += time.thread_time() - since[1]
+            self.stats.own_queued += queued_seconds() - since[2]
 
     def returned(self, given: float, starting: bool) -> None:
         """The consumer got a block at `given` and asks for the next one; `starting`: workers are
@@ -355,16 +414,9 @@ class Lane:
         self.consumer_seconds += own
         now = time.perf_counter()
         self.looped.append((now - own, now))
-        # another thread may have begun the epoch, and threads have clocks of their own
-        cpu, queued = self._own_since
-        self.stats.own_cpu += min(max(time.thread_time() - cpu, 0.0), own)
-        self.stats.own_queued += min(max(queued_seconds() - queued, 0.0), own)
         self._tick()
-        if starting:
-            if self.offload is not None and self.backend == "ray":
-                self.offload.begin(self.counters)
-            if self._trial is not None:
-                self._trial.begin(self.counters)
+        if starting and self._experiment is not None:
+            self._experiment.begin(self.counters.progress)
         self.forecasts.learn(self.counters, starting)
 
     def _tick(self) -> None:
@@ -372,18 +424,34 @@ class Lane:
         self.stats.elapsed += now - self._at
         self._at = now
 
-    def load(self) -> Load:
-        """The recent cost of a row."""
-        share = OPERATORS_SHARE if self.probe is None else self.probe.share
-        handed_on = self._handed / max(self.stats.rows_in, 1)
-        load = Load(self._seconds_per_row, self._cpu_per_row, share, handed_on, self._objects)
-        if not self.workers or self.forced == "inline":
-            return load  # nothing is decided by the rest
-        shared = self._shared(self._warm_since)
-        return replace(load, crossing=crossing_seconds(), shared=shared)
+    @property
+    def _consumer(self) -> Work:
+        """What the consumer's own loop takes for a row of the stage."""
+        rows = max(self.stats.rows_in, 1)
+        return loop_work(self.consumer_seconds / rows, self.stats.own_cpu / rows)
 
-    def _shared(self, before: Counters) -> Shared:
-        return shared_seconds(before, self.counters, self.workers, self._measured_disk)
+    def load(self) -> Work:
+        """The recent cost of a row."""
+        work = self._work(self._seconds_per_row, self._cpu_per_row)
+        if not self.workers or self.forced == "inline":
+            return work  # nothing is decided by the rest
+        return self._with_shared(work, self._warm_since)
+
+    def _work(self, seconds: float, cpu: float) -> Work:
+        """The work of a row without what workers share."""
+        share = OPERATORS_SHARE if self.probe is None else self.probe.share
+        half = self._objects / 2
+        return Work(seconds, cpu, min(seconds * share, cpu), pickling=half, back=half)
+
+    def _with_shared(self, work: Work, before: Counters) -> Work:
+        """The work with the seconds of shared resources since a moment, in line for a core, and of
+        sending it."""
+        handed_on = self._handed / max(self.stats.rows_in, 1)
+        back = handed_on * crossing_seconds() + self._objects / 2
+        now = self.counters
+        shared = shared_seconds(before, now, self.workers, self._measured_disk)
+        queued = (now.queued - before.queued) / max(now.rows - before.rows, 1)
+        return work._replace(back=back, queued=queued, **shared._asdict())
 
     @property
     def device_seconds(self) -> tuple[float, float]:
@@ -398,25 +466,27 @@ class Lane:
             self._disk = Disk(self.files)
         return self._disk
 
-    def average(self) -> Load:
-        """The average cost of a row on the present backend; the recent cost before the first
-        prediction."""
+    def average(self) -> Work:
+        """The average cost of a row on the present backend; before the first prediction, since the
+        stage has its present steps."""
         first = self.forecasts.first
-        load = self.load() if first is None else self._since(first.since)
         since = self._warm_since if first is None else first.since
-        now = self.counters
-        queued = (now.queued - since.queued) / max(now.rows - since.rows, 1)
-        shared = self._shared(since)
-        return replace(load, crossing=crossing_seconds(), shared=shared, queued=queued)
+        return self._with_shared(self._since(since), since)
 
-    def _since(self, before: Counters) -> Load:
+    def _since(self, before: Counters) -> Work:
+        """The average cost of a row since a moment."""
         now, lately = self.counters, self.load()
         rows = now.rows - before.rows
         if rows <= 0:
             return lately
-        seconds, cpu = (now.busy - before.busy) / rows, (now.cpu - before.cpu) / rows
-        shared = self._shared(before) if any(lately.shared) else lately.shared
-        return replace(lately, seconds=seconds, cpu=cpu, shared=shared)
+        work = self._work((now.busy - before.busy) / rows, (now.cpu - before.cpu) / rows)
+        return self._with_shared(work, before) if lately.shared else work._replace(back=lately.back)
+
+
+def _describe(tried: Experiment[Backend]) -> str:
+    """The measured throughput of each backend."""
+    names = {"inline": "without workers", "threads": "on threads", "processes": "on processes"}
+    return ", ".join(f"{pace:,.0f} rows/s {names[place]}" for place, pace in tried.seen.items())
 
 
 def _steps_of(stage: Runs) -> tuple[Step, ...]:

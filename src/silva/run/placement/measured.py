@@ -6,25 +6,27 @@ the consumer waits for the stage: otherwise the measurement is a lower bound.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from silva.cost.costs import Cost
 from silva.cost.disk import Disk
+from silva.cost.experiment import LIMITS, Progress
 from silva.cost.gil import GilProbe
 from silva.cost.memory_bandwidth import memory_seconds
-from silva.cost.model import NOTHING_SHARED, Backend, Prediction, Shared
+from silva.cost.model import Backend, Prediction
 from silva.io.incoming import NOTHING, Incoming
 from silva.physical.stage.stage import Result
 
-LIMITS = 0.05
-"""Share of its time that the consumer waits, below which the stage is not the bottleneck."""
 _FIRST_SECONDS = 0.5
 """Time after which a prediction is checked and the next one is made."""
 _SETTLING = 4
 """Blocks per worker that are not measured at first: the consumer's own blocks come before, and each
 worker has two in flight, the first of which imports libraries."""
 _LEAST_SECONDS = 0.05
+_ERRORS = 2.0
+"""Standard errors by which two measurements of the same may differ."""
 _LEAST_BLOCKS = 8
 """Fewer blocks are too few for a measurement."""
 
@@ -46,6 +48,11 @@ class Counters(NamedTuple):
     networks."""
     queued: float = 0.0
     """Seconds of `busy` that workers waited for a core."""
+
+    @property
+    def progress(self) -> Progress:
+        """The counters of an experiment, on the clock of the run."""
+        return Progress(self.rows, self.elapsed, self.starved, self.cpu, self.blocks)
 
     def pace(self, since: Counters) -> float | None:
         """Rows a second since an earlier moment, the consumer's own time included."""
@@ -108,6 +115,22 @@ class Forecast:
             return None
         error = self.prediction.rows_per_second / seen.rows_per_second - 1
         return error if seen.limits or error < 0 else None
+
+    def uncertainty(self, now: Counters, spread: float) -> float:
+        """The error, as a share, within which a measurement does not contradict it: two standard
+        errors of both, given by how much blocks differ from each other (`spread`, the standard
+        deviation as a share), and a block of each worker that is only partly counted.
+
+        >>> start = Counters(rows=0, elapsed=0.0, starved=0.0, busy=0.0, cpu=0.0, blocks=16)
+        >>> forecast = Forecast(Prediction(120.0, 0.0, "cores"), "threads", 2, start)
+        >>> [round(forecast.uncertainty(start._replace(blocks=16 + n), 0.3), 2) for n in (8, 800)]
+        [0.55, 0.22]
+        """
+        end = self.until or now
+        after = max(end.blocks - self.since.blocks, 1)
+        width = 0 if self.backend == "inline" else self.workers
+        before = max(self.since.blocks - _SETTLING * width, 1)
+        return _ERRORS * spread * math.sqrt(1 / before + 1 / after) + width / after
 
 
 @dataclass
@@ -181,11 +204,13 @@ class LaneStats:
     elapsed: float = 0.0
     """Seconds that the stage was being read, the consumer's own time included."""
     own_cpu: float = 0.0
-    """CPU seconds of the consumer between two blocks."""
+    """CPU seconds of the consumer while it did not wait for a block."""
     own_queued: float = 0.0
     """Seconds that its thread waited for a core meanwhile."""
     starved: float = 0.0
     """Seconds that the consumer waited for the stage."""
+    inline: float = 0.0
+    """Seconds of `busy` that the consumer ran the stage itself."""
     blocked: int = 0
     """Times that the stage could not go ahead because its share of memory was full."""
     most_bytes: int = 0
@@ -251,20 +276,30 @@ class LaneStats:
         self.queue_fill += (done - self.queue_fill) / (self.blocks + 1)
 
 
-def shared_seconds(before: Counters, now: Counters, workers: int, disk: Disk | None) -> Shared:
+class SharedSeconds(NamedTuple):
+    """Seconds per row of the resources that all workers of a machine share."""
+
+    memory: float = 0.0
+    disk: float = 0.0
+    network: float = 0.0
+
+
+def shared_seconds(
+    before: Counters, now: Counters, workers: int, disk: Disk | None
+) -> SharedSeconds:
     """Seconds per row that a stage took of memory bandwidth, the disk and the network between two
     moments. Bytes are counted per block; what a byte takes is measured beside the run or found in
     it, and is never more than the time that passed."""
     rows, blocks = now.rows - before.rows, now.blocks - before.blocks
     if rows <= 0:
-        return NOTHING_SHARED
+        return SharedSeconds()
     moved, busy = now.moved - before.moved, now.busy - before.busy
     memory = memory_seconds(moved, moved / blocks, within=busy / max(workers, 1))
     of_disk, of_network = device_seconds(before, now, disk)
     of_disk *= now.came.disk - before.came.disk
     of_network *= now.came.network.nbytes - before.came.network.nbytes
     most = now.elapsed - before.elapsed
-    return Shared(*(min(seconds, most) / rows for seconds in (memory, of_disk, of_network)))
+    return SharedSeconds(*(min(seconds, most) / rows for seconds in (memory, of_disk, of_network)))
 
 
 def device_seconds(before: Counters, now: Counters, disk: Disk | None) -> tuple[float, float]:

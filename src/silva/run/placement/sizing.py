@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from silva.cost.experiment import LIMITS
 from silva.run.placement.measured import LaneStats
 from silva.run.pools.task import TasksInFlight
 
@@ -97,6 +98,12 @@ class Width:
     def _enough(self, demand: float) -> int:
         return max(1, min(math.ceil(enough(demand)), self.most))
 
+    def limit(self, most: int) -> None:
+        """Changes the number of workers that may be used; more of them are used at once."""
+        if most != self.most:
+            self._change(most if most > self.most else min(self.now, most))
+            self.most = most
+
     def look(self, now: float, waited: float, busy: float, *, complete: bool = True) -> None:
         """Adapts the number of workers, given the time, the seconds that the trainer has waited and
         the seconds of work so far; `complete`: all required workers have started."""
@@ -146,6 +153,85 @@ class Width:
     def _change(self, count: int) -> None:
         self.now = count
         self.changes += 1
+
+
+MOST_THREADS = 32
+"""Threads of a stage whose rows mostly wait, where the number of workers was not given."""
+_HELPS = 1 / 3
+"""The part of the promised gain that more threads must bring to be kept."""
+_WORTH_MORE = 1.25
+"""The least factor by which the number of threads grows."""
+
+
+class Growth:
+    """More threads than cores, for a stage whose rows mostly wait: waiting takes no core.
+
+    Every half second in which the trainer waits, the number of threads doubles, up to the number
+    that would use all cores or the GIL, whichever is less. In the next half second blocks settle,
+    and the one after shows whether it helped: twice as many threads must be a third faster.
+    Otherwise they are taken back, and the stage keeps its number until its steps change.
+
+    >>> growth, rows, now = Growth(2, 32), 0, 0.0
+    >>> while now < 10:  # each thread does 100 rows a second, up to 8 threads
+    ...     rows, now = rows + min(growth.now, 8) * 50, now + 0.5
+    ...     growth.look(now, waited=now, rows=rows, useful=300.0)
+    >>> growth.now, growth.note
+    (8, '8 threads, since its rows mostly wait: 4.0× as fast as 2, no faster with 16')
+    """
+
+    def __init__(self, least: int, most: int) -> None:
+        self.least, self.most = least, most
+        self.now = least
+        self.note = ""
+        """What was tried, and what came of it."""
+        self._at: tuple[float, float, int] | None = None
+        """Time, seconds that the trainer had waited, and rows at the last look."""
+        self._before: tuple[int, float] | None = None
+        """The number of threads and the rows per second before the latest growth, until it is
+        judged."""
+        self._first = 0.0
+        """Rows per second with the least number of threads."""
+        self._settled = False
+        """Whether the number is final."""
+
+    def due(self, now: float) -> bool:
+        """Whether there is something to look at."""
+        if self._settled or self.most <= self.least:
+            return False
+        return self._at is None or now - self._at[0] >= _INTERVAL
+
+    def look(self, now: float, waited: float, rows: int, useful: float) -> None:
+        """Adapts the number of threads, given the time, the seconds that the trainer has waited,
+        the rows so far, and the number of threads that would use up another resource."""
+        if not self.due(now):
+            return
+        last, self._at = self._at, (now, waited, rows)
+        if last is None:
+            return
+        spent, pace = now - last[0], (rows - last[2]) / (now - last[0])
+        if waited - last[1] <= LIMITS * spent:
+            return  # a trainer that does not wait shows nothing of the stage
+        if self._before is not None:
+            self._judge(*self._before, pace)
+        wanted = int(min(2 * self.now, useful, self.most))
+        if not self._settled and wanted >= _WORTH_MORE * self.now:
+            self._first = self._first or pace
+            self._before, self.now = (self.now, pace), wanted
+            self._at = None  # blocks of before are still in flight
+
+    def _judge(self, count: int, before: float, pace: float) -> None:
+        self._before = None
+        if pace >= before * (1 + _HELPS * (self.now / count - 1)):
+            self.note = self._describe(self.now, pace)
+        else:
+            self.note = f"{self._describe(count, before)}, no faster with {self.now}"
+            self.now, self._settled = count, True
+
+    def _describe(self, count: int, pace: float) -> str:
+        if count == self.least:
+            return f"{count} threads"
+        gain = f"{pace / max(self._first, 1e-9):.1f}× as fast as {self.least}"
+        return f"{count} threads, since its rows mostly wait: {gain}"
 
 
 _BLOCK_SECONDS = 0.05

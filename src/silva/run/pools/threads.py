@@ -34,17 +34,26 @@ class InlinePool(Pool):
 
 
 class ThreadPool(Pool):
-    """Worker threads that take tasks in the order in which they were submitted."""
+    """Worker threads that take tasks in the order in which they were submitted. Those beyond the
+    first `count` are started when they are first used."""
 
-    def __init__(self, width: int) -> None:
-        self.width = width
+    def __init__(self, count: int, most: int) -> None:
+        self.width = most
         self._owner = os.getpid()
-        self._tasks = _Tasks(width)
-        self._threads = [Thread(_work, f"worker-{i}", (self._tasks, i)) for i in range(width)]
+        self._tasks = _Tasks(count)
+        self._count = count
+        self._threads: list[Thread] = []
+        self._starting = threading.Lock()
 
     def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
+        self._start(self._count)
+
+    def _start(self, count: int) -> None:
+        with self._starting:  # the next epoch may use the pool from a thread of its own
+            for number in range(len(self._threads), count):
+                thread = Thread(_work, f"worker-{number}", (self._tasks, number))
+                self._threads.append(thread)
+                thread.start()
 
     def submit(self, task: Task) -> None:
         check_owner(self._owner)
@@ -54,6 +63,8 @@ class ThreadPool(Pool):
         wait_for(task, self._owner, on_idle)
 
     def use(self, count: int) -> None:
+        if count > len(self._threads) and not self._tasks.closing:
+            self._start(count)
         self._tasks.use(count)
 
     def stacks(self) -> str:
