@@ -51,9 +51,9 @@ def test_pools_of_different_widths_are_replayed_with_few_blocks() -> None:
     assert len(found.trace.finished) < 3000
 
 
-def test_threads_that_hold_the_gil_are_slower_than_one() -> None:
+def test_threads_that_hold_the_gil_are_no_faster_than_one() -> None:
     assert rate(PYTHON, "threads", 1) == pytest.approx(250)
-    assert rate(PYTHON, "threads", 8) < 250
+    assert rate(PYTHON, "threads", 8) == pytest.approx(250)
     assert rate(PYTHON, "processes", 8) == pytest.approx(500)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -134,6 +135,7 @@ def test_rows_that_are_the_same_in_every_epoch_are_cached() -> None:
         epochs = [stream(loader) for _ in range(4)]
         assert _names(loader) == ["cache"]
         assert "in memory after y" in _notes(loader)
+        assert int(re.search(r"in each of (\d) epochs", _notes(loader))[1]) <= 4
     assert counted.calls < 2.5 * ROWS, "in the first epochs, until the cache is full"
     assert len(set(map(tuple, epochs))) == 4, "what is random differs in every epoch"
     off = pipeline.loader(backend="inline", epochs=4, cache="off")

@@ -87,6 +87,8 @@ class Planner:
         self._optimizes = bool(option(written, "optimize", True))
         self._disabled = frozenset(option(written, "disable", ()))
         self.choices: tuple[Decision, ...] = ()
+        self._filled_in: int | None = None
+        """The epoch in which a cache was chosen; None without one."""
         self.rejected: list[Decision] = []
         self.refuted: dict[str, str] = {}
         """Rules and laws that computed other values on real rows, and the difference."""
@@ -357,8 +359,9 @@ class Planner:
     def _choose(self, epoch: int) -> None:
         from silva.planner.choose import choose
 
-        left = 1 if self._epochs is None else max(self._epochs - epoch, 1)
-        left += self._caches  # the epoch that filled the cache counts as well
+        # the epoch that fills the cache counts as well
+        since = epoch if self._filled_in is None else self._filled_in
+        left = 1 if self._epochs is None else max(self._epochs - since, 1)
         chosen = choose(
             self._ruled,
             self._known,
@@ -368,6 +371,7 @@ class Planner:
             reorders="order" not in self._disabled and not self._counts and not self._fails(),
         )
         self.choices = chosen.choices
+        self._filled_in = since if self._caches else None
         rows = plan_rows(self._runs[0].below) if len(self._runs) == 1 else None
         self._work.promise(chosen.plan, chosen.choices, rows or 0)
         if chosen.plan != self.plan:
