@@ -202,3 +202,13 @@ def test_groups_need_a_table_with_groups(table: sv.Table, tmp_path: Path) -> Non
         table.read().shuffle(max_per_group=3)
     with pytest.raises(sv.PlanError, match="has no kinds"):
         table.read().shuffle(by="group", kind="window")
+
+
+def test_a_row_that_is_drawn_twice_shares_no_list_with_itself(tmp_path):
+    """A consumer may write into what it gets."""
+    pairs = pa.array([[0, 0], [1, None], [2, None], [3, 3]], pa.list_(pa.int64(), 2))
+    table = sv.Table.create(tmp_path / "t", pa.table({"x": range(4), "pair": pairs}))
+    drawn = table.read().sample([1.0] * 4, size=64, seed=0)
+    with_null = [row["pair"] for row in drawn.loader(backend="inline") if row["x"] in (1, 2)]
+    assert all(isinstance(pair, list) for pair in with_null)
+    assert len({id(pair) for pair in with_null}) == len(with_null) > 2

@@ -13,6 +13,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from silva.columns import Block, Column, Values
+from silva.columns.owned import without_shared_containers
 from silva.io.conditions import Condition
 from silva.io.source import Chunked, Indexed
 from silva.order.draws import Draw, stream_key
@@ -140,7 +141,7 @@ class ReadPlaces:
         """Reads the remaining columns of the rows that the first filter kept."""
         assert rows.index is not None
         try:
-            found = dict(self.source.read(rows.index, late)) if len(rows) else {}
+            found = self._read_rows(rows.index, late) if len(rows) else {}
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001  any error is the row's failure
@@ -163,7 +164,15 @@ class ReadPlaces:
         run = getattr(self.source, "read_run", None)  # quicker, where rows are in memory in order
         if run is not None and not self.maps and places is not None and places.picked is None:
             return dict(run(places.start, places.stop, names))
-        return dict(self.source.read(index, names))
+        return self._read_rows(index, names)
+
+    def _read_rows(self, index: np.ndarray, names: tuple[str, ...]) -> dict[str, Column]:
+        """The rows of the source. A row that is drawn more than once shares no container with
+        itself, since the consumer may write into each."""
+        found = dict(self.source.read(index, names))
+        if not self.identity_by_place:
+            return found
+        return {name: without_shared_containers(column) for name, column in found.items()}
 
     def _read_one_by_one(
         self,
