@@ -220,8 +220,14 @@ class Stage:
         started = Clocks.now()
         for rows, once_more in self.begin(payload, context, worker):
             result = self._run(rows, worker, started)
-            if self.written is not None and (result.failures or self._drew_early(worker)):
+            drew_early = self._drew_early(worker)
+            if self.written is not None and (result.failures or drew_early):
                 again = self.written._run(once_more(), worker, started)
+                if self._moved_filters and not drew_early:
+                    failed = {failure.row for failure in result.failures}
+                    # a row that an explode cannot take apart may be one that the filter drops
+                    kept = tuple(one for one in again.failures if one.row in failed)
+                    again = replace(again, failures=kept)
                 result = replace(again, uses=(), late=None, again=True)
             yield result
             worker.moved = False
@@ -286,12 +292,18 @@ class Stage:
         )
 
     @functools.cached_property
-    def _early_filters(self) -> tuple[Function, ...]:
-        """The functions of filters that were written after an explode and run before it."""
+    def _moved_filters(self) -> frozenset[str]:
+        """The ids of filters that were written after an explode and run before it."""
         if self.written is None or not self.explodes:
-            return ()
+            return frozenset()
         late = {step.id for step in _after_explode(self.written.steps) if isinstance(step, Keep)}
         late -= {step.id for step in _after_explode(self.steps) if isinstance(step, Keep)}
+        return frozenset(late)
+
+    @functools.cached_property
+    def _early_filters(self) -> tuple[Function, ...]:
+        """The functions of these filters."""
+        late = self._moved_filters
         moved = [step.step for step in self.steps if isinstance(step, Keep) and step.id in late]
         return tuple(step for step in moved if isinstance(step, Function))
 
