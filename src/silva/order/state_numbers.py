@@ -46,28 +46,24 @@ def check_numbers(
 ) -> None:
     """Raises `StateError` where the step, the cursors and the failures contradict each other."""
     leaves_out = _leaves_out(plan)
-    failures = sum(failed for failed, _ in counts.values())
     for shard, cursor in cursors.items():
         if _is_dealt(cursor):
             continue
         where = f"the cursor of shard {shard}"
         scope = CheckScope(RowLedger(), shards, int(shard), seed, epoch, where)
-        _, seen = counts.get(shard, (0, 0))
-        counting = _Counting(scope, exact=not leaves_out and not failures)
+        failed, seen = counts.get(shard, (0, 0))
+        counting = _Counting(scope, exact=not leaves_out and not failed)
         if isinstance(form, forms.BucketForm):
             rows, least, most = _bucket(form, cursor, step, counting)
-            most_of_batch = max(form.sizes)
         else:
             rows = counting.rows(form, cursor)
             goes_on = counting.exact and rows.most < _size(form, scope) < MOST
             least, most = _batch(plan, step, scope, goes_on)
-            most_of_batch = _rows_of_batch(plan, scope)
         if seen > rows.read:
             refuse(scope, f"{seen} rows were read, but the cursor comes after {rows.read}")
         if rows.most < least:
             refuse(scope, f"at least {least} rows were given, but the cursor comes after fewer")
-        # Where a step after the batch fails, the whole batch is left out.
-        if not leaves_out and rows.least > most + failures * most_of_batch:
+        if not leaves_out and rows.least - failed > most:
             refuse(scope, f"at most {most} rows were given, but the cursor comes after more")
 
 
@@ -92,20 +88,13 @@ def _leaves_out(plan: logical.Node) -> bool:
 def _batch(plan: logical.Node, step: int, scope: CheckScope, goes_on: bool) -> tuple[int, int]:
     """The fewest and the most rows that a shard gave to so many batches. Several shards need not
     end together, and the last batch may be short, unless more rows are to come (`goes_on`)."""
-    each = _rows_of_batch(plan, scope)
-    if each == MOST:
+    batch = batching(plan)
+    if isinstance(batch, logical.Batch) and batch.size is None:
         return 0, MOST
+    each = 1 if not isinstance(batch, logical.Batch) else (batch.size or 0) // scope.shards
     if goes_on:
         return step * each, step * each
     return ((step - 1) * each + 1 if step and scope.shards == 1 else 0), step * each
-
-
-def _rows_of_batch(plan: logical.Node, scope: CheckScope) -> int:
-    """The rows that a shard gives to a full batch; `MOST` where no number decides."""
-    batch = batching(plan)
-    if not isinstance(batch, logical.Batch):
-        return 1
-    return MOST if batch.size is None else batch.size // scope.shards
 
 
 def _bucket(
