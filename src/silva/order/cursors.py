@@ -106,13 +106,9 @@ class PlacesForm:
                     size = count
         return size
 
-    def bounds(self, scope: CheckScope) -> tuple[int, int]:
-        """Where the shard begins and ends."""
-        return shard_range(self.size, scope.shards, scope.shard)
-
     def check(self, cursor: Cursor, scope: CheckScope) -> None:
         size = self.size
-        start, stop = self.bounds(scope)
+        start, stop = shard_range(size, scope.shards, scope.shard)
         if cursor is None:
             scope.remains(start, stop)
         elif isinstance(cursor, dict) and "ranges" in cursor:
@@ -161,14 +157,14 @@ class UnitsForm:
         most = 0 if found == units else self._rows(found, scope)
         return found, check_whole(row, 0, most, scope, "the row in its unit")
 
-    def bounds(self, scope: CheckScope) -> tuple[tuple[int, int], tuple[int, int], int]:
+    def _bounds(self, scope: CheckScope) -> tuple[tuple[int, int], tuple[int, int], int]:
         """Where the shard begins and ends, and the number of shards that share its units."""
         rows = self.source.unit_rows()
         ordered = None if rows is None else rows[self.order(scope.seed, scope.epoch)]
         return unit_bounds(self.source.units(), ordered, scope.shards, scope.shard)
 
     def check(self, cursor: Cursor, scope: CheckScope) -> None:
-        first, stop, _ = self.bounds(scope)
+        first, stop, _ = self._bounds(scope)
         if cursor is not None:
             check_fields(cursor, ("unit", "row"), scope)
             found = self._position(cursor["unit"], cursor["row"], scope)
