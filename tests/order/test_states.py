@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from itertools import chain
 
+import pyarrow as pa
 import pytest
 from state_shapes import bucketed, fine, fragile, new_shapes, rows, shapes
 
@@ -189,6 +190,24 @@ def test_ranks_come_and_go_under_skip(folder):
         found += [list(chain(*step)) for step in zip(*parts, strict=True)]
         assert len(found) == until
     assert found == whole
+
+
+def test_a_part_waits_of_a_row_that_is_the_first_of_its_unit(tmp_path):
+    """The cursor names the end of the unit before it."""
+    table = pa.table({"x": range(8)})
+    with pa.OSFile(str(tmp_path / "x.arrow"), "wb") as out, pa.ipc.new_file(out, table.schema) as f:
+        f.write_table(table, max_chunksize=1)
+    parts = sv.read_arrow(tmp_path / "x.arrow").derive(p=lambda x: [0, 1]).explode("p")
+    lengths = parts.derive(q=lambda x, p: list(range((x + p) % 3)))
+    others = sv.from_columns({"x": range(9)}).derive(p=-1).derive(q=lambda x: list(range(x % 3)))
+    mixed = sv.mix([others, lengths.filter(lambda x: x > 1)], seed=2, stop="all")
+    pipeline = mixed.bucket("q", {0: 2, 1: 3, 2: 5})
+    loader = pipeline.loader(backend="inline")
+    found = [(digest(batch), loader.state_dict()) for batch in loader]
+    for step, (_, state) in enumerate(found[:-1], 1):
+        resumed = pipeline.loader(backend="inline")
+        resumed.load_state_dict(state)
+        assert [digest(batch) for batch in resumed] == [batch for batch, _ in found[step:]]
 
 
 def test_the_shards_of_a_bucket_take_turns_after_one_has_ended(folder):

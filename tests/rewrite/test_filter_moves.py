@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import silva as sv
-from silva.testing import assert_same_stream, digest, replanned
+from silva.testing import assert_same_stream, cut_blocks, digest, replanned
 
 rows = sv.from_columns({"x": range(40), "y": np.arange(40) % 7})
 more = sv.from_columns({"x": range(40, 60), "y": np.arange(20) % 5})
@@ -216,6 +216,15 @@ def test_a_filter_that_moved_before_an_explode_keeps_its_draws_and_guards_in_any
                 loader = replanned(pipeline.loader(backend="inline", **given), seed)
                 found = [(digest(batch), json.dumps(loader.state_dict())) for batch in loader]
                 assert found == expected
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_a_row_that_is_dropped_may_be_one_that_no_explode_can_take_apart(size: int) -> None:
+    rows = sv.from_columns({"x": range(4)}).derive(part=lambda x: x).explode("part")
+    loader = cut_blocks(rows.filter(sv.col("x") >= 2).loader(backend="inline"), (size,))
+    with pytest.raises(sv.RowError, match="explode") as failed:
+        list(loader)
+    assert failed.value.key == "0:2"
 
 
 def test_failures_are_counted_as_written() -> None:

@@ -123,8 +123,10 @@ def _is_place(cursor: Any) -> bool:
 
 
 def _comes(row: Row, part: tuple[int, ...], first: Row, end: Row, done: tuple[int, ...]) -> bool:
-    """Whether a row is still to come, given the run of rows that it may belong to."""
-    return bool(row < end and not (row == first and done and part <= done))
+    """Whether a row is still to come, given the run of rows that it may belong to. The row after
+    the last of a unit is the first of a later one; not every source knows a unit's rows."""
+    begins = isinstance(row, tuple) and row[0] > first[0] and row[1] == 0
+    return bool(row < end and not (done and part <= done and (row == first or begins)))
 
 
 @dataclass(frozen=True)
