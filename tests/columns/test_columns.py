@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import silva as sv
 from silva.columns import (
     Array,
     Column,
@@ -158,3 +159,10 @@ def test_columns_of_one_type_go_to_arrow_and_back(name):
         return
     back = from_arrow(column_to_arrow(column))
     assert digest(back.rows()) == digest(column.rows())
+
+
+@pytest.mark.parametrize("value", [np.str_("a\0"), np.bytes_(b"a\0\0"), np.str_("")])
+def test_numpy_scalars_keep_the_nuls_at_their_end_in_another_process(value):
+    rows = sv.from_items([{"x": value}] * 4).derive(y=lambda x: len(x))
+    (found,) = {(row["x"], type(row["x"]), row["y"]) for row in rows.loader(backend="processes")}
+    assert found == (value, type(value), len(value))

@@ -8,6 +8,7 @@ same type and give the same rows back: all ints, all floats, all arrays of one s
 
 from __future__ import annotations
 
+import copyreg
 import sys
 from collections.abc import Collection, Sequence
 from itertools import compress
@@ -281,3 +282,17 @@ def common_dtype(dtypes: Collection[np.dtype]) -> np.dtype:
         return np.result_type(*sorted(dtypes, key=str))
     except TypeError:
         return np.dtype(object)
+
+
+def _pickled_text(value: np.str_) -> tuple[type, tuple[str]]:
+    return np.str_, (str.__getitem__(value, slice(None)),)
+
+
+def _pickled_bytes(value: np.bytes_) -> tuple[type, tuple[bytes]]:
+    return np.bytes_, (bytes.__getitem__(value, slice(None)),)
+
+
+# Numpy pickles these scalars without the NULs at their end, so that they would be others in another
+# process.
+copyreg.pickle(np.str_, _pickled_text)
+copyreg.pickle(np.bytes_, _pickled_bytes)
