@@ -212,3 +212,13 @@ def test_a_row_that_is_drawn_twice_shares_no_list_with_itself(tmp_path):
     with_null = [row["pair"] for row in drawn.loader(backend="inline") if row["x"] in (1, 2)]
     assert all(isinstance(pair, list) for pair in with_null)
     assert len({id(pair) for pair in with_null}) == len(with_null) > 2
+
+
+def test_rows_that_have_a_list_in_common_do_not_share_it(tmp_path):
+    records = pa.array([[{"k": 0}], [], [{"k": 0}], []])
+    table = sv.Table.create(tmp_path / "t", pa.table({"x": range(4), "o": records}))
+    for row in table.read().loader(backend="inline"):
+        assert row["o"] == [[{"k": 0}], []][row["x"] % 2]
+        row["o"].append("overwritten")
+        for record in row["o"][:-1]:
+            record["k"] = 1

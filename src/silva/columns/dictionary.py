@@ -61,6 +61,8 @@ class Dictionary:
         if isinstance(self.unique, Values):
             return self.expand().rows()
         unique = self.unique.rows()
+        if any(isinstance(value, list) for value in unique):  # each row has a list of its own
+            return self.expand().rows()
         return [unique[i] for i in self.inverse.tolist()]
 
     def batch(self) -> Any:
