@@ -227,6 +227,24 @@ def test_a_row_that_is_dropped_may_be_one_that_no_explode_can_take_apart(size: i
     assert failed.value.key == "0:2"
 
 
+@pytest.mark.parametrize("sizes", [(1,), (1, 5), (3,), (8,)])
+def test_a_row_that_is_dropped_does_not_hide_one_that_fails_after_it(sizes: tuple[int]) -> None:
+    """A block that fails is repeated as written, where a row before the moved filter fails too."""
+
+    def parts(x: int) -> list[int]:
+        if x in (3, 4, 5):
+            raise ValueError(x)
+        return [x]
+
+    rows = sv.from_columns({"x": range(8)}).derive(part=parts).explode("part")
+    loader = cut_blocks(rows.filter(sv.col("x") != 3).loader(backend="inline"), sizes)
+    found = []
+    with pytest.raises(sv.RowError) as failed:
+        found.extend(row["x"] for row in loader)
+    assert found == [0, 1, 2]
+    assert failed.value.key == "0:4"
+
+
 def test_failures_are_counted_as_written() -> None:
     def picky(x: int) -> list[int]:
         if x % 5 == 0:

@@ -218,15 +218,18 @@ class Stage:
     ) -> Iterator[Result]:
         worker.moved = False
         started = Clocks.now()
+        if self._moved_filters:  # both forms must get to the rows that fail in either
+            context = context.computing_every_row()
         for rows, once_more in self.begin(payload, context, worker):
             result = self._run(rows, worker, started)
             drew_early = self._drew_early(worker)
             if self.written is not None and (result.failures or drew_early):
                 again = self.written._run(once_more(), worker, started)
                 if self._moved_filters and not drew_early:
-                    failed = {failure.row for failure in result.failures}
-                    # a row that an explode cannot take apart may be one that the filter drops
-                    kept = tuple(one for one in again.failures if one.row in failed)
+                    # what fails as written alone is a row that the moved filter drops
+                    there = {failure.row for failure in result.failures}
+                    there.update(() if result.origin is None else result.origin.tolist())
+                    kept = tuple(one for one in again.failures if one.row in there)
                     again = replace(again, failures=kept)
                 result = replace(again, uses=(), late=None, again=True)
             yield result
