@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import silva as sv
 from silva.run.pools.pickling import pickle_stage
-from silva.testing import assert_same_stream
+from silva.testing import assert_same_stream, cut_blocks, digest
 
 ORDERS = {"item": [3, 1, 9, 3], "n": [1, 2, 3, 4]}
 ITEMS = {"item": [1, 2, 3], "price": [1.5, 2.5, 3.5], "name": ["a", "b", "c"]}
@@ -117,6 +117,23 @@ def test_a_row_that_cannot_be_looked_up_does_not_change_its_neighbours():
     (batch,) = list(whole)
     assert batch["v"].dtype == np.float32
     assert batch["w"].dtype == np.int8
+
+
+@pytest.mark.parametrize("instead", [[1, 2], (1, 2, 3), 0])
+def test_nulls_keep_their_type_beside_a_row_that_is_substituted(instead):
+    items = {"k": [7, 8], "v": np.ones(2, np.float32), "w": np.ones(2, np.int8), "t": [[1], [2]]}
+    rows = sv.from_columns({"x": range(6)}).derive(k=lambda x: "odd" if x == 4 else x)
+    pipeline = rows.join(items, on="k").batch(2)
+    found = []
+    for size in (1, 2, 6):
+        loader = pipeline.loader(on_error=sv.Substitute(instead), backend="inline")
+        found.append(list(cut_blocks(loader, (size,))))
+    for batches in found:
+        assert [batch["v"].dtype for batch in batches[:2]] == [np.float32] * 2
+        assert [batch["w"].dtype for batch in batches[:2]] == [np.int8] * 2
+        assert list(map(digest, batches)) == list(map(digest, found[0]))
+    substitutes = [found[0][2][name].tolist()[0] for name in "vwt"]
+    assert substitutes == (list(instead) if instead == (1, 2, 3) else [instead] * 3)
 
 
 def test_unread_columns_of_the_other_side_are_not_read(tmp_path):

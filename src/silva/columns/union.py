@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from silva.columns.allocation import empty
-from silva.columns.column import Allocate, Array, Column, Strings, masked_batch, with_nulls
+from silva.columns.column import Allocate, Array, Column, Parts, Strings, masked_batch, with_nulls
 from silva.columns.lists import Lists
 from silva.columns.number_runs import offsets_of
 from silva.columns.ragged import Ragged
@@ -128,14 +128,15 @@ def typed_rows(column: Column) -> list[Any]:
 
 
 def rows_show_types(column: Column) -> bool:
-    """Whether the rows alone determine their types: no nulls, and no arrays that are lists."""
+    """Whether the rows alone determine their types: no nulls, no arrays that are lists, and no
+    parts, whose types would be lost in a tuple."""
     if isinstance(column, Array):
         if column.valid is not None and not column.valid.all():
             return False
         return column.data.ndim > 1 or _in_scalars(column.data.dtype)
     if isinstance(column, Strings):
         return not column.data.null_count
-    return not isinstance(column, Lists | Union)
+    return not isinstance(column, Lists | Union | Parts)
 
 
 def _in_scalars(dtype: np.dtype) -> bool:

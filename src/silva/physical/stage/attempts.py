@@ -11,14 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from silva.columns import Array, Column, Dictionary, Values
+from silva.columns import Array, Column, Dictionary, Parts, Values, concat
 from silva.columns.codes import joined
 from silva.columns.column import Strings
 from silva.columns.owned import is_fixed
+from silva.columns.union import Union
 from silva.columns.values import PLAIN
 from silva.errors import ColumnError, StepError
 from silva.physical.stage.call import Worker
 from silva.physical.stage.checks import InputsChanged
+from silva.physical.stage.context import Context
 from silva.physical.stage.raised import in_words, user_traceback
 from silva.physical.stage.rows import Rows, concat_each
 from silva.plan.function import Function, Step
@@ -265,6 +267,32 @@ def spread(
                 good[i] = False
     rows.keep(good)
     return {name: Values([p[i] for p in parts]) for i, name in enumerate(names)}
+
+
+def parts_of(column: Column, names: tuple[str, ...], context: Context) -> dict[str, Column]:
+    """One column per name, for an expression whose rows have parts; they keep their types. A row
+    that has none is null, or a substitute."""
+    if isinstance(column, Parts):
+        return dict(zip(names, column.columns, strict=True))
+    if isinstance(column, Union):
+        found = [parts_of(part, names, context) for part in column.parts]
+        order = np.argsort(np.concatenate(column.places()))
+        return {name: concat([one[name] for one in found]).take(order) for name in names}
+    rows = [_parts_or_substitutes(row, names, context) for row in column.rows()]
+    return {name: Values([row[i] for row in rows]) for i, name in enumerate(names)}
+
+
+def _parts_or_substitutes(row: Any, names: tuple[str, ...], context: Context) -> tuple[Any, ...]:
+    if row is None:
+        return (None,) * len(names)
+    try:
+        return _parts(row, names)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # the substitute may be an object of the user's
+        if context.on_error != "substitute":
+            raise
+        return tuple(context.substituted() for _ in names)
 
 
 def _parts(result: Any, names: tuple[str, ...]) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from silva.columns import Array, Column, Dictionary, Lists, Parts, Values, concat
+from silva.columns import Array, Column, Dictionary, Lists, Values, concat
 from silva.columns.codes import rows_by_type
 from silva.columns.union import row_items
 from silva.errors import ColumnError
@@ -19,6 +19,7 @@ from silva.physical.stage.attempts import (
     as_columns,
     keep_true,
     once_each,
+    parts_of,
     settle,
     spread,
     try_rows,
@@ -200,16 +201,10 @@ class Evaluate(RowStep):
     def apply(self, rows: Rows, worker: Worker) -> None:
         if once_each(self.term, self.into, self.apply, rows, worker):
             return
-        failed = len(rows.failures)
         run = _evaluation(rows, self.term, self.id, self.into[0])
         made = settle(rows, try_rows(rows, self.name, self.into[:1], run))
-        whole = made[self.into[0]]
-        if isinstance(whole, Parts):
-            made = dict(zip(self.into, whole.columns, strict=True))
-        elif len(self.into) > 1:  # some row was done alone, or there is none that is not null
-            nothing = (None,) * len(self.into)
-            parts = [nothing if row is None else row for row in whole.rows()]
-            made = spread(parts, self.into, rows, self.name, failed)
+        if len(self.into) > 1:
+            made = parts_of(made[self.into[0]], self.into, rows.context)
         rows.columns = {**rows.columns, **made}
 
 
