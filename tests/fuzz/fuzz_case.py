@@ -99,12 +99,12 @@ class Case:
         """Of a case that ends with `batch(n)`."""
         return int(re.findall(r"\d+", self.tree.verbs[-1])[0])
 
-    def with_full_batches(self, *, full: bool) -> Case:
-        """The case with `drop_last=True`, or without; its last verb is `batch`."""
+    def in_rows(self, *, full: bool) -> Case:
+        """The case with `drop_last=True`, or without, and lists of rows as batches; its last verb
+        is `batch(n)`."""
         *before, last = self.tree.verbs
-        last = last.replace(", drop_last=True", "")
-        if full:
-            last = f"{last[:-1]}, drop_last=True)"
+        drop = ", drop_last=True" if full else ""
+        last = f"{last.replace(', drop_last=True', '')[:-1]}{drop}, collate=in_rows)"
         return replace(self, tree=replace(self.tree, verbs=(*before, last)))
 
     def on_error(self, policy: str | None = None) -> Any:

@@ -21,7 +21,7 @@ import silva as sv
 
 __all__ = [
     "HISTORY", "PRICES", "Adds", "arrow", "batched_fails", "counts", "csv", "fails", "fails_rng",
-    "fails_row", "files", "folder", "global_draw", "ipc", "items", "jsonl", "lines",
+    "fails_row", "files", "folder", "global_draw", "in_rows", "ipc", "items", "jsonl", "lines",
     "looks_around", "memory", "np", "npy", "own_rows", "own_units", "owned", "parquet", "random",
     "shown", "sv", "table", "tar",
     "torch_draw", "torch_map", "torch_sized", "torch_stream",
@@ -194,6 +194,11 @@ def shown(value: Any) -> str:
     """The value as text. numpy prints a masked array without a mask otherwise than its unpickled
     copy, which has one of which nothing is masked."""
     return str(value.tolist() if isinstance(value, np.ma.MaskedArray) else value)
+
+
+def in_rows(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """A batch that does not put its rows into arrays."""
+    return {"rows": rows}
 
 
 def global_draw(which: str) -> Any:

@@ -1,6 +1,8 @@
 """The same global batches for every number of ranks, and states that go from one world to another.
 
-Ranks see parts of a batch, whose types depend on their own rows; so rows are compared, by value.
+Ranks see parts of a batch, whose types depend on their own rows: arrays of different shapes are an
+error, and objects beside a number that another rank has. So batches are lists of rows here, and
+rows are compared, by value.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ from fuzz_case import Case
 from fuzz_ways import Different, Way, options
 
 import silva as sv
-from silva.columns.ragged import Grouped, Ragged
 
 Rows = list[str]
 
@@ -36,9 +37,9 @@ class Worlds:
         self.case, self.chance = case, chance
         self.shards = case.shards or 1
         self.runs = 0
-        self.full = case.with_full_batches(full=True).build()
+        self.full = case.in_rows(full=True).build()
         """Ends at the first batch that some shard cannot fill: all ranks take equal steps."""
-        self.whole = case.with_full_batches(full=False).build()
+        self.whole = case.in_rows(full=False).build()
 
     def check(self) -> None:
         if "at_most" in self.case.policy or "rate" in self.case.policy:
@@ -136,24 +137,15 @@ class Worlds:
 
 
 def rows_of(batch: dict[str, Any]) -> Rows:
-    columns = [_each(value) for value in batch.values()]
-    return [repr([_plain(value) for value in row]) for row in zip(*columns, strict=True)]
-
-
-def _each(value: Any) -> list[Any]:
-    return list(value.expand() if isinstance(value, Grouped) else value)
+    return [repr([_plain(value) for value in row.values()]) for row in batch["rows"]]
 
 
 def _plain(value: Any) -> Any:
-    """Of equal values one form, whatever types their neighbours gave them."""
-    if value is np.ma.masked:
-        return None
+    """Of equal values one form, whatever types the columns gave them that they stood in."""
     if isinstance(value, np.ma.MaskedArray):
         value = value.tolist()
-    if isinstance(value, np.ndarray | list | tuple | Ragged):
-        items = [_plain(v) for v in value]
-        # a missing vector and a list of nulls look alike in a masked array
-        return None if items and all(item is None for item in items) else items
+    if isinstance(value, np.ndarray | list | tuple):
+        return [_plain(v) for v in value]
     if isinstance(value, np.generic):
         value = value.item()
     return float(value) if isinstance(value, int | float) else value
