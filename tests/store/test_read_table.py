@@ -222,3 +222,12 @@ def test_rows_that_have_a_list_in_common_do_not_share_it(tmp_path):
         row["o"].append("overwritten")
         for record in row["o"][:-1]:
             record["k"] = 1
+
+
+def test_lists_that_have_records_in_common_do_not_share_them(tmp_path):
+    """The table stores such lists as overlapping slices, whose records are read once."""
+    records = pa.array([[{"k": j} for j in range(i % 3)] for i in range(7)])
+    table = sv.Table.create(tmp_path / "t", pa.table({"x": range(7), "o": records}))
+    rows = list(table.read().loader(backend="inline"))
+    found = [id(record) for row in rows for record in row["o"]]
+    assert len(set(found)) == len(found) == 6

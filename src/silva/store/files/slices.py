@@ -24,6 +24,7 @@ import numpy as np
 from silva.columns import Column, Dictionary, Lists, from_arrow
 from silva.columns.codes import list_runs
 from silva.columns.number_runs import NumberRuns, appearance, gathered, same
+from silva.columns.owned import without_shared_containers
 
 _MOST_NEW = 32
 """The most items that may leave a history from one row to the next."""
@@ -140,7 +141,8 @@ def _gathered(take: Take, starts: np.ndarray, lengths: np.ndarray) -> Lists:
     else:
         items = take(gathered(spans, counts)[0])
     if len(items) != offsets[-1] or (places != offsets[:-1])[length > 0].any():
-        items = items.take(gathered(places, length)[0])
+        # an item that several rows have in common: the consumer may write into each row's
+        items = without_shared_containers(items.take(gathered(places, length)[0]))
     return Lists(items, offsets, None if present.all() else present)
 
 
