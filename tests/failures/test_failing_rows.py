@@ -361,6 +361,27 @@ def test_only_the_failure_that_ends_the_stream_is_written_down(tmp_path):
         assert [json.loads(line)["key"] for line in file.read_text().splitlines()] == ["1:2"]
 
 
+@pytest.mark.parametrize(
+    "drop", [lambda rows: rows.derive(fails=fails_below), lambda rows: rows.filter(drops_below)]
+)
+def test_parts_of_a_row_are_counted_alike_wherever_blocks_end(drop):
+    below = [drop(numbers(n)) for n in (9, 40)]
+    rows = sv.concat(below).derive(p=lambda x: list(range(x % 4))).explode("p")
+    counts = []
+    for sizes in ((100,), (1,), (3, 1, 7)):
+        with cut_blocks(rows.loader(backend="inline", on_error=sv.Skip()), sizes) as loader:
+            counts.append([loader.state_dict()["failures"] for _ in loader])
+    assert counts[1:] == counts[:1] * 2
+
+
+def fails_below(x):
+    return 1 // (x % 5 not in (0, 1))
+
+
+def drops_below(x):
+    return x % 5 not in (0, 1)
+
+
 @pytest.mark.parametrize("backend", ["inline", "threads"])
 def test_a_rate_is_also_checked_at_the_end_of_a_short_epoch(backend):
     rows = sv.from_columns({"x": range(50)}).derive(y=lambda x: 1 // (x % 2)).batch(8)

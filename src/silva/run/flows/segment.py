@@ -39,6 +39,8 @@ class SegmentTrail:
     """
 
     parent: Trail
+    before: Position
+    """The position before the first input row."""
     result: Result
     explodes: bool
     whole: bool
@@ -51,8 +53,6 @@ class SegmentTrail:
 
     def after(self, row: int) -> Position:
         result = self.result
-        if row < 0:
-            return self._position(0)
         last = row >= len(result.block) - 1
         if self.whole:
             done = last and self.stop is None
@@ -72,7 +72,7 @@ class SegmentTrail:
 
     def _position(self, rows: int, done: tuple[int, ...] = (), given: int = 0) -> Position:
         """The position after `rows` input rows, and some parts or rows of the next one."""
-        cursor, failed, seen = self.parent.after(rows - 1)
+        cursor, failed, seen = self.parent.after(rows - 1) if rows else self.before
         if self.whole:
             cursor = {"in": cursor, "given": given}
         elif self.explodes:
@@ -85,7 +85,7 @@ class SegmentTrail:
     def mark(self, row: int) -> Mark:
         origin = row if self.result.origin is None else int(self.result.origin[row])
         if self.whole:
-            return [self.parent.after(-1).cursor, origin]
+            return [self.before.cursor, origin]
         mark = self.parent.mark(origin)
         return [mark, *self._parts(row)] if self.explodes else mark
 
@@ -135,7 +135,9 @@ class SegmentFlow:
         self._below = first.input
         own = cursor if cursor is not None else {}
         wraps = node.whole or node.stage.explodes
-        self._input = _open_input(first, session, own["in"] if own and wraps else cursor)
+        begin = own["in"] if own and wraps else cursor
+        self._input = _open_input(first, session, begin)
+        self._begin = Position(begin)
         self._done = tuple(own["done"]) if node.stage.explodes and own else ()
         self._given: int = own["given"] if node.whole and own else 0
         self._failed = self._seen = 0
@@ -159,12 +161,14 @@ class SegmentFlow:
         return trail.after(rows - 1).seen
 
     def _blocks(self, trail: Trail, result: Result) -> Iterator[TrailedBlock]:
-        node = self._node
+        node, before = self._node, self._before(trail)
         self._last = trail, result.size_in
         if self._done:
             result = _without_done(result, self._done)
             self._done = ()
-        piece_trail = SegmentTrail(trail, result, node.stage.explodes, node.whole, self._failed)
+        piece_trail = SegmentTrail(
+            trail, before, result, node.stage.explodes, node.whole, self._failed
+        )
         start, self._given = self._given, 0
         for row, parts, failure in self._failures(result):
             stop = _rows_before(result, row, parts)
@@ -176,6 +180,17 @@ class SegmentFlow:
             yield _from(result.block, piece_trail, start, len(result.block))
         self._failed += len(result.failures)
         self._seen += result.size_in
+
+    def _before(self, trail: Trail) -> Position:
+        """The position before an input. A flow below may have dropped rows between two blocks, or
+        within one: the position is before these rows, wherever blocks end. Places of a source and
+        windows know where they begin."""
+        if self._input.deferred is None or self._node.whole:
+            return trail.after(-1)
+        if self._last is None:
+            return self._begin
+        last, rows = self._last
+        return last.after(rows - 1)
 
     def _failures(self, result: Result) -> list[tuple[int, tuple[int, ...], Failure]]:
         """The failures of a block and of the steps below, in order: (input row, parts, failure).
