@@ -190,7 +190,15 @@ def _sampled() -> Taste:
     return Taste(sources, verbs, several=0.2)
 
 
-TASTES = {_anything: 4, _list_kinds: 2, _waiting: 2, _failing: 3, _sampled: 1}
+def _counted() -> Taste:
+    """Parts of rows above pipelines that drop rows, and policies that count them."""
+    verbs = {explode: 5, fail: 4, filter_rows: 3, derive: 2, take: 1, skip: 1, shuffle: 1}
+    ends = {"rows": 2, "batch": 3, "bucket": 1, "tokens": 1}
+    policies = ("sv.Skip()", "sv.Skip(rate=0.1)", "sv.Skip(rate=0.3)", "sv.Substitute(0)")
+    return Taste(verbs=verbs, ends=ends, several=0.7, policies=policies)
+
+
+TASTES = {_anything: 4, _list_kinds: 2, _waiting: 2, _failing: 3, _sampled: 1, _counted: 1}
 
 POLICIES = (
     "sv.Skip()", "sv.Skip()", "sv.Skip(at_most=0)", "sv.Skip(at_most=1)", "sv.Skip(at_most=2)",

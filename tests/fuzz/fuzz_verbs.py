@@ -44,6 +44,14 @@ def select(s: Scope) -> str | None:
     return f".select({', '.join(map(repr, kept))})"
 
 
+def drop(s: Scope) -> str | None:
+    gone = [n for n in s.columns if n != "x" and s.chance.random() < 0.3]
+    if not gone:
+        return None
+    s.columns = {n: k for n, k in s.columns.items() if n not in gone}
+    return f".drop({', '.join(map(repr, gone))})"
+
+
 def rename(s: Scope) -> str | None:
     others = [n for n in s.columns if n != "x" and n not in ("w", "s")]
     if not others:
@@ -147,7 +155,7 @@ def owns(s: Scope) -> str | None:
 
 VERBS = {
     derive: 14, derive_of_column: 6, derive_random: 7, derive_global: 2, derive_several: 3,
-    derive_batched: 7, derive_expression: 7, fail: 9, filter_rows: 9, select: 4, rename: 2,
+    derive_batched: 7, derive_expression: 7, fail: 9, filter_rows: 9, select: 4, drop: 2, rename: 2,
     explode: 4, map_rows: 3, shuffle: 6, sample: 2, take: 3, skip: 2, cache: 3, join: 4,
     split: 1, owns: 1,
 }  # fmt: skip
@@ -198,7 +206,10 @@ def draw_end(s: Scope, ends: Mapping[str, int]) -> tuple[str, ...]:
             pack = (
                 f".pack({name!r}, {length}, window={chance.choice((3, 8))}, overflow={overflow!r})"
             )
-            return (made, pack, f".batch(3{drop})")
+            size = chance.choice((2, 3, 4))
+            if size != 3:  # lines of ranks are compared too
+                s.traits.add("batch")
+            return (made, pack, f".batch({size}{drop})")
         case "rows":
             return ()
         case "after":
