@@ -13,6 +13,7 @@ from silva.cost.experiment import Experiment
 from silva.cost.gil import WATCHED_SECONDS, GilProbe
 from silva.cost.machine import queued_seconds
 from silva.cost.model import (
+    LITTLE_WORK,
     OPERATORS_SHARE,
     Backend,
     Placed,
@@ -272,6 +273,8 @@ class Lane:
         is due."""
         if self.decided or not self._has_functions or not self.stats.blocks:
             return None
+        if self._seconds_left < LITTLE_WORK:
+            return None
         long = self.blocks.rows * self._seconds_per_row > WATCHED_SECONDS
         self._watching = self.probe if long or self._warm > _ENOUGH_SECONDS / 2 else None
         return self._watching
@@ -295,20 +298,27 @@ class Lane:
         changed."""
         return self.stats.busy - self._warm_since.busy
 
+    @property
+    def _seconds_left(self) -> float:
+        """Seconds of its work that are still to come, as far as that is known."""
+        if self.rows_left is None:
+            return float("inf")
+        return (self.rows_left + self.later_rows) * self._seconds_per_row
+
     def _choose(self) -> None:
         if self.decided:
             return
-        if self.probe is not None and not self.probe.seconds:
+        left = self._seconds_left
+        if self.probe is not None and not self.probe.seconds and left >= LITTLE_WORK:
             return  # the next block is watched
         self.decided = True
         load = self.load()
-        left = float("inf") if self.rows_left is None else self.rows_left * load.seconds
         place = choose_place(
             load,
             self.workers,
             self._seams.machine.cpus,
             consumer=self._consumer,
-            left=left + self.later_rows * load.seconds,
+            left=left,
             shares_generators=self._seeded,
         )
         self.alone = load
