@@ -273,7 +273,7 @@ class Lane:
         is due."""
         if self.decided or not self._has_functions or not self.stats.blocks:
             return None
-        if self._seconds_left < LITTLE_WORK:
+        if self._has_little_left:
             return None
         long = self.blocks.rows * self._seconds_per_row > WATCHED_SECONDS
         self._watching = self.probe if long or self._warm > _ENOUGH_SECONDS / 2 else None
@@ -299,26 +299,26 @@ class Lane:
         return self.stats.busy - self._warm_since.busy
 
     @property
-    def _seconds_left(self) -> float:
-        """Seconds of its work that are still to come, as far as that is known."""
-        if self.rows_left is None:
-            return float("inf")
-        return (self.rows_left + self.later_rows) * self._seconds_per_row
+    def _has_little_left(self) -> bool:
+        """Whether too little of its work is known to be left for a worker, whoever holds the
+        GIL."""
+        left, known = self.rows_left or 0, self.rows_left is not None
+        return known and (left + self.later_rows) * self._seconds_per_row < LITTLE_WORK
 
     def _choose(self) -> None:
         if self.decided:
             return
-        left = self._seconds_left
-        if self.probe is not None and not self.probe.seconds and left >= LITTLE_WORK:
+        if self.probe is not None and not (self.probe.seconds or self._has_little_left):
             return  # the next block is watched
         self.decided = True
         load = self.load()
+        left = float("inf") if self.rows_left is None else self.rows_left * load.seconds
         place = choose_place(
             load,
             self.workers,
             self._seams.machine.cpus,
             consumer=self._consumer,
-            left=left,
+            left=left + self.later_rows * load.seconds,
             shares_generators=self._seeded,
         )
         self.alone = load
