@@ -239,3 +239,14 @@ def test_what_cannot_be_padded_is_refused(rows):
 def test_a_masked_array_of_which_nothing_is_missing_is_batched_as_an_array():
     assert isinstance(Values([M([1, 2]), M([3])]).batch(), Ragged)
     assert type(Values([M([1, 2]), M([3, 4])]).batch()) is np.ndarray
+
+
+@pytest.mark.parametrize("count", [63, 64, 1000])
+@pytest.mark.parametrize(
+    "last", [True, -1, 2**63 - 1, 2**63, -(2**63) - 1, 0.5, float("nan"), -0.0]
+)
+def test_many_numbers_settle_as_each_would_alone(count, last):
+    """Long lists are packed at once, short ones one by one."""
+    for items in ([last] * count, [type(last)(1)] * (count - 1) + [last]):
+        found = Values(items).settled().rows()
+        assert [digest(row) for row in found] == [digest(row) for row in items]

@@ -9,6 +9,7 @@ same type and give the same rows back: all ints, all floats, all arrays of one s
 from __future__ import annotations
 
 import copyreg
+import struct
 import sys
 from collections.abc import Collection, Sequence
 from itertools import compress
@@ -26,6 +27,10 @@ from silva.errors import ColumnError
 PLAIN = frozenset({bool, int, float, str, bytes, type(None), list, tuple, dict})
 """Types whose values are the same before and after settling."""
 _NUMBERS = {bool: np.dtype(bool), int: np.dtype(np.int64), float: np.dtype(np.float64)}
+_FORMATS = {bool: "?", int: "q", float: "d"}
+"""The formats in which `struct` packs them, twice as fast as `np.fromiter`."""
+_FEW = 64
+"""Items below which it is not faster."""
 _OWN = frozenset({np.bool_, np.int64, np.float64})
 """Numpy scalars that come back from an array as Python numbers."""
 _SMALL = frozenset({bool, int, float, type(None)})
@@ -141,7 +146,7 @@ def settle(values: Values, allocate: Allocate = empty) -> Column:
     (kind,) = values.kinds
     if kind in _NUMBERS:
         try:
-            return Array(np.fromiter(values.items, _NUMBERS[kind], len(values)))
+            return Array(_packed(values.items, kind))
         except OverflowError:  # beyond int64: Python's integers are kept as they are
             return values
     if kind is np.ndarray or kind is np.memmap:
@@ -150,6 +155,18 @@ def settle(values: Values, allocate: Allocate = empty) -> Column:
         dtypes = {x.dtype for x in values.items}
         return Array(np.array(values.items)) if len(dtypes) == 1 else values
     return values
+
+
+def _packed(items: list[Any], kind: type) -> np.ndarray:
+    """Python numbers of one type as an array."""
+    if len(items) < _FEW:
+        return np.fromiter(items, _NUMBERS[kind], len(items))
+    out = np.empty(len(items), _NUMBERS[kind])
+    try:
+        struct.pack_into(f"{len(items)}{_FORMATS[kind]}", out, 0, *items)
+    except struct.error as error:
+        raise OverflowError from error
+    return out
 
 
 def _settle_arrays(values: Values, allocate: Allocate) -> Column:

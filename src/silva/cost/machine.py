@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import threading
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,14 +59,31 @@ def queued_seconds() -> float:
     """Seconds that this thread was ready to run and waited for a core, since it began; 0 where the
     system does not say."""
     try:
-        file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
-    except OSError:
-        return 0.0
-    try:
-        found = os.read(file, 80).split()
-    finally:
-        os.close(file)
+        file: int = _THREAD.run_queue.file
+    except AttributeError:
+        try:
+            _THREAD.run_queue = _RunQueue()
+        except OSError:
+            return 0.0
+        file = _THREAD.run_queue.file
+    found = os.pread(file, 80, 0).split()
     return int(found[1]) / 1e9 if len(found) > 1 else 0.0
+
+
+class _RunQueue:
+    """The file in which the system counts how long a thread waited for a core. It is read for every
+    block, so it stays open until the thread ends."""
+
+    def __init__(self) -> None:
+        self.file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        weakref.finalize(self, os.close, self.file)
+
+
+_THREAD = threading.local()
+"""Its `run_queue` is that of the present thread."""
+if hasattr(os, "register_at_fork"):
+    # in the child, the file of the thread that forked is that of the parent's
+    os.register_at_fork(after_in_child=lambda: _THREAD.__dict__.clear())
 
 
 def _read(path: str) -> str | None:

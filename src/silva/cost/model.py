@@ -18,6 +18,8 @@ Backend = Literal["inline", "threads", "processes", "ray"]
 
 PROCESS_START = 0.3
 """Seconds that a worker process takes to start."""
+LITTLE_WORK = PROCESS_START / 2
+"""Seconds of work for which no worker is used."""
 OPERATORS_SHARE = 0.1
 """The share of a built-in operator's time under the GIL."""
 GAIN = 1.1
@@ -300,7 +302,7 @@ def choose_place(
     '1 ms per row, 950 µs of it on the network: workers would not help'
     """
     per_row = duration(work.seconds)
-    if left < PROCESS_START / 2:
+    if left < LITTLE_WORK:
         return Place(
             "inline", f"{per_row} per row, {duration(left)} of work left: not worth a worker"
         )

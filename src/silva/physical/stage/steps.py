@@ -49,7 +49,7 @@ class RowStep:
         """The step as `explain()` shows it; empty for one that is not shown."""
         return ""
 
-    @property
+    @functools.cached_property
     def name(self) -> str:
         """The step as errors name it: as it was written."""
         if self.written is None or self.runs is None:
@@ -61,7 +61,7 @@ class RowStep:
         """The expression or function that it runs."""
         return None
 
-    @property
+    @functools.cached_property
     def reads(self) -> frozenset[str] | None:
         """The columns that it reads; None if it needs all of them."""
         return None if self.runs is None else frozenset(step_reads(self.runs))

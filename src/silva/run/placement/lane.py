@@ -13,6 +13,7 @@ from silva.cost.experiment import Experiment
 from silva.cost.gil import WATCHED_SECONDS, GilProbe
 from silva.cost.machine import queued_seconds
 from silva.cost.model import (
+    LITTLE_WORK,
     OPERATORS_SHARE,
     Backend,
     Placed,
@@ -272,6 +273,8 @@ class Lane:
         is due."""
         if self.decided or not self._has_functions or not self.stats.blocks:
             return None
+        if self._has_little_left:
+            return None
         long = self.blocks.rows * self._seconds_per_row > WATCHED_SECONDS
         self._watching = self.probe if long or self._warm > _ENOUGH_SECONDS / 2 else None
         return self._watching
@@ -295,10 +298,17 @@ class Lane:
         changed."""
         return self.stats.busy - self._warm_since.busy
 
+    @property
+    def _has_little_left(self) -> bool:
+        """Whether too little of its work is known to be left for a worker, whoever holds the
+        GIL."""
+        left, known = self.rows_left or 0, self.rows_left is not None
+        return known and (left + self.later_rows) * self._seconds_per_row < LITTLE_WORK
+
     def _choose(self) -> None:
         if self.decided:
             return
-        if self.probe is not None and not self.probe.seconds:
+        if self.probe is not None and not (self.probe.seconds or self._has_little_left):
             return  # the next block is watched
         self.decided = True
         load = self.load()

@@ -245,10 +245,12 @@ time."""
 _AT_ONCE = 128
 """Rows that are requested together: two workers then use all requests that may be open, and if one
 row cannot be read, this many are read again one by one."""
+_QUICK_SECONDS = 1e-3
+"""Blocks that take less grow faster: one 16 times as long still starts and stops quickly."""
 _BLOCK_BYTES = 8 << 20
 _MOST_ROWS = 1 << 17
-_MOST_PYTHON_ROWS = 1 << 13
-"""Lists of more Python objects than this do not fit the CPU's cache."""
+_MOST_PYTHON_ROWS = 1 << 14
+"""The memory of longer lists of Python objects goes back to the system after each block."""
 _MOST_BLOCKS = 256
 """The most blocks in flight: each look at the window takes time."""
 _FIRST_BLOCKS = 16
@@ -301,7 +303,8 @@ class Blocks:
             return
         by_bytes = min(_BLOCK_BYTES, self._budget(None) // 8) / max(self.bytes_per_row, 1e-9)
         by_time = _by_time(row, actors, left)
-        self.rows = max(1, int(min(by_time, by_bytes, self._most_rows, self.rows * 4)))
+        growth = 16 if self.rows * row.seconds < _QUICK_SECONDS else 4
+        self.rows = max(1, int(min(by_time, by_bytes, self._most_rows, self.rows * growth)))
 
     def next_rows(self) -> int:
         """Rows of the next block."""
