@@ -132,6 +132,12 @@ class Lane:
         self._objects = 0.0
         """Seconds to pickle and unpickle the Python objects of a row."""
         self._warm_since = self.counters
+        self._working: tuple[Backend, int] | None = None
+        """The backend and the number of workers that were in use after the latest block."""
+        self._settled_since = self.counters
+        """When these workers had settled."""
+        self._settled_at = 0
+        """The number of blocks after which they have."""
         self._experiment: Experiment[Backend] | None = None
         """Compares backends by measurement; None before and after."""
         self.compared: Experiment[Backend] | None = None
@@ -157,6 +163,7 @@ class Lane:
         if stage.label != self.stage.label:
             self.earlier = self.average() if self.stats.steps else None
             self.stats.followed = self.stats.again = 0
+            self._working = None
             self.forecasts.forget(not_before=self.stats.blocks + ENOUGH_BLOCKS)
             self.alone = self._experiment = self.compared = None
             self._forget_growth()
@@ -373,7 +380,7 @@ class Lane:
 
     def _predict(self) -> None:
         """Records a prediction of the throughput, which is compared with measurements later."""
-        width = 0 if self.backend == "inline" else self.width.now
+        width = self._width
         first = self.forecasts.first
         if first is not None and first.workers != width:
             self.forecasts.forget()
@@ -420,6 +427,36 @@ class Lane:
         if starting and self._experiment is not None:
             self._experiment.begin(self.counters.progress)
         self.forecasts.learn(self.counters, starting)
+        self._settle(starting)
+
+    def _settle(self, starting: bool) -> None:
+        """Notes since when the present workers have been at work, and all of them."""
+        now, working = self.counters, (self.backend, self._width)
+        if working != self._working or starting:
+            self._working, self._settled_at = working, now.blocks + settling(self._width)
+        if now.blocks <= self._settled_at:
+            self._settled_since = now
+
+    @property
+    def settled_since(self) -> Counters | None:
+        """The counters when the present number of workers had settled on the present backend; None
+        while there is too little since then to measure."""
+        blocks = self.stats.blocks - self._settled_since.blocks
+        enough = blocks >= max(ENOUGH_BLOCKS, 3 * self._width)
+        same = self._working == (self.backend, self._width)
+        return self._settled_since if same and enough else None
+
+    @property
+    def steady_pace(self) -> float | None:
+        """Rows per second with the present number of workers, the consumer's own time included;
+        None where too little was measured since they settled, or the consumer runs the stage."""
+        since = None if self.backend == "inline" else self.settled_since
+        return None if since is None else self.counters.pace(since)
+
+    @property
+    def _width(self) -> int:
+        """Workers in use; 0 where the consumer runs the stage."""
+        return 0 if self.backend == "inline" else self.width.now
 
     def _tick(self) -> None:
         now = self._seams.clock()
@@ -469,10 +506,11 @@ class Lane:
         return self._disk
 
     def average(self) -> Work:
-        """The average cost of a row on the present backend; before the first prediction, since the
-        stage has its present steps."""
+        """The average cost of a row with the present workers; until enough of them was seen, since
+        the first prediction, or since the stage has its present steps."""
         first = self.forecasts.first
-        since = self._warm_since if first is None else first.since
+        before = self._warm_since if first is None else first.since
+        since = self.settled_since or before
         return self._with_shared(self._since(since), since)
 
     def _since(self, before: Counters) -> Work:
