@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import resource
+import statistics
 import sys
 import tempfile
 import time
@@ -134,21 +135,24 @@ def shared(resource: str, where: Any) -> dict[str, Any]:
     return {"errors": errors, "limit": more.limit, "more": more.gain}
 
 
-def demand(folder: str, share: float, peak: float, seconds: float) -> dict[str, Any]:
-    """A trainer that needs a share of the peak rate: what it waits and what that costs."""
+def demand(folder: str, rate: float, seconds: float, workers: int = 0) -> dict[str, Any]:
+    """A trainer that asks for `rate` rows a second, or for as many as come (0): what it waits and
+    what that costs. `workers`: threads, if not chosen by silva (0)."""
     pipeline = pipelines.random_after_decode(folder)
-    step = 0.0 if share >= 1 else pipelines.BATCH / (peak * share)
-    with pipeline.loader(epochs=1000, cache="off") as loader:
+    step = pipelines.BATCH / rate if rate else 0.0
+    forced = {"backend": "threads", "workers": workers} if workers else {}
+    with pipeline.loader(epochs=1000, cache="off", **forced) as loader:
         began = time.perf_counter()
         settled = began + _SETTLING * seconds
-        waited = rows = 0.0
+        waits: list[float] = []
+        rows = 0.0
         since: tuple[float, float] | None = None
         asked = began
         while True:
             for batch in loader:
                 now = time.perf_counter()
                 if since is not None:
-                    waited += now - asked
+                    waits.append(now - asked)
                     rows += len(batch["image"])
                 elif now > settled:
                     since = now, cpu()
@@ -161,9 +165,18 @@ def demand(folder: str, share: float, peak: float, seconds: float) -> dict[str, 
                 break
         assert since is not None
         spent = time.perf_counter() - since[0]
-        width = [lane.width.now for lane in loader._executor.lanes.values()]
+        (lane,) = loader._executor.lanes.values()
+        width, backend = lane.width.now, lane.backend
         used = cpu() - since[1]
-    return {"rate": rows / spent, "wait": waited / spent, "cpu": used / rows, "width": width}
+    return {
+        "rate": rows / spent,
+        "wait": sum(waits) / spent,
+        "batch": statistics.median(waits),
+        "longest": max(waits),
+        "cpu": used / rows,
+        "width": width,
+        "backend": backend,
+    }
 
 
 _SPUN = 1000

@@ -113,3 +113,12 @@ def test_a_candidate_for_which_the_consumer_waits_a_little_is_left_only_if_it_is
     assert made.judge(after(140.0, waiting=0.2)) == "threads"
     made = trial(threads=190.0, processes=180.0)
     assert made.judge(after(90.0, waiting=0.2)) == "processes"
+
+
+def test_a_loop_that_begins_to_take_its_time_does_not_make_workers_look_slower() -> None:
+    """Nothing was handed out while the stage ran inline; now the loop takes 10 ms a row."""
+    made = Experiment("inline", 100.0, {"threads": 190.0}, "threads", START, own=0.0)
+    assert made.judge(after(90.0, waiting=0.1)) == "threads"
+    assert made.seen["inline"] == pytest.approx(50.0)
+    slower = Experiment("inline", 100.0, {"threads": 190.0}, "threads", START, own=0.0)
+    assert slower.judge(after(45.0, waiting=0.55)) == "inline"

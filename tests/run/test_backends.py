@@ -114,7 +114,7 @@ def test_operators_of_ones_own_work_in_processes():
 
 
 def test_memory_bounds_what_waits_and_one_large_row_goes_alone():
-    made = Blocks(LaneStats(), lambda held: 1000, calls_python=False, alone=False)
+    made = Blocks(LaneStats(), lambda held: 1000, calls_python=False)
     made.bytes_per_row, made.rows = 400.0, 1
     none, one, two = (in_flight(count) for count in range(3))
     two.running_rows, two.done_bytes = 1, 400

@@ -65,7 +65,7 @@ def test_a_large_batch_does_not_fill_the_window_with_tiny_blocks(backend):
 
 def rows_of_a_block(actors: int, left: int | None, waits: float = 0.0) -> int:
     """Where a row takes 10 ms."""
-    blocks = Blocks(LaneStats(blocks=2), lambda held: 1 << 30, calls_python=True, alone=False)
+    blocks = Blocks(LaneStats(blocks=2), lambda held: 1 << 30, calls_python=True)
     for _ in range(8):
         blocks.learn(RowCost(0.01, waits, 8.0), 1.0, actors, left)
     return blocks.rows
@@ -76,7 +76,7 @@ def test_the_more_actors_there_are_the_longer_a_block_takes_each():
 
 
 def test_what_is_left_of_an_epoch_is_shared_by_all_actors():
-    assert [rows_of_a_block(12, left) for left in (10_000, 960, 480, 10)] == [60, 20, 10, 5]
+    assert [rows_of_a_block(12, left) for left in (10_000, 960, 480, 10)] == [60, 40, 20, 5]
     assert rows_of_a_block(0, 10) == 5
 
 

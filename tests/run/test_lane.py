@@ -17,6 +17,7 @@ from silva.physical.written_form import segments
 from silva.plan.decision import Quantity
 from silva.run.memory import MemoryBudget
 from silva.run.placement.lane import Lane
+from silva.run.seams import Seams
 
 
 def stage(**steps: Any) -> Any:
@@ -74,6 +75,25 @@ def test_the_average_of_a_stage_is_not_that_of_its_latest_blocks():
     for milliseconds in (500, 2, 2, 2, 2, 20):  # libraries are imported in the first
         lane.learn(Result(empty, 10, None, (), (), milliseconds / 1e3, 1e-3), 10)
     assert lane.average().seconds == pytest.approx(28e-3 / 50)
+
+
+def test_rates_are_those_of_the_present_workers_alone():
+    """While threads are added, each width has a rate of its own."""
+    clock = [0.0]
+    seams = Seams(clock=lambda: clock[0])
+    lane = Lane(stage(y=lambda x: x), "stage 1", "threads", 8, MemoryBudget(1 << 20), seams)
+    lane.begin(None, 0, None)
+    empty = Block({}, np.empty(0, np.uint64))
+    for width, blocks in ((2, 100), (4, 100), (8, 60)):
+        lane.width.now = width
+        assert lane.steady_pace is None, "blocks in flight were begun by others"
+        for _ in range(blocks):
+            # ten rows of 100 ms, and the more of them at once, the longer each takes
+            clock[0] += 1.0 / width
+            lane.learn(Result(empty, 10, None, (), (), 1.0 + width / 10, 1e-3), 10)
+            lane.returned(clock[0], starting=False)
+        assert lane.steady_pace == pytest.approx(10 * width)
+        assert lane.average().seconds == pytest.approx(0.1 + width / 100)
 
 
 def test_the_backends_that_were_compared_are_shown_with_what_came_of_them():

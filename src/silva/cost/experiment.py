@@ -81,6 +81,10 @@ class Experiment(Generic[C]):
     cpu: float = 0.0
     """CPU seconds of a row when the prediction was made; 0 if the CPU was not the limit."""
     margin: float = MARGIN
+    own: float | None = None
+    """The consumer's own seconds per row that are part of the default's throughput, where the
+    consumer takes turns with it. It may have been measured before the first batch was handed out;
+    None where it was not."""
     seen: dict[C, float] = field(init=False)
     """Rows per second, measured."""
     open: bool = True
@@ -118,6 +122,7 @@ class Experiment(Generic[C]):
         if not self.open or spent < ENOUGH or blocks < self.settling:
             return None
         self._warm(now)
+        self._with_loop(now)
         pace, waits = now.pace(self.since), (now.waited - self.since.waited) / spent
         promised = self.promised[self.trying]
         slower = pace < min(self.margin * self.seen[self.default], promised) and waits > LIMITS
@@ -141,6 +146,19 @@ class Experiment(Generic[C]):
         stays = self.seen[best] > self.margin * self.seen[self.default]
         self.trying = best if stays else self.default
         return self.trying
+
+    def _with_loop(self, now: Progress) -> None:
+        """Corrects the default's throughput by what the consumer's own loop has taken since: it
+        would have taken that beside the default too."""
+        rows = now.rows - self.since.rows
+        if self.own is None or rows <= 0:
+            return
+        since, before = self.since, self.own
+        spent, waited = now.seconds - since.seconds, now.waited - since.waited
+        self.own = max(spent - waited, 0.0) / rows
+        work = 1 / self.seen[self.default] - before
+        if work > 0:
+            self.pace = self.seen[self.default] = 1 / (work + self.own)
 
     def _warm(self, now: Progress) -> None:
         """The prediction was made on cold rows: scales it by the CPU time of warm ones. (A row that

@@ -191,9 +191,8 @@ def _top_stages(plan: PhysicalNode) -> Iterator[str]:
 
 def _steady(lanes: list[Lane], rows: int) -> float | None:
     top = max(lanes, key=lambda lane: lane.stats.elapsed)
-    first = top.forecasts.first
-    seen = None if first is None or first.backend == "inline" else first.seen(top.counters)
-    return None if seen is None else seen.rows_per_second * rows / max(top.stats.rows_in, 1)
+    pace = top.steady_pace
+    return None if pace is None else pace * rows / max(top.stats.rows_in, 1)
 
 
 # One stage.

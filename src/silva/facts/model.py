@@ -180,7 +180,7 @@ class ConsumerFacts:
     """Seconds per row that it takes itself: batching, and the body of the loop."""
     stages: tuple[Placed, ...]
     steady: float | None = None
-    """Rows per second since the workers have started; None where that is not known."""
+    """Rows per second since the present workers have settled; None where that is not known."""
     own_cpu: float = 0.0
     """CPU seconds per row of `own`."""
     own_queued: float = 0.0

@@ -31,35 +31,28 @@ from silva.physical.stage.steps import Call, Keep, MapWhole, Spread, Step
 from silva.plan.function import Function
 from silva.run.memory import MemoryBudget
 from silva.run.placement.measured import (
+    BLOCK_SECONDS,
+    ENOUGH_BLOCKS,
+    INTERVAL,
     Counters,
     Forecasts,
     LaneStats,
     device_seconds,
+    settling,
     shared_seconds,
 )
-from silva.run.placement.sizing import Blocks, Growth, RowCost, Width
+from silva.run.placement.sizing import BLOCK_BYTES, Blocks, Growth, RowCost, Width
 from silva.run.pools.task import functions_of
 from silva.run.seams import Seams
 
 if TYPE_CHECKING:
     from silva.run.placement.offload import Offload
 
-_NEW_BLOCKS = 5
-"""Blocks after which measurements describe the new steps of a stage that has changed."""
-_ENOUGH_SECONDS = 0.04
-"""Work to measure before the backend is chosen."""
 _ENOUGH_KNOWN_SECONDS = 0.002
-"""The same for built-in operators alone: they release the GIL, so only their cost is unknown."""
-
-
-_MOSTLY_WAITS = 2.0
-"""Seconds per CPU second from which on a row mostly waits."""
-_MUCH_DISK_BYTES = 1 << 20
-"""Below this, the speed of the disk does not matter."""
-
-
+"""Seconds of work to measure before the backend of built-in operators is chosen: they release the
+GIL, so only their cost is unknown. Where functions are called, it is a block's."""
 _RECORDED = 4096
-"""Blocks of a stage whose times are kept, for traces."""
+"""Blocks of a stage whose times are kept for traces: minutes of a run, in less than 1 MB."""
 
 
 class BlockTimes(NamedTuple):
@@ -115,15 +108,17 @@ class Lane:
         self.growth = Growth(workers, workers)
         """Finds how many threads there are, if rows mostly wait."""
         self.stats = LaneStats()
-        self.blocks = Blocks(
-            self.stats, memory.lane_bytes, _calls_python(stage), alone=self.backend == "inline"
-        )
+        self.blocks = Blocks(self.stats, memory.lane_bytes, _calls_python(stage))
         self.forecasts = Forecasts()
         """Predictions, each beside what was then measured."""
         self._at = self._seams.clock()
-        self._own_since: tuple[int, float, float] | None = None
-        """The consumer's thread, its CPU seconds and its seconds in the run queue, when it had its
-        latest block; None while it waits for one."""
+        self._own_since: tuple[int, float, float, float | None] | None = None
+        """The consumer's thread, the time, its CPU seconds and, if they are sampled this time, its
+        seconds in the run queue, when it had its latest block; None while it waits for one."""
+        self._not_sampled = float("inf")
+        """Seconds that the consumer had for itself since the run queue was last looked at."""
+        self._queued_share = 0.0
+        """Its share of that time in the run queue, when it was last looked at."""
         self.worked: deque[BlockTimes] = deque(maxlen=_RECORDED)
         """The latest blocks, on the workers."""
         self.looped: deque[tuple[float, float]] = deque(maxlen=_RECORDED)
@@ -138,6 +133,12 @@ class Lane:
         self._objects = 0.0
         """Seconds to pickle and unpickle the Python objects of a row."""
         self._warm_since = self.counters
+        self._working: tuple[Backend, int] | None = None
+        """The backend and the number of workers that were in use after the latest block."""
+        self._settled_since = self.counters
+        """When these workers had settled."""
+        self._settled_at = 0
+        """The number of blocks after which they have."""
         self._experiment: Experiment[Backend] | None = None
         """Compares backends by measurement; None before and after."""
         self.compared: Experiment[Backend] | None = None
@@ -163,7 +164,8 @@ class Lane:
         if stage.label != self.stage.label:
             self.earlier = self.average() if self.stats.steps else None
             self.stats.followed = self.stats.again = 0
-            self.forecasts.forget(not_before=self.stats.blocks + _NEW_BLOCKS)
+            self._working = None
+            self.forecasts.forget(not_before=self.stats.blocks + ENOUGH_BLOCKS)
             self.alone = self._experiment = self.compared = None
             self._forget_growth()
             if self.offload is not None:
@@ -197,11 +199,9 @@ class Lane:
             return
         work = self.average()
         work = work.taking(max(work.seconds - work.queued, work.cpu))
-        useful = float(self.growth.now)
-        if work.seconds > _MOSTLY_WAITS * work.cpu:
-            stage = Placed(self.name, work, "threads", self.growth.most)
-            best = predict([stage], self._seams.machine.cpus)
-            useful = best.rows_per_second * work.seconds
+        stage = Placed(self.name, work, "threads", self.growth.most)
+        best = predict([stage], self._seams.machine.cpus)
+        useful = best.rows_per_second * work.seconds
         self.growth.look(now, self.stats.starved, self.stats.rows_in, useful)
         self.width.limit(self.growth.now)
 
@@ -276,7 +276,7 @@ class Lane:
         if self._has_little_left:
             return None
         long = self.blocks.rows * self._seconds_per_row > WATCHED_SECONDS
-        self._watching = self.probe if long or self._warm > _ENOUGH_SECONDS / 2 else None
+        self._watching = self.probe if long or self._warm > BLOCK_SECONDS / 2 else None
         return self._watching
 
     def decide(self, rows: int) -> None:
@@ -284,7 +284,7 @@ class Lane:
         cluster, and predicts the throughput. `rows` of this epoch have just come."""
         if self.rows_left is not None:
             self.rows_left -= rows
-        enough = _ENOUGH_SECONDS if self._has_functions else _ENOUGH_KNOWN_SECONDS
+        enough = BLOCK_SECONDS if self._has_functions else _ENOUGH_KNOWN_SECONDS
         if self._warm < enough:
             return
         self._choose()
@@ -331,8 +331,9 @@ class Lane:
                 promised,
                 place.backend,
                 self.counters.progress,
-                settling=2 * self.workers + 1,
+                settling=settling(self.workers),
                 cpu=load.cpu if load.cpu > load.seconds / 2 else 0.0,
+                own=self._consumer.seconds,
             )
         self.move(place.backend, place.reason)
 
@@ -389,7 +390,7 @@ class Lane:
 
     def _predict(self) -> None:
         """Records a prediction of the throughput, which is compared with measurements later."""
-        width = 0 if self.backend == "inline" else self.width.now
+        width = self._width
         first = self.forecasts.first
         if first is not None and first.workers != width:
             self.forecasts.forget()
@@ -408,14 +409,22 @@ class Lane:
 
     def begin_own(self) -> None:
         """The consumer has a block: from now on its time is its own."""
-        self._own_since = threading.get_ident(), time.thread_time(), queued_seconds()
+        # asking takes 20 µs, and the GIL from workers
+        queued = queued_seconds() if self._not_sampled >= INTERVAL else None
+        self._own_since = threading.get_ident(), time.perf_counter(), time.thread_time(), queued
 
     def end_own(self) -> None:
         """The consumer is about to wait for a block, or to run one itself."""
         since, self._own_since = self._own_since, None
-        if since is not None and since[0] == threading.get_ident():  # threads have their own clocks
-            self.stats.own_cpu += time.thread_time() - since[1]
-            self.stats.own_queued += queued_seconds() - since[2]
+        if since is None or since[0] != threading.get_ident():  # threads have their own clocks
+            return
+        spent = time.perf_counter() - since[1]
+        self.stats.own_cpu += time.thread_time() - since[2]
+        self._not_sampled += spent
+        if since[3] is not None:
+            share = min((queued_seconds() - since[3]) / max(spent, 1e-9), 1.0)
+            self._queued_share, self._not_sampled = share, 0.0
+        self.stats.own_queued += self._queued_share * spent
 
     def returned(self, given: float, starting: bool) -> None:
         """The consumer got a block at `given` and asks for the next one; `starting`: workers are
@@ -428,6 +437,36 @@ class Lane:
         if starting and self._experiment is not None:
             self._experiment.begin(self.counters.progress)
         self.forecasts.learn(self.counters, starting)
+        self._settle(starting)
+
+    def _settle(self, starting: bool) -> None:
+        """Notes since when the present workers have been at work, and all of them."""
+        now, working = self.counters, (self.backend, self._width)
+        if working != self._working or starting:
+            self._working, self._settled_at = working, now.blocks + settling(self._width)
+        if now.blocks <= self._settled_at:
+            self._settled_since = now
+
+    @property
+    def settled_since(self) -> Counters | None:
+        """The counters when the present number of workers had settled on the present backend; None
+        while there is too little since then to measure."""
+        blocks = self.stats.blocks - self._settled_since.blocks
+        enough = blocks >= max(ENOUGH_BLOCKS, 3 * self._width)
+        same = self._working == (self.backend, self._width)
+        return self._settled_since if same and enough else None
+
+    @property
+    def steady_pace(self) -> float | None:
+        """Rows per second with the present number of workers, the consumer's own time included;
+        None where too little was measured since they settled, or the consumer runs the stage."""
+        since = None if self.backend == "inline" else self.settled_since
+        return None if since is None else self.counters.pace(since)
+
+    @property
+    def _width(self) -> int:
+        """Workers in use; 0 where the consumer runs the stage."""
+        return 0 if self.backend == "inline" else self.width.now
 
     def _tick(self) -> None:
         now = self._seams.clock()
@@ -471,16 +510,17 @@ class Lane:
     @property
     def _measured_disk(self) -> Disk | None:
         """The disk that holds its files, once enough was read from it to matter."""
-        much = self.stats.came.disk >= _MUCH_DISK_BYTES
+        much = self.stats.came.disk >= BLOCK_BYTES
         if self._disk is None and self.files is not None and much:
             self._disk = Disk(self.files)
         return self._disk
 
     def average(self) -> Work:
-        """The average cost of a row on the present backend; before the first prediction, since the
-        stage has its present steps."""
+        """The average cost of a row with the present workers; until enough of them was seen, since
+        the first prediction, or since the stage has its present steps."""
         first = self.forecasts.first
-        since = self._warm_since if first is None else first.since
+        before = self._warm_since if first is None else first.since
+        since = self.settled_since or before
         return self._with_shared(self._since(since), since)
 
     def _since(self, before: Counters) -> Work:

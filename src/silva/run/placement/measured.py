@@ -19,16 +19,24 @@ from silva.cost.model import Backend, Prediction
 from silva.io.incoming import NOTHING, Incoming
 from silva.physical.stage.stage import Result
 
-_FIRST_SECONDS = 0.5
-"""Time after which a prediction is checked and the next one is made."""
-_SETTLING = 4
-"""Blocks per worker that are not measured at first: the consumer's own blocks come before, and each
-worker has two in flight, the first of which imports libraries."""
-_LEAST_SECONDS = 0.05
+BLOCK_SECONDS = 0.05
+"""Seconds that a block takes: long enough to hide the cost of handing it over, short enough to
+start and stop quickly. Less work than that is too little for a measurement."""
+INTERVAL = 0.5
+"""Seconds between two looks at the number of workers, and before the first prediction is checked:
+ten blocks of each worker."""
+AHEAD = 2
+"""Blocks in flight for each worker: the one it runs, and the next one."""
+ENOUGH_BLOCKS = 8
+"""Blocks of a measurement, at least: the first ones are small."""
 _ERRORS = 2.0
-"""Standard errors by which two measurements of the same may differ."""
-_LEAST_BLOCKS = 8
-"""Fewer blocks are too few for a measurement."""
+"""Standard errors by which two measurements of the same may differ (95 %)."""
+
+
+def settling(workers: int) -> int:
+    """Blocks that are not measured after a change: some were begun before it, and the first of each
+    worker imports libraries."""
+    return AHEAD * workers + 1
 
 
 class Counters(NamedTuple):
@@ -85,12 +93,12 @@ class Forecast:
         end = self.until or now
         rows, elapsed = end.rows - self.since.rows, end.elapsed - self.since.elapsed
         made = rows + end.ready - self.since.ready
-        if end.blocks - self.since.blocks < max(_LEAST_BLOCKS, 3 * self.workers):
+        if end.blocks - self.since.blocks < max(ENOUGH_BLOCKS, 3 * self.workers):
             return None
         if self.backend == "inline":
             busy = end.busy - self.since.busy
-            return Seen(rows / busy, True) if busy > _LEAST_SECONDS else None
-        if elapsed < _LEAST_SECONDS:
+            return Seen(rows / busy, True) if busy > BLOCK_SECONDS else None
+        if elapsed < BLOCK_SECONDS:
             return None
         waited = end.starved - self.since.starved
         return Seen(made / elapsed, waited > LIMITS * elapsed)
@@ -124,12 +132,12 @@ class Forecast:
         >>> start = Counters(rows=0, elapsed=0.0, starved=0.0, busy=0.0, cpu=0.0, blocks=16)
         >>> forecast = Forecast(Prediction(120.0, 0.0, "cores"), "threads", 2, start)
         >>> [round(forecast.uncertainty(start._replace(blocks=16 + n), 0.3), 2) for n in (8, 800)]
-        [0.55, 0.22]
+        [0.53, 0.18]
         """
         end = self.until or now
         after = max(end.blocks - self.since.blocks, 1)
         width = 0 if self.backend == "inline" else self.workers
-        before = max(self.since.blocks - _SETTLING * width, 1)
+        before = max(self.since.blocks - settling(width), 1)
         return _ERRORS * spread * math.sqrt(1 / before + 1 / after) + width / after
 
 
@@ -150,10 +158,10 @@ class Forecasts:
         if not self.made:
             return now.blocks >= self.not_before
         last = self.made[-1]
-        if self.settling or now.blocks - last.since.blocks < _LEAST_BLOCKS:
+        if self.settling or now.blocks - last.since.blocks < ENOUGH_BLOCKS:
             return False
         before = last.since.elapsed - (self.first.since.elapsed if self.first else 0.0)
-        return now.elapsed - last.since.elapsed > max(_FIRST_SECONDS, before)
+        return now.elapsed - last.since.elapsed > max(INTERVAL, before)
 
     def add(self, prediction: Prediction, backend: Backend, workers: int, now: Counters) -> None:
         if self.made:
@@ -161,7 +169,7 @@ class Forecasts:
         made = Forecast(prediction, backend, workers, now)
         if self.first is None:
             self.first = Forecast(prediction, backend, workers, now)
-            self.settling = _SETTLING * workers if backend != "inline" else 0
+            self.settling = settling(workers) if backend != "inline" else 0
         self.made.append(made)
 
     def learn(self, now: Counters, starting: bool) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from silva.cost.experiment import LIMITS, MARGIN, SECONDS, Experiment
 from silva.cost.model import GAIN, Backend, Placed, predict
 from silva.lifetime import Thread, join_all
-from silva.run.placement.measured import Counters
+from silva.run.placement.measured import Counters, settling
 
 if TYPE_CHECKING:
     from silva.run.ray.cluster import Cluster
@@ -67,7 +67,7 @@ class Offload:
             {"ray": predicted.rows_per_second},
             "ray",
             now.progress,
-            settling=2 * self.actors + 1,
+            settling=settling(self.actors),
             margin=1 / MARGIN,
         )
 

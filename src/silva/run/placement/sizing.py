@@ -7,28 +7,27 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from silva.cost.experiment import LIMITS
-from silva.run.placement.measured import LaneStats
+from silva.cost.experiment import LIMITS, SECONDS
+from silva.cost.model import GAIN
+from silva.run.placement.measured import (
+    AHEAD,
+    BLOCK_SECONDS,
+    ENOUGH_BLOCKS,
+    INTERVAL,
+    LaneStats,
+)
 from silva.run.pools.task import TasksInFlight
 
-_INTERVAL, _LONG_INTERVAL = 0.5, 3.0
-_OWN = 0.25
-"""Seconds in which the trainer did not wait that are needed to know its demand. With fewer, the
-interval is extended, unless there is only one worker."""
-_TIMES = 2
-"""The factor by which the number of workers grows at most while the demand is not known."""
 _WAITS = 0.01
-"""Share of its time that the trainer may wait."""
+"""Share of its time that the trainer may wait; workers that are idle for less are busy."""
 _SPARE = 0.25
-"""Spare workers per square root of the demand."""
-_BUSY = 0.97
-"""Share of its time that a busy worker works, at least."""
-_AHEAD, _MOST_AHEAD = 2, 8
-"""Blocks in flight for each worker."""
-_FIRST_PATIENCE = 8
-"""Intervals after which a number of workers that was too small may be tried again."""
-_CHANGED = 0.75
-"""Share of the earlier demand below which a number that was too small may be tried again."""
+"""Spare workers per square root of the demand: one core's worth of work takes one worker and a
+quarter, since blocks take unequally long."""
+_MOST_AHEAD = 8
+"""Blocks in flight for each worker, at most: 0.4 s of work."""
+_PATIENCE = 8
+"""Intervals after which a number of workers that was too small may be tried again: a try lets the
+trainer wait for an interval or two."""
 
 
 def enough(demand: float) -> float:
@@ -38,6 +37,11 @@ def enough(demand: float) -> float:
     [1.0, 4.5, 102.5]
     """
     return demand + _SPARE * math.sqrt(demand)
+
+
+def _differ(demand: float, other: float) -> bool:
+    """Whether two demands differ by more than the unevenness of work."""
+    return enough(min(demand, other)) < max(demand, other)
 
 
 @dataclass
@@ -71,7 +75,7 @@ class Width:
     demand: float | None = None
     """Workers that would be busy if the trainer did not wait; None while that is not known."""
     now: int = field(init=False)
-    ahead: int = field(default=_AHEAD, init=False)
+    ahead: int = field(default=AHEAD, init=False)
     """Blocks in flight per worker, as far as memory allows."""
     changes: int = field(default=0, init=False)
     _at: float | None = field(default=None, init=False)
@@ -88,7 +92,7 @@ class Width:
     """The smallest number of workers that was not too small."""
     _floor_demand: float = field(default=0.0, init=False)
     """The demand for which fewer were too few."""
-    _patience: int = field(default=_FIRST_PATIENCE, init=False)
+    _patience: int = field(default=_PATIENCE, init=False)
     _looks: int = field(default=0, init=False)
     """Intervals since the floor was set."""
 
@@ -107,33 +111,35 @@ class Width:
     def look(self, now: float, waited: float, busy: float, *, complete: bool = True) -> None:
         """Adapts the number of workers, given the time, the seconds that the trainer has waited and
         the seconds of work so far; `complete`: all required workers have started."""
-        if self._at is not None and now - self._at < _INTERVAL:
+        if self._at is not None and now - self._at < INTERVAL:
             return
         before = self.changes
         if self._at is not None:
             spent = now - self._at
             share = min((waited - self._waited) / spent, 1.0)
-            known = (1 - share) * spent >= _OWN
+            # the demand shows in the time in which the trainer does not wait
+            known = (1 - share) * spent >= INTERVAL / 2
             several = 1 < self.now < self.most
-            if self._waits and not known and spent < _LONG_INTERVAL and several:
+            if self._waits and not known and spent < 2 * SECONDS and several:
                 return
             self._judge(share, (busy - self._busy) / spent, complete and self._complete, known)
         self._at, self._waited, self._busy = now, waited, busy
         self._complete = complete and self.changes == before
 
     def _judge(self, wait_share: float, load: float, complete: bool, known: bool) -> None:
-        """`complete`: no worker was starting in the interval; `known`: the demand is."""
+        """`complete`: no worker was starting in the interval; `known`: the demand is. Otherwise the
+        number of workers doubles at most."""
         before, self._load = self._load, load
         self.demand = load / max(1 - wait_share, 1e-3)
         if wait_share > _WAITS:
             sudden, self._waits = not self._waits, True
             if complete and not (sudden and self._enough(self.demand) > self.now):
-                self._more(self.demand if known else min(self.demand, _TIMES * self.now))
+                self._more(self.demand if known else min(self.demand, 2 * self.now))
             return
         self._waits = False
         self._looks += 1
         load = max(load, before)  # blocks come one by one: a short while may have seen too few
-        if self._looks > self._patience or load < _CHANGED * self._floor_demand:
+        if self._looks > self._patience or enough(load) < self._floor_demand:
             self._floor = 1
         needed = max(self._enough(load), self._floor)
         if needed < self.now:
@@ -142,11 +148,11 @@ class Width:
     def _more(self, demand: float) -> None:
         """Uses more workers: the trainer waits, and no worker is starting."""
         needed = self._enough(demand)
-        if needed <= self.now and self._load < _BUSY * self.now and self.ahead < _MOST_AHEAD:
+        if needed <= self.now and self._load < (1 - _WAITS) * self.now and self.ahead < _MOST_AHEAD:
             self.ahead *= 2
         elif self.now < self.most:
-            changed = not _CHANGED < demand / max(self._floor_demand, 1e-9) < 1 / _CHANGED
-            self._patience = _FIRST_PATIENCE if changed else 2 * self._patience
+            changed = _differ(demand, self._floor_demand)
+            self._patience = _PATIENCE if changed else 2 * self._patience
             self._floor, self._floor_demand, self._looks = self.now + 1, demand, 0
             self._change(max(self.now + 1, needed))
 
@@ -157,10 +163,6 @@ class Width:
 
 MOST_THREADS = 32
 """Threads of a stage whose rows mostly wait, where the number of workers was not given."""
-_HELPS = 1 / 3
-"""The part of the promised gain that more threads must bring to be kept."""
-_WORTH_MORE = 1.25
-"""The least factor by which the number of threads grows."""
 
 
 class Growth:
@@ -168,8 +170,9 @@ class Growth:
 
     Every half second in which the trainer waits, the number of threads doubles, up to the number
     that would use all cores or the GIL, whichever is less. In the next half second blocks settle,
-    and the one after shows whether it helped: twice as many threads must be a third faster.
-    Otherwise they are taken back, and the stage keeps its number until its steps change.
+    and the one after shows whether it helped: twice as many threads must be 1.4× as fast, which is
+    as near to twice as to no gain. Otherwise they are taken back, and the stage keeps its number
+    until its steps change.
 
     >>> growth, rows, now = Growth(2, 32), 0, 0.0
     >>> while now < 10:  # each thread does 100 rows a second, up to 8 threads
@@ -198,7 +201,7 @@ class Growth:
         """Whether there is something to look at."""
         if self._settled or self.most <= self.least:
             return False
-        return self._at is None or now - self._at[0] >= _INTERVAL
+        return self._at is None or now - self._at[0] >= INTERVAL
 
     def look(self, now: float, waited: float, rows: int, useful: float) -> None:
         """Adapts the number of threads, given the time, the seconds that the trainer has waited,
@@ -214,14 +217,14 @@ class Growth:
         if self._before is not None:
             self._judge(*self._before, pace)
         wanted = int(min(2 * self.now, useful, self.most))
-        if not self._settled and wanted >= _WORTH_MORE * self.now:
+        if not self._settled and wanted >= GAIN * self.now:
             self._first = self._first or pace
             self._before, self.now = (self.now, pace), wanted
             self._at = None  # blocks of before are still in flight
 
     def _judge(self, count: int, before: float, pace: float) -> None:
         self._before = None
-        if pace >= before * (1 + _HELPS * (self.now / count - 1)):
+        if pace >= before * math.sqrt(self.now / count):
             self.note = self._describe(self.now, pace)
         else:
             self.note = f"{self._describe(count, before)}, no faster with {self.now}"
@@ -234,28 +237,21 @@ class Growth:
         return f"{count} threads, since its rows mostly wait: {gain}"
 
 
-_BLOCK_SECONDS = 0.05
-"""Long enough to hide the cost of handing a block over, short enough to start and stop quickly."""
 _MOST_SECONDS = 1.0
-"""The longest block on actors, whose blocks grow with their number: the trainer's thread spends
-half a millisecond on each block."""
-_SHARES = 4
-"""Blocks per actor that are left of an epoch, at least, so that actors end at about the same
-time."""
+"""Seconds of the longest block on actors, whose blocks grow with their number: the trainer's thread
+spends half a millisecond on each block."""
 _AT_ONCE = 128
 """Rows that are requested together: two workers then use all requests that may be open, and if one
 row cannot be read, this many are read again one by one."""
 _QUICK_SECONDS = 1e-3
 """Blocks that take less grow faster: one 16 times as long still starts and stops quickly."""
-_BLOCK_BYTES = 8 << 20
+BLOCK_BYTES = 8 << 20
+"""Bytes of a block, at most: what is larger does not stay in the CPU's cache between two steps."""
 _MOST_ROWS = 1 << 17
+"""Rows of a block, at most: columns of numbers then stay in the CPU's cache."""
 _MOST_PYTHON_ROWS = 1 << 14
-"""The memory of longer lists of Python objects goes back to the system after each block."""
-_MOST_BLOCKS = 256
-"""The most blocks in flight: each look at the window takes time."""
-_FIRST_BLOCKS = 16
-"""Blocks after which the block size has settled."""
-_FIRST_ROWS = 4
+"""The same where Python functions are called: the memory of longer lists of objects goes back to
+the system after each block."""
 
 
 class RowCost(NamedTuple):
@@ -271,18 +267,16 @@ class Blocks:
         stats: LaneStats,
         budget: Callable[[float | None], int],
         calls_python: bool,
-        alone: bool,
     ) -> None:
-        """`budget`: the bytes that may be in flight, given those that are, or for a start (None).
-        `alone`: the consumer runs the first blocks itself, one at a time. On workers several start
-        at once, before the size of a row is known."""
+        """`budget`: the bytes that may be in flight, given those that are, or for a start
+        (None)."""
         self.stats = stats
         self._budget = budget
         self.align = 1
         """Rows of a batch, if the stage neither drops nor adds rows."""
         self.need_rows = 0
         """Rows that the consumer takes at once; a window should hold twice as many."""
-        self.rows = _FIRST_ROWS if alone else 1
+        self.rows = 1
         self.bytes_per_row = 0.0
         self._most_rows = _MOST_PYTHON_ROWS if calls_python else _MOST_ROWS
 
@@ -301,7 +295,7 @@ class Blocks:
         )
         if self.stats.blocks == 1:
             return
-        by_bytes = min(_BLOCK_BYTES, self._budget(None) // 8) / max(self.bytes_per_row, 1e-9)
+        by_bytes = min(BLOCK_BYTES, self._budget(None) // 8) / max(self.bytes_per_row, 1e-9)
         by_time = _by_time(row, actors, left)
         growth = 16 if self.rows * row.seconds < _QUICK_SECONDS else 4
         self.rows = max(1, int(min(by_time, by_bytes, self._most_rows, self.rows * growth)))
@@ -330,18 +324,18 @@ class Blocks:
             return False
         if blocks < ahead * width + 1:
             return True
-        if self.stats.blocks < _FIRST_BLOCKS or blocks >= _MOST_BLOCKS:
+        if self.stats.blocks < ENOUGH_BLOCKS:
             return False  # blocks are small as long as little is known: no need for many
         return window.rows < ahead * self.need_rows + width * self.next_rows()
 
 
 def _by_time(row: RowCost, actors: int, left: int | None) -> float:
     seconds = max(row.seconds, 1e-9)
-    rows = _BLOCK_SECONDS / seconds
+    rows = BLOCK_SECONDS / seconds
     if row.waits:
-        rows = max(rows, min(_BLOCK_SECONDS / max(row.seconds - row.waits, 1e-9), _AT_ONCE))
+        rows = max(rows, min(BLOCK_SECONDS / max(row.seconds - row.waits, 1e-9), _AT_ONCE))
     if actors:
-        longer = min(_BLOCK_SECONDS * actors, _MOST_SECONDS) / seconds
-        share = longer if left is None else left / (_SHARES * actors)
+        longer = min(BLOCK_SECONDS * actors, _MOST_SECONDS) / seconds
+        share = longer if left is None else left / (AHEAD * actors)
         rows = max(rows, min(longer, share))
     return rows
