@@ -369,7 +369,10 @@ class DeclaredCosts:
         return [float("inf")]
 
     def before(self, run: StepRun) -> Measured:
-        return Measured(_cost(1, 1, 1e-6), Cost(), {s.id: self._cost(s) for s in run.steps})
+        steps = {step.id: self._cost(step) for step in run.steps}
+        exploded = _cost(len(self._rows.origin), len(self._parts.origin), 1e-6)
+        explodes = {explode.column: exploded for _, explode in run.explodes}
+        return Measured(_cost(1, 1, 1e-6), Cost(), steps, explodes=explodes)
 
     def _cost(self, node: Derive | Filter) -> Cost:
         step = self._steps.get(node.id)

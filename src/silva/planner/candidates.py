@@ -4,7 +4,7 @@ cost."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from silva.cost.costs import Cost
@@ -16,19 +16,21 @@ from silva.order.length import plan_rows
 from silva.plan import expr
 from silva.plan.fingerprint import opaque_parts
 from silva.plan.function import Function, show_step
-from silva.plan.node import Cache, Derive, Filter, Node, Select
+from silva.plan.node import Cache, Derive, Explode, Filter, Node, Select, option
 from silva.plan.schema import columns, step_is_random, step_reads
 from silva.planner.cache_locations import CacheLocation
 from silva.planner.known_costs import Measured
 from silva.planner.movable_runs import StepNode, StepRun, wanted_columns
 from silva.planner.pieces import pieces, split
 from silva.planner.search import Arrangement, CacheOffer, Keeping, Movable
+from silva.rewrite.rules import filter_before_explode
 
 _ROW_SECONDS = 3e-6
 """Seconds to look up a row and put it into its block."""
 _FUNCTIONS_SHARE = 0.5
 """The share of a function's time under the GIL, until it has been measured."""
 _NOT_MEASURED = Cost()
+_ONE = Cost(rows=1, kept=1)
 _HIDDEN = "part_{}"
 
 
@@ -37,7 +39,7 @@ class _Unit:
     """What the search moves: reading, a filter, a derivation, or one operator of a derivation."""
 
     step: int
-    """The number of the step that it belongs to; -1 for reading."""
+    """The number of the step that it belongs to; -1 for reading; from -2 downwards, explodes."""
     last: bool
     """It completes the step."""
     term: expr.Call | None
@@ -51,8 +53,15 @@ class Units:
     that can wait until a step needs them."""
 
     def __init__(
-        self, plan: Node, run: StepRun, known: Measured, workers: int, reorders: bool
+        self,
+        plan: Node,
+        run: StepRun,
+        known: Measured,
+        workers: int,
+        reorders: bool,
+        crosses: bool = True,
     ) -> None:
+        """`crosses`: filters may come before an explode of which the cost is known."""
         self.run, self.known = run, known
         self.rows = plan_rows(run.below) if run.at_source else None
         source = run.source
@@ -65,8 +74,14 @@ class Units:
         self._add_reading()
         self._last: list[int] = []
         """The unit that completes each step."""
-        for number, before in enumerate(run.before()):
-            self._add_step(number, before if reorders else (1 << number) - 1)
+        self._explodes: list[int] = []
+        """The unit of each explode."""
+        allowed = filter_before_explode.RULE.name not in option(plan, "disable", ())
+        crosses = crosses and reorders and allowed and self._knows_explodes()
+        for number, before in enumerate(run.before(crosses)):
+            self._add_explodes(number)
+            explodes = run.explodes_before(number, crosses)
+            self._add_step(number, before if reorders else (1 << number) - 1, explodes)
         back = self._back()
         always = Work(back=back or 0.0)
         self.hardware = Hardware(workers, Machine.here().cpus, back is not None, always)
@@ -100,11 +115,37 @@ class Units:
             self.movables.append(Movable(work, 1.0, before, True))
             self.units.append(_Unit(-1, True, None, 0.0))
 
-    def _add_step(self, number: int, before: int) -> None:
+    def _knows_explodes(self) -> bool:
+        return all(self._explode_cost(e).rows for _, e in self.run.explodes)
+
+    def _parts_of(self, column: str) -> float:
+        """The parts of a row's list, if the column is exploded."""
+        return max(self.known.explodes.get(column, _ONE).selectivity, 1.0)
+
+    def _explode_cost(self, explode: Explode) -> Cost:
+        return self.known.explodes.get(explode.column, _NOT_MEASURED)
+
+    def _add_explodes(self, number: int) -> None:
+        """Adds the explodes right below a step. Nothing is cached after an explode, and no step
+        that was written before it moves past it."""
+        for below, explode in self.run.explodes:
+            if below == number:
+                cost = self._explode_cost(explode)
+                before = (1 << len(self.units)) - 1
+                parts = cost.selectivity if cost.rows else 1.0
+                self.movables.append(
+                    Movable(self._work(cost, OPERATORS_SHARE), parts, before, False)
+                )
+                self.units.append(_Unit(-2 - len(self._explodes), True, None, 0.0))
+                self._explodes.append(len(self.units) - 1)
+
+    def _add_step(self, number: int, before: int, explodes: Sequence[int]) -> None:
+        """`before` and `explodes`: the steps and the explodes that must come before it."""
         step = self.run.steps[number]
         cost = self.known.steps[step.id]
         needs = 0b11 if self._costly.intersection(step_reads(step.step)) else 0b1
         needs |= sum(1 << self._last[i] for i in range(number) if before >> i & 1)
+        needs |= sum(1 << unit for unit in (self._explodes[i] for i in explodes))
         parts = pieces(step, cost.operators) if isinstance(step, Derive) else []
         left, random = 1.0, step_is_random(step.step)
         work = self._work(
@@ -144,7 +185,7 @@ class Units:
     def done(self, units: Sequence[int]) -> tuple[list[int], dict[int, _Unit]]:
         """The steps that these units complete, in the order given, and the steps that they
         begin."""
-        whole = [self.units[n].step for n in units if self.units[n].last and n > 1]
+        whole = self.steps(units)
         parts: dict[int, _Unit] = {}
         for n in units:
             unit = self.units[n]
@@ -154,7 +195,16 @@ class Units:
 
     def steps(self, order: Sequence[int]) -> list[int]:
         """The order of the steps, each where it is completed."""
-        return [self.units[n].step for n in order if self.units[n].last and n > 1]
+        return [self.units[n].step for n in order if self.units[n].last and self.units[n].step >= 0]
+
+    def _nodes(self, order: Sequence[int]) -> Iterator[tuple[int, StepNode | Explode]]:
+        """The steps and the explodes in this order, each with its number."""
+        for n in order:
+            number = self.units[n].step
+            if number < -1:
+                yield number, self.run.explodes[-2 - number][1]
+            elif number >= 0 and self.units[n].last:
+                yield number, self.run.steps[number]
 
     def live(self, whole: Sequence[int], parts: dict[int, _Unit]) -> frozenset[str]:
         """The columns of completed steps and of the source that are still needed."""
@@ -162,6 +212,8 @@ class Units:
         rest = [self._rest(i, parts) for i in range(len(steps)) if i not in whole]
         made = {name for s in rest for name in s.writes}
         needed = {name for s in rest for name in step_reads(s.step)}
+        if rest:  # a run ends with a step above its explodes
+            needed |= {explode.column for _, explode in self.run.explodes}
         there = {name for i in whole for name in steps[i].writes}
         there |= set(columns(self.run.below))
         return frozenset(((self._wanted - made) | needed) & there)
@@ -189,7 +241,10 @@ class Units:
             cost = writers.get(name, first)
             if name not in cost.columns:
                 return None
-            total += cost.bytes_a_row(name)
+            size = cost.bytes_a_row(name)
+            if len(whole) == len(self.run.steps) and name not in writers:
+                size /= self._parts_of(name)
+            total += size
         return total
 
     # The run, arranged.
@@ -198,13 +253,13 @@ class Units:
         self, order: Sequence[int], cache_after: int | None, location: CacheLocation | None
     ) -> Node:
         if cache_after is None or location is None:
-            return self.run.arranged([self.run.steps[i] for i in self.steps(order)], None, ())
+            return self.run.arranged([node for _, node in self._nodes(order)], None, ())
         whole, parts = self.done(order[:cache_after])
         used = set(columns(self.run.top)) | set(columns(self.run.below))
-        first, then = [self.run.steps[i] for i in whole], []
+        first: list[StepNode | Explode] = [self.run.steps[i] for i in whole]
+        then: list[StepNode | Explode] = []
         names = set(self.live(whole, parts))
-        for i in self.steps(order[cache_after:]):
-            step = self.run.steps[i]
+        for i, step in self._nodes(order[cache_after:]):
             if i in parts and isinstance(step, Derive):
                 name = _HIDDEN.format(i)
                 while name in used:

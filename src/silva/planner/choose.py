@@ -50,7 +50,9 @@ def choose(
     for run, known in reversed(list(zip(step_runs(plan), measured, strict=True))):
         if not known.knows(run.steps):
             continue
-        units = Units(plan, run, known, workers, reorders)
+        # a block with a cache in it could not be repeated with the filter after the explode
+        crosses = epochs == 1 or not locations
+        units = Units(plan, run, known, workers, reorders, crosses)
         found = _best(units, epochs, () if _is_cached(plan, run) else locations)
         if found is None:
             continue

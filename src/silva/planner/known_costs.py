@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from silva.cost.costs import Cost
+from silva.physical.stage.stage import Stage
+from silva.physical.stage.steps import Spread
 from silva.plan.fingerprint import digest, opaque_parts
 from silva.plan.function import Step
 from silva.plan.node import Derive, Filter, Source
@@ -65,6 +67,8 @@ class Measured:
     pace: DevicePace = DevicePace()
     loop: Cost = field(default_factory=Cost)
     """What the consumer's own loop takes for a row of the source."""
+    explodes: dict[str, Cost] = field(default_factory=dict)
+    """The cost of each explode, by its column; it keeps more rows than come in."""
 
     def updated(self, later: Measured) -> Measured:
         """These costs, replaced by later ones where there are any."""
@@ -74,6 +78,7 @@ class Measured:
             {**self.steps, **later.steps},
             self.pace.updated(later.pace),
             later.loop if later.loop.rows else self.loop,
+            {**self.explodes, **later.explodes},
         )
 
     def knows(self, steps: Iterable[Derive | Filter]) -> bool:
@@ -141,6 +146,10 @@ def from_lanes(lanes: Iterable[Lane], steps: Iterable[Derive | Filter]) -> Measu
         for what, cost in zip(ran, costs[1:], strict=False):
             if id(what) in names and cost.rows:
                 found.steps[names[id(what)]] = cost.copy()
+        if mine and isinstance(lane.stage, Stage):
+            for spread, cost in zip(lane.stage.steps, costs[1:], strict=False):
+                if isinstance(spread, Spread) and cost.rows:
+                    found.explodes[spread.column] = cost.copy()
         if mine and getattr(lane.stage, "read", None) is not None and costs:
             found.read, found.late = costs[0].copy(), lane.stats.late.copy()
             found.pace = DevicePace(*lane.device_seconds)

@@ -1,12 +1,27 @@
-"""Runs of steps: neighbours in a plan that may change places as far as their columns allow."""
+"""Runs of steps: neighbours in a plan that may change places as far as their columns allow.
+
+An explode may stand within a run. Derivations stay on their side of it, since random draws belong
+to a row before it, and to a part after it. A filter may come before it where the rule
+`filter_before_explode` could move it if it stood right above the explode."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from silva.plan.node import Derive, Filter, Node, Options, Select, Shuffle, Source, transform
+from silva.plan.node import (
+    Derive,
+    Explode,
+    Filter,
+    Node,
+    Options,
+    Select,
+    Shuffle,
+    Source,
+    transform,
+)
 from silva.plan.schema import columns, needed_below, step_is_pure, step_reads
+from silva.rewrite.sink_filter import may_pass
 
 StepNode = Derive | Filter
 Cached = Callable[[Node], Node]
@@ -21,6 +36,8 @@ class StepRun:
     """In the order written; the first runs first."""
     below: Node
     """The node that the first step reads."""
+    explodes: tuple[tuple[int, Explode], ...] = ()
+    """The explodes between the steps, each after the number of steps below it."""
 
     @property
     def top(self) -> Node:
@@ -36,16 +53,33 @@ class StepRun:
         found = _through(self.below)
         return found if isinstance(found, Source) else None
 
-    def before(self) -> list[int]:
-        """For each step, the steps that must come before it, as bits."""
+    def before(self, crosses: bool = True) -> list[int]:
+        """For each step, the steps that must come before it, as bits; `crosses`: filters may come
+        before an explode."""
         known = [(set(step_reads(node.step)), set(node.writes)) for node in self.steps]
+        found = []
+        for j in range(len(known)):
+            bits = sum(1 << i for i in range(j) if _depends(*known[i], *known[j]))
+            for number in self.explodes_before(j, crosses):
+                bits |= (1 << self.explodes[number][0]) - 1
+            found.append(bits)
+        return found
+
+    def explodes_before(self, number: int, crosses: bool) -> list[int]:
+        """The numbers of the explodes that must come before a step."""
+        step = self.steps[number]
         return [
-            sum(1 << i for i in range(j) if _depends(*known[i], *known[j]))
-            for j in range(len(known))
+            i
+            for i, (below, explode) in enumerate(self.explodes)
+            if below <= number
+            and not (crosses and isinstance(step, Filter) and may_pass(step, explode))
         ]
 
     def arranged(
-        self, first: Sequence[StepNode], cached: Cached | None, then: Sequence[StepNode]
+        self,
+        first: Sequence[StepNode | Explode],
+        cached: Cached | None,
+        then: Sequence[StepNode | Explode],
     ) -> Node:
         """The run with the steps `first`, a cache, and the steps `then`. Columns keep their
         order."""
@@ -81,15 +115,22 @@ def step_runs(plan: Node) -> Iterator[StepRun]:
     yield from _step_runs(plan, [])
 
 
-def _step_runs(node: Node, above: list[Derive | Filter]) -> Iterator[StepRun]:
-    if _movable(node):
-        assert isinstance(node, Derive | Filter)
+def _step_runs(node: Node, above: list[StepNode | Explode]) -> Iterator[StepRun]:
+    if _movable(node) or (above and isinstance(node, Explode)):
+        assert isinstance(node, Derive | Filter | Explode)
         yield from _step_runs(node.input, [node, *above])
         return
     for child in node.inputs:
         yield from _step_runs(child, [])
     if above:
-        yield StepRun(tuple(above), node)
+        steps: list[StepNode] = []
+        explodes: list[tuple[int, Explode]] = []
+        for one in above:
+            if isinstance(one, Explode):
+                explodes.append((len(steps), one))
+            else:
+                steps.append(one)
+        yield StepRun(tuple(steps), node, tuple(explodes))
 
 
 def replace_run(plan: Node, run: StepRun, by: Node) -> Node:

@@ -55,7 +55,7 @@ class _Descent:
                 return self._beyond(part, below) or self._joined(part, below)
             case Filter() if step_is_pure(below.step) and is_cheap(part):
                 return self._beyond(part, below)
-        if self._past is None or not isinstance(below, self._past) or not _may_pass(part, below):
+        if self._past is None or not isinstance(below, self._past) or not may_pass(part, below):
             return None
         self.passed = True
         if isinstance(below, Rename):
@@ -87,7 +87,8 @@ class _Descent:
         return None
 
 
-def _may_pass(part: Filter, below: Node) -> bool:
+def may_pass(part: Filter, below: Node) -> bool:
+    """Whether a filter keeps the same rows below a rename, a concat or an explode."""
     match below:
         case Rename():
             return True
