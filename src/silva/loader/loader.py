@@ -103,7 +103,7 @@ class Loader:
             read_columns=read_columns,
             lanes=lanes,
             epochs=options.epochs,
-            workers=_workers(options, seams.machine),
+            workers=count_workers(options, seams.machine),
             locations=functools.partial(cache_locations, memory, disk),
             substitutes=isinstance(options.on_error, Substitute),
             counts=options.on_error != "raise",
@@ -112,7 +112,7 @@ class Loader:
         )
         self._executor = Executor(
             backend=None if options.backend == "auto" else options.backend,
-            workers=_workers(options, seams.machine),
+            workers=count_workers(options, seams.machine),
             most_threads=MOST_THREADS if is_auto(options.workers) else 0,
             memory=memory,
             deadline=options.deadline,
@@ -391,7 +391,7 @@ def _memory(options: LoaderOptions, machine: Machine) -> MemoryBudget:
     return MemoryBudget(default if is_auto(options.memory) else parse_bytes(options.memory))
 
 
-def _workers(options: LoaderOptions, machine: Machine) -> int:
+def count_workers(options: LoaderOptions, machine: Machine) -> int:
     """The workers of this machine that the loader may use."""
     if options.backend == "inline":
         return 0

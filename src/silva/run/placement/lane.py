@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 
 _NEW_BLOCKS = 5
 """Blocks after which measurements describe the new steps of a stage that has changed."""
-_ENOUGH_SECONDS = 0.04
+ENOUGH_SECONDS = 0.04
 """Work to measure before the backend is chosen."""
 _ENOUGH_KNOWN_SECONDS = 0.002
 """The same for built-in operators alone: they release the GIL, so only their cost is unknown."""
 
 
-_MOSTLY_WAITS = 2.0
+MOSTLY_WAITS = 2.0
 """Seconds per CPU second from which on a row mostly waits."""
 _MUCH_DISK_BYTES = 1 << 20
 """Below this, the speed of the disk does not matter."""
@@ -145,7 +145,8 @@ class Lane:
         """Whether the fastest backend was found by measurement."""
         self._reason_here = ""
         """The reason for its backend before it moved to the cluster."""
-        self._seeded = False
+        self.shares_generators = False
+        """Whether its functions draw from global random generators."""
         self._has_functions = _has_functions(stage)
         self._watching: GilProbe | None = None
         """The probe, if it watches the next block."""
@@ -197,7 +198,7 @@ class Lane:
         work = self.average()
         work = work.taking(max(work.seconds - work.queued, work.cpu))
         useful = float(self.growth.now)
-        if work.seconds > _MOSTLY_WAITS * work.cpu:
+        if work.seconds > MOSTLY_WAITS * work.cpu:
             stage = Placed(self.name, work, "threads", self.growth.most)
             best = predict([stage], self._seams.machine.cpus)
             useful = best.rows_per_second * work.seconds
@@ -232,7 +233,7 @@ class Lane:
         self.worked.append(BlockTimes(start, start + result.seconds, rows_in, self.backend))
         stats.add_steps(result, watched)
         self._handed += nbytes if self.reads else nbytes + result.bytes_in
-        self._seeded = self._seeded or result.seeded is not None
+        self.shares_generators = self.shares_generators or result.seeded is not None
         if stats.blocks == 1:
             self._warm_since = self.counters
         if rows_in == 0:
@@ -273,7 +274,7 @@ class Lane:
         if self.decided or not self._has_functions or not self.stats.blocks:
             return None
         long = self.blocks.rows * self._seconds_per_row > WATCHED_SECONDS
-        self._watching = self.probe if long or self._warm > _ENOUGH_SECONDS / 2 else None
+        self._watching = self.probe if long or self._warm > ENOUGH_SECONDS / 2 else None
         return self._watching
 
     def decide(self, rows: int) -> None:
@@ -281,7 +282,7 @@ class Lane:
         cluster, and predicts the throughput. `rows` of this epoch have just come."""
         if self.rows_left is not None:
             self.rows_left -= rows
-        enough = _ENOUGH_SECONDS if self._has_functions else _ENOUGH_KNOWN_SECONDS
+        enough = ENOUGH_SECONDS if self._has_functions else _ENOUGH_KNOWN_SECONDS
         if self._warm < enough:
             return
         self._choose()
@@ -301,6 +302,8 @@ class Lane:
         if self.probe is not None and not self.probe.seconds:
             return  # the next block is watched
         self.decided = True
+        if self._seams.measures_only:
+            return
         load = self.load()
         left = float("inf") if self.rows_left is None else self.rows_left * load.seconds
         place = choose_place(
@@ -309,7 +312,7 @@ class Lane:
             self._seams.machine.cpus,
             consumer=self._consumer,
             left=left + self.later_rows * load.seconds,
-            shares_generators=self._seeded,
+            shares_generators=self.shares_generators,
         )
         self.alone = load
         pace = self.counters.pace(self._warm_since)

@@ -11,7 +11,7 @@ from silva.cost.experiment import LIMITS
 from silva.run.placement.measured import LaneStats
 from silva.run.pools.task import TasksInFlight
 
-_INTERVAL, _LONG_INTERVAL = 0.5, 3.0
+INTERVAL, _LONG_INTERVAL = 0.5, 3.0
 _OWN = 0.25
 """Seconds in which the trainer did not wait that are needed to know its demand. With fewer, the
 interval is extended, unless there is only one worker."""
@@ -107,7 +107,7 @@ class Width:
     def look(self, now: float, waited: float, busy: float, *, complete: bool = True) -> None:
         """Adapts the number of workers, given the time, the seconds that the trainer has waited and
         the seconds of work so far; `complete`: all required workers have started."""
-        if self._at is not None and now - self._at < _INTERVAL:
+        if self._at is not None and now - self._at < INTERVAL:
             return
         before = self.changes
         if self._at is not None:
@@ -157,7 +157,7 @@ class Width:
 
 MOST_THREADS = 32
 """Threads of a stage whose rows mostly wait, where the number of workers was not given."""
-_HELPS = 1 / 3
+HELPS = 1 / 3
 """The part of the promised gain that more threads must bring to be kept."""
 _WORTH_MORE = 1.25
 """The least factor by which the number of threads grows."""
@@ -198,7 +198,7 @@ class Growth:
         """Whether there is something to look at."""
         if self._settled or self.most <= self.least:
             return False
-        return self._at is None or now - self._at[0] >= _INTERVAL
+        return self._at is None or now - self._at[0] >= INTERVAL
 
     def look(self, now: float, waited: float, rows: int, useful: float) -> None:
         """Adapts the number of threads, given the time, the seconds that the trainer has waited,
@@ -221,7 +221,7 @@ class Growth:
 
     def _judge(self, count: int, before: float, pace: float) -> None:
         self._before = None
-        if pace >= before * (1 + _HELPS * (self.now / count - 1)):
+        if pace >= before * (1 + HELPS * (self.now / count - 1)):
             self.note = self._describe(self.now, pace)
         else:
             self.note = f"{self._describe(count, before)}, no faster with {self.now}"
