@@ -58,7 +58,8 @@ class Case:
         epochs = f"{self.epochs} epochs" if self.epochs else "1 epoch"
         trainer = f" trainer {self.consumer * 1e3:.0f} ms" if self.consumer else ""
         warm = "warm" if self.warm else "cold"
-        return f"{self.kind}({self.size:g}) {self.rows:,} rows /{self.batch} {epochs} {warm}{trainer} {options}"
+        rows = f"{self.kind}({self.size:g}) {self.rows:,} rows /{self.batch}"
+        return f"{rows} {epochs} {warm}{trainer} {options}"
 
 
 # A kind: rows that take about a second on one core, sizes, and how the pipeline is made.
@@ -102,7 +103,7 @@ def waits(folder: str, rows: int, size: float) -> sv.Pipeline:
 
 def arrays(folder: str, rows: int, size: float) -> sv.Pipeline:
     data = np.random.default_rng(0).random((512, int(size) << 8), dtype=np.float32)
-    drawn = sv.from_columns({"x": data}).sample(rows, replace=True, seed=0)
+    drawn = sv.from_columns({"x": data}).sample(size=rows)
     return drawn.derive(y=sv.col("x") * 2 + 1).select("y")
 
 
@@ -180,9 +181,9 @@ def run(folder: str, case: Case) -> dict[str, Any]:
     if not case.warm:
         _drop_cached(Path(folder))
     with tempfile.TemporaryDirectory(prefix="silva-bench-") as book:
+        module = [sys.executable, "-m", "benchmarks.forecasts"]
         done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.forecasts", "--in", folder]
-            + ["--case", json.dumps(asdict(case))],
+            [*module, "--in", folder, "--case", json.dumps(asdict(case))],
             env={**os.environ, "SILVA_PROFILES": book},
             capture_output=True,
             text=True,

@@ -218,9 +218,7 @@ class InspectVerbs:
             return loader.what_if(**asked)
 
     @explains
-    def forecast(
-        self, *, consumer: float = 0.0, **arguments: Unpack[LoaderArguments]
-    ) -> Forecast:
+    def forecast(self, *, consumer: float = 0.0, **arguments: Unpack[LoaderArguments]) -> Forecast:
         """Predicts the rows per second that a loop over `loader(**arguments)` will reach, over all
         of its epochs and from its first moment on.
 
@@ -233,7 +231,7 @@ class InspectVerbs:
         >>> found.limit, found.rows_per_second < 10_000  # 100 rows in 10 ms
         ("the consumer's thread", True)
         """
-        from silva.loader.probe import measured_forecast
+        from silva.loader.forecasts import measured_forecast
         from silva.options import LoaderOptions, check_known
 
         verify(self.plan)

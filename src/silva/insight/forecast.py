@@ -1,68 +1,26 @@
 """Predicts the throughput of a run before it begins: from what its first rows cost, or from what
 the book of earlier runs knows.
 
-Each stage is put where the run would put it (`choose_place`), and the run is replayed in the
-simulator. What comes before the rate is steady counts as well, because short runs consist of it:
-stages are measured on the consumer's thread first, worker processes start, and threads whose rows
-mostly wait become more step by step.
+Each stage is put where the run would put it, and the run is replayed in the simulator.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from silva.cost.experiment import SECONDS
-from silva.cost.model import (
-    PROCESS_START,
-    Backend,
-    Placed,
-    Work,
-    choose_place,
-    loop_work,
-    most_rows,
-    predict,
-)
-from silva.cost.replay import Own, Replay
+from silva.cost.model import Placed, Work, loop_work, most_rows, predict
+from silva.cost.replay import Own
 from silva.errors import PlanError
 from silva.facts.formatting import rate, seconds
 from silva.facts.model import ConsumerFacts, RunFacts
+from silva.insight.expected_run import ExpectedRun, StageLoad, Workers
 from silva.insight.what_if import UNCHECKED
-from silva.plan.decision import Decision, Quantity
-from silva.run.placement.lane import ENOUGH_SECONDS, MOSTLY_WAITS
-from silva.run.placement.sizing import HELPS, INTERVAL
+from silva.plan.decision import RATE, Decision, Quantity
 
-_MEASURED = "measured on its first rows"
+_MEASURED, BY_BOOK = "measured on its first rows", "measured by earlier runs"
+"""Where costs come from."""
 _NOTHING_CAME = "no row came in time to predict anything: the pipeline yields none, or very slowly"
-
-
-@dataclass(frozen=True)
-class StageLoad:
-    """What is known of a stage before the run."""
-
-    name: str
-    work: Work
-    """The work of a row if nothing runs beside it."""
-    rows: float = 1.0
-    """Rows that enter the stage per row that the consumer gets."""
-    block_rows: float = 1.0
-    shares_generators: bool = False
-    """Whether its functions draw from global random generators, which threads would share."""
-    uncertainty: float = 0.0
-    """The standard error of its seconds per row, as a share."""
-
-
-@dataclass(frozen=True)
-class Workers:
-    """The workers that a run may use."""
-
-    count: int
-    most_threads: int
-    """The threads of a stage whose rows mostly wait."""
-    cores: int
-    backend: Backend | None = None
-    """The backend that was asked for; None where silva chooses."""
 
 
 @dataclass(frozen=True)
@@ -93,14 +51,26 @@ class Forecast:
 
     def __str__(self) -> str:
         lines = [
-            f"forecast: {rate(self.rows_per_second)} ({rate(self.low)} to {rate(self.high)})",
-            f"  limit   {self.limit}, at {rate(self.steady)} once all workers run",
+            forecast_line(self.decision),
+            f"  {rate(self.steady)} once all workers run",
             *(f"  {one.name} {_where(one)}" for one in self.stages),
-            f"  costs   {self.source}",
         ]
         return "\n".join(lines)
 
     __repr__ = __str__
+
+
+def forecast_line(found: Decision) -> str:
+    """A forecast in one line.
+
+    >>> forecast_line(Decision("forecast", "by the book", Quantity(90.0, interval=(70.0, 120.0))))
+    'forecast: 90.0 rows/s (70.0 to 120 rows/s), by the book'
+    """
+    assert found.predicted is not None
+    assert found.predicted.interval is not None
+    low, high = found.predicted.interval
+    between = f"{rate(low).removesuffix(' ' + RATE)} to {rate(high)}"
+    return f"{found.what}: {rate(found.predicted.value)} ({between}), {found.why}"
 
 
 def _where(stage: Placed) -> str:
@@ -155,10 +125,12 @@ def forecast(
     *,
     epochs: int = 1,
     cached: float | None = None,
+    tried: ConsumerFacts | None = None,
     source: str = _MEASURED,
 ) -> Forecast:
     """The throughput of a run of so many rows in all epochs; None if their number is not known.
-    `cached`: rows per second of the epochs after the first, if those read a cache.
+    `cached`: rows per second of the epochs after the first, if those read a cache. `tried`: what a
+    short run with workers showed; they are slower together than the model knows.
 
     >>> decode = StageLoad("decode", Work(4e-3, 4e-3, 4e-4), block_rows=12)
     >>> two = Workers(count=8, most_threads=8, cores=2)
@@ -170,7 +142,7 @@ def forecast(
         raise PlanError(_NOTHING_CAME)
     own_epochs = 1 if cached is None else epochs
     first = None if rows is None else rows / own_epochs
-    run = _Run(loads, own, first, workers)
+    run = ExpectedRun(loads, own, first, workers, tried)
     reached = steady = run.steady()
     if first:
         reached = first / run.seconds(first)
@@ -180,7 +152,7 @@ def forecast(
     spread = max(load.uncertainty for load in loads)
     error = math.hypot(UNCHECKED, spread)
     limit = predict(run.placed, workers.cores, loop_work(*own))
-    most = sum((one.rows * load.work.cpu for one, load in zip(run.placed, loads, strict=True)))
+    most = sum(load.rows * load.work.cpu for load in loads)
     return Forecast(
         rows_per_second=reached,
         low=reached / (1 + error),
@@ -191,84 +163,3 @@ def forecast(
         stages=run.placed,
         bound=most_rows(Work(cpu=most + own.cpu), workers.cores) if cached is None else math.inf,
     )
-
-
-class _Run:
-    """A run that has not begun, with its stages where they would be placed."""
-
-    def __init__(
-        self, loads: tuple[StageLoad, ...], own: Own, rows: float | None, workers: Workers
-    ) -> None:
-        self._loads, self._own, self._workers = loads, own, workers
-        slowest = max(loads, key=lambda load: load.rows * load.work.seconds)
-        self._block = slowest.block_rows / max(slowest.rows, 1e-12)
-        self._blocks = None if rows is None else math.ceil(rows / self._block)
-        self._rows = math.inf if rows is None else rows
-        self.placed = tuple(map(self._place, loads))
-        """The stages with the most workers that they may get."""
-
-    def _place(self, load: StageLoad) -> Placed:
-        workers, own = self._workers, self._own
-        backend = workers.backend or ("inline" if not workers.count else None)
-        if backend is None:
-            rows = max(load.rows, 1e-12)
-            backend = choose_place(
-                load.work,
-                workers.count,
-                workers.cores,
-                consumer=loop_work(own.seconds / rows, own.cpu / rows),
-                left=self._rows * load.rows * load.work.seconds,
-                shares_generators=load.shares_generators,
-            ).backend
-        return Placed(load.name, load.work, backend, workers.count, load.rows)
-
-    def steady(self) -> float:
-        """Rows per second once all workers run."""
-        return max(rate for rate, _ in self._growing(math.inf))
-
-    def seconds(self, rows: float) -> float:
-        """How long it takes to the end."""
-        left, passed = rows, 0.0
-        for pace, during in self._phases():
-            if pace * during >= left:
-                return passed + left / pace
-            left, passed = left - pace * during, passed + during
-        raise AssertionError("the last phase has no end")
-
-    def _phases(self) -> Iterator[tuple[float, float]]:
-        """Rows per second, and for how many seconds."""
-        asked = self._workers.backend
-        backends = {one.backend for one in self.placed}
-        alone = self._rate(tuple(replace(one, backend="inline") for one in self.placed))
-        if asked is None and backends != {"inline"}:
-            yield alone, ENOUGH_SECONDS
-        if "processes" in backends:  # the consumer works itself meanwhile, unless it must not
-            yield (1e-12 if asked else alone), PROCESS_START
-        if asked is None:  # a backend that was chosen is measured before its threads may grow
-            yield self._rate(self.placed), SECONDS
-        yield from self._growing(INTERVAL)
-
-    def _growing(self, each: float) -> Iterator[tuple[float, float]]:
-        """Rates with more and more threads, for as long as that helps."""
-        placed, most = self.placed, self._workers.most_threads
-        pace = self._rate(placed)
-        while True:
-            more = tuple(map(self._doubled, placed))
-            if more == placed or max(one.workers for one in more) > most:
-                break
-            faster = self._rate(more)
-            if faster < pace * (1 + HELPS):
-                break
-            yield pace, each
-            placed, pace = more, faster
-        yield pace, math.inf
-
-    def _doubled(self, stage: Placed) -> Placed:
-        waits = stage.work.seconds > MOSTLY_WAITS * stage.work.cpu
-        if stage.backend != "threads" or not waits:
-            return stage
-        return replace(stage, workers=min(2 * stage.workers, self._workers.most_threads))
-
-    def _rate(self, stages: tuple[Placed, ...]) -> float:
-        run = Replay(stages, self._workers.cores, self._own, self._block, self._blocks)
-        return max(run.run().rows_per_second, 1e-12)

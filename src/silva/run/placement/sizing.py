@@ -234,7 +234,7 @@ class Growth:
         return f"{count} threads, since its rows mostly wait: {gain}"
 
 
-_BLOCK_SECONDS = 0.05
+BLOCK_SECONDS = 0.05
 """Long enough to hide the cost of handing a block over, short enough to start and stop quickly."""
 _MOST_SECONDS = 1.0
 """The longest block on actors, whose blocks grow with their number: the trainer's thread spends
@@ -334,11 +334,11 @@ class Blocks:
 
 def _by_time(row: RowCost, actors: int, left: int | None) -> float:
     seconds = max(row.seconds, 1e-9)
-    rows = _BLOCK_SECONDS / seconds
+    rows = BLOCK_SECONDS / seconds
     if row.waits:
-        rows = max(rows, min(_BLOCK_SECONDS / max(row.seconds - row.waits, 1e-9), _AT_ONCE))
+        rows = max(rows, min(BLOCK_SECONDS / max(row.seconds - row.waits, 1e-9), _AT_ONCE))
     if actors:
-        longer = min(_BLOCK_SECONDS * actors, _MOST_SECONDS) / seconds
+        longer = min(BLOCK_SECONDS * actors, _MOST_SECONDS) / seconds
         share = longer if left is None else left / (_SHARES * actors)
         rows = max(rows, min(longer, share))
     return rows
