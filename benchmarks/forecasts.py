@@ -103,7 +103,7 @@ def waits(folder: str, rows: int, size: float) -> sv.Pipeline:
 
 def arrays(folder: str, rows: int, size: float) -> sv.Pipeline:
     data = np.random.default_rng(0).random((512, int(size) << 8), dtype=np.float32)
-    drawn = sv.from_columns({"x": data}).sample(size=rows)
+    drawn = sv.from_columns({"x": data}).sample(np.ones(512), size=rows)
     return drawn.derive(y=sv.col("x") * 2 + 1).select("y")
 
 

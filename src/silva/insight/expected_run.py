@@ -48,6 +48,15 @@ class Workers:
     """The backend that was asked for; None where silva chooses."""
 
 
+@dataclass(frozen=True)
+class Trial:
+    """A short run with workers."""
+
+    seen: ConsumerFacts | None
+    seconds: float | None = None
+    """How long it took to the end of the last epoch; None if it did not get there."""
+
+
 class ExpectedRun:
     """A run that has not begun, with its stages where they would be placed."""
 
@@ -57,7 +66,7 @@ class ExpectedRun:
         own: Own,
         rows: float | None,
         workers: Workers,
-        tried: ConsumerFacts | None,
+        tried: Trial,
     ) -> None:
         self._loads, self._own, self._workers = loads, own, workers
         slowest = max(loads, key=lambda load: load.rows * load.work.seconds)
@@ -69,11 +78,12 @@ class ExpectedRun:
         self._scale = 1.0
         """The measured rate of the stages, where they were tried, as a share of the modelled
         rate."""
-        if tried is not None and tried.steady:
-            seen = {one.name: one for one in tried.stages}
+        if tried.seen is not None:
+            seen = {one.name: one for one in tried.seen.stages}
             self.placed = tuple(_as_seen(one, seen.get(one.name)) for one in self.placed)
+        if tried.seen is not None and tried.seen.steady:
             long = Replay(self.placed, workers.cores, own, self._block)
-            self._scale = tried.steady / long.run().rows_per_second
+            self._scale = tried.seen.steady / long.run().rows_per_second
 
     def _place(self, load: StageLoad) -> Placed:
         workers, own = self._workers, self._own

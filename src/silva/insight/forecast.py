@@ -14,12 +14,13 @@ from silva.cost.replay import Own
 from silva.errors import PlanError
 from silva.facts.formatting import rate, seconds
 from silva.facts.model import ConsumerFacts, RunFacts
-from silva.insight.expected_run import ExpectedRun, StageLoad, Workers
+from silva.insight.expected_run import ExpectedRun, StageLoad, Trial, Workers
 from silva.insight.what_if import UNCHECKED
 from silva.plan.decision import RATE, Decision, Quantity
 
 _MEASURED, BY_BOOK = "measured on its first rows", "measured by earlier runs"
 """Where costs come from."""
+_NO_TRIAL = Trial(None)
 _NOTHING_CAME = "no row came in time to predict anything: the pipeline yields none, or very slowly"
 
 
@@ -125,12 +126,12 @@ def forecast(
     *,
     epochs: int = 1,
     cached: float | None = None,
-    tried: ConsumerFacts | None = None,
+    tried: Trial = _NO_TRIAL,
     source: str = _MEASURED,
 ) -> Forecast:
     """The throughput of a run of so many rows in all epochs; None if their number is not known.
-    `cached`: rows per second of the epochs after the first, if those read a cache. `tried`: what a
-    short run with workers showed; they are slower together than the model knows.
+    `cached`: rows per second of the epochs after the first, if those read a cache. `tried`: a short
+    run with workers, which are slower together than the model knows.
 
     >>> decode = StageLoad("decode", Work(4e-3, 4e-3, 4e-4), block_rows=12)
     >>> two = Workers(count=8, most_threads=8, cores=2)
@@ -149,6 +150,9 @@ def forecast(
     if cached is not None:
         steady = 1 / (1 / cached + own.seconds)
         reached = epochs / (1 / reached + (epochs - 1) / steady)
+    if rows and tried.seconds:  # it was as long as the run will be
+        reached = rows / tried.seconds
+        steady = max(reached, steady)
     spread = max(load.uncertainty for load in loads)
     error = math.hypot(UNCHECKED, spread)
     limit = predict(run.placed, workers.cores, loop_work(*own))

@@ -16,8 +16,8 @@ from silva.cost.machine import Machine
 from silva.cost.model import Backend
 from silva.cost.replay import Own
 from silva.errors import PlanError
-from silva.facts.model import ConsumerFacts, RunFacts
-from silva.insight.expected_run import StageLoad, Workers
+from silva.facts.model import RunFacts
+from silva.insight.expected_run import StageLoad, Trial, Workers
 from silva.insight.forecast import BY_BOOK, Forecast, cached_rate, forecast, loads_of
 from silva.loader.loader import Loader, count_workers
 from silva.options import LoaderOptions, is_auto
@@ -47,10 +47,8 @@ def measured_forecast(plan: Node, options: LoaderOptions, consumer: float) -> Fo
     if isinstance(top, Batch) and top.size is not None:
         per_batch = float(top.size)
     own = Own(own.seconds + consumer / per_batch, own.cpu)
-    tried: ConsumerFacts | None = None
-    if count_workers(options, Machine.here()):
-        with Loader(plan, quiet) as loader:
-            tried = _try(loader, consumer)
+    with Loader(plan, quiet) as loader:
+        tried = _try(loader, options.epochs or 1, consumer)
     return forecast(
         loads,
         own,
@@ -99,18 +97,19 @@ def _first_rows(loader: Loader) -> tuple[RunFacts, RunFacts, int]:
     return first or now, now, batches
 
 
-def _try(loader: Loader, consumer: float) -> ConsumerFacts | None:
+def _try(loader: Loader, epochs: int, consumer: float) -> Trial:
     """Runs the first rows as the run will, until their rate is known: workers must have started."""
     began = looked = time.monotonic()
-    for _ in loader:
-        if consumer:
-            time.sleep(consumer)
-        now = time.monotonic()
-        if now - looked >= _SECONDS:
-            looked, found = now, loader.facts().consumer
-            if now - began >= _MOST_SECONDS or (found is not None and found.steady):
-                break
-    return loader.facts().consumer
+    for _ in range(epochs):
+        for _ in loader:
+            if consumer:
+                time.sleep(consumer)
+            now = time.monotonic()
+            if now - looked >= _SECONDS:
+                looked, found = now, loader.facts().consumer
+                if now - began >= _MOST_SECONDS or (found is not None and found.steady):
+                    return Trial(found)
+    return Trial(loader.facts().consumer, time.monotonic() - began)
 
 
 def _top(plan: Node) -> Node:
