@@ -154,9 +154,13 @@ def forecast(
         reached = rows / tried.seconds
         steady = max(reached, steady)
     spread = max(load.uncertainty for load in loads)
-    error = math.hypot(UNCHECKED, spread)
+    unsteady = max(1 - reached / steady, 0.0)
+    # how long workers take to start, and threads to become more, is known within half of it
+    error = math.hypot(UNCHECKED, spread, unsteady / 2)
     limit = predict(run.placed, workers.cores, loop_work(*own))
-    most = sum(load.rows * load.work.cpu for load in loads)
+    bound = most_rows(Work(cpu=own.cpu + sum(x.rows * x.work.cpu for x in loads)), workers.cores)
+    if tried.seen is not None:  # what was measured is possible
+        bound = max(bound, steady)
     return Forecast(
         rows_per_second=reached,
         low=reached / (1 + error),
@@ -165,5 +169,5 @@ def forecast(
         steady=steady,
         source=source,
         stages=run.placed,
-        bound=most_rows(Work(cpu=most + own.cpu), workers.cores) if cached is None else math.inf,
+        bound=bound if cached is None else math.inf,
     )

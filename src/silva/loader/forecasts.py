@@ -37,7 +37,7 @@ def measured_forecast(plan: Node, options: LoaderOptions, consumer: float) -> Fo
     """The forecast of a run of `plan` whose loop takes `consumer` seconds for a batch."""
     if not 0 <= number("forecast(consumer=…): seconds per batch", consumer) < math.inf:
         raise PlanError(f"forecast(consumer=…) is in seconds per batch, not {consumer!r}")
-    quiet = replace(options, progress=False, failures=None)
+    quiet = replace(options, progress=False, failures=None, group=None)
     here: Backend | Literal["auto"] = "inline" if options.backend == "inline" else "auto"
     with Loader(plan, replace(quiet, backend=here), Seams(measures_only=True)) as loader:
         first, now, batches = _first_rows(loader)
