@@ -102,7 +102,8 @@ class ExpectedRun:
 
     def steady(self) -> float:
         """Rows per second once all workers run."""
-        return max(rate for rate, _ in self._growing(math.inf))
+        found = max(rate for rate, _ in self._growing(math.inf))
+        return max(found, self._alone()) if self._workers.backend is None else found
 
     def seconds(self, rows: float) -> float:
         """How long it takes to the end."""
@@ -117,13 +118,16 @@ class ExpectedRun:
         """Rows per second, and for how many seconds."""
         asked = self._workers.backend
         backends = {one.backend for one in self.placed}
-        alone = self._rate(tuple(replace(one, backend="inline") for one in self.placed))
+        alone = self._alone()
         if asked is None and backends != {"inline"}:
             yield alone, ENOUGH_SECONDS
         if "processes" in backends:  # the consumer works itself meanwhile, unless it must not
             yield (1e-12 if asked else alone), PROCESS_START
         if asked is None:  # a backend that was chosen is measured before its threads may grow
-            yield self._rate(self.placed), SECONDS
+            chosen = self._rate(self.placed)
+            yield chosen, SECONDS
+            if alone > chosen:
+                yield alone, math.inf
         yield from self._growing(INTERVAL)
 
     def _growing(self, each: float) -> Iterator[tuple[float, float]]:
@@ -146,6 +150,12 @@ class ExpectedRun:
         if stage.backend != "threads" or not waits:
             return stage
         return replace(stage, workers=min(2 * stage.workers, self._workers.most_threads))
+
+    def _alone(self) -> float:
+        """Rows per second if the consumer's thread runs all stages, which it goes back to where
+        that is faster than workers."""
+        inline = tuple(replace(one, backend="inline") for one in self.placed)
+        return self._rate(inline) / self._scale
 
     def _rate(self, stages: tuple[Placed, ...]) -> float:
         run = Replay(stages, self._workers.cores, self._own, self._block, self._blocks)

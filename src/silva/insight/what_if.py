@@ -26,7 +26,7 @@ from silva.facts.model import ConsumerFacts, RunFacts, StageFacts, StepFacts
 from silva.facts.names import NamedWork, find_work
 from silva.insight.html import fragment, note, table
 
-UNCHECKED = 0.25
+_UNCHECKED = 0.25
 """The assumed error of the model while no prediction could be compared with a measurement."""
 _UNMEASURED = "nothing was measured yet: run the loader for a while, or use pipeline.what_if(…)"
 _BACKENDS = ("inline", "threads", "processes")
@@ -193,7 +193,7 @@ def _error(facts: RunFacts) -> float:
     """The relative error of the prediction: of the model, and of the measurements."""
     errors = [abs(math.log1p(error)) for stage in facts.stages for error in stage.errors]
     # the median: one interval in which the machine stood still says nothing about the model
-    model = math.expm1(median(errors)) if errors else UNCHECKED
+    model = math.expm1(median(errors)) if errors else _UNCHECKED
     steps = [step for stage in facts.stages for step in stage.steps]
     total = sum(step.busy for step in steps) or 1.0
     # blocks are slow together when the machine is busy: their errors add up

@@ -47,8 +47,7 @@ def measured_forecast(plan: Node, options: LoaderOptions, consumer: float) -> Fo
     if isinstance(top, Batch) and top.size is not None:
         per_batch = float(top.size)
     own = Own(own.seconds + consumer / per_batch, own.cpu)
-    with Loader(plan, quiet) as loader:
-        tried = _try(loader, options.epochs or 1, consumer)
+    tried = _try(plan, quiet, consumer)
     return forecast(
         loads,
         own,
@@ -97,19 +96,21 @@ def _first_rows(loader: Loader) -> tuple[RunFacts, RunFacts, int]:
     return first or now, now, batches
 
 
-def _try(loader: Loader, epochs: int, consumer: float) -> Trial:
+def _try(plan: Node, options: LoaderOptions, consumer: float) -> Trial:
     """Runs the first rows as the run will, until their rate is known: workers must have started."""
     began = looked = time.monotonic()
-    for _ in range(epochs):
-        for _ in loader:
-            if consumer:
-                time.sleep(consumer)
-            now = time.monotonic()
-            if now - looked >= _SECONDS:
-                looked, found = now, loader.facts().consumer
-                if now - began >= _MOST_SECONDS or (found is not None and found.steady):
-                    return Trial(found)
-    return Trial(loader.facts().consumer, time.monotonic() - began)
+    with Loader(plan, options) as loader:
+        for _ in range(options.epochs or 1):
+            for _ in loader:
+                if consumer:
+                    time.sleep(consumer)
+                now = time.monotonic()
+                if now - looked >= _SECONDS:
+                    looked, found = now, loader.facts().consumer
+                    if now - began >= _MOST_SECONDS or (found is not None and found.steady):
+                        return Trial(found)
+        seconds = time.monotonic() - began
+        return Trial(loader.facts().consumer, seconds)
 
 
 def _top(plan: Node) -> Node:
