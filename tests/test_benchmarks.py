@@ -21,7 +21,18 @@ from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks import audio, chart, data, environments, harness, overhead, readme, recsys, ssd
+from benchmarks import (
+    audio,
+    chart,
+    data,
+    environments,
+    forecasts,
+    harness,
+    overhead,
+    readme,
+    recsys,
+    ssd,
+)
 from benchmarks import hand_images as hand
 from benchmarks.harness import fits, run_once, run_workload
 from benchmarks.page import page
@@ -373,3 +384,10 @@ def test_the_chart_shows_the_fastest_form_of_each_peer_and_always_dataloader():
     names = ["peer 5", "peer 4", "peer 3", "DataLoader"]
     drawn = [("silva", 8.0), ("by hand", 6.0), *zip(names, (8.0, 7.0, 6.0, 2.0), strict=True)]
     assert chart.rates({"contestants": contestants}) == drawn
+
+
+def test_forecasts_draw_every_kind_by_the_seed_alone():
+    cases = forecasts.draw(7)
+    assert cases == forecasts.draw(7) != forecasts.draw(8)
+    assert {case.kind for case in cases} == set(forecasts.KINDS)
+    assert {case.warm for case in cases} == {True, False}

@@ -15,6 +15,7 @@ from silva.plan.show import show_node, show_plan
 if TYPE_CHECKING:
     from silva.facts.why import Why
     from silva.insight.explanation import Explanation
+    from silva.insight.forecast import Forecast
     from silva.insight.headroom import Headroom
     from silva.insight.what_if import WhatIf
     from silva.joins.leaks import Leaks
@@ -215,6 +216,27 @@ class InspectVerbs:
         with self._loader_of_all_rows() as loader:
             loader.measure(seconds)
             return loader.what_if(**asked)
+
+    @explains
+    def forecast(self, *, consumer: float = 0.0, **arguments: Unpack[LoaderArguments]) -> Forecast:
+        """Predicts the rows per second that a loop over `loader(**arguments)` will reach, over all
+        of its epochs and from its first moment on.
+
+        Measures the first rows for at most a second, on this thread. `consumer`: seconds that the
+        body of the loop takes for a batch, without the wait for it.
+
+        >>> import silva as sv
+        >>> squares = sv.from_columns({"x": range(1000)}).derive(y=lambda x: x * x).batch(100)
+        >>> found = squares.forecast(workers=0, consumer=0.01)
+        >>> found.limit, found.rows_per_second < 10_000  # 100 rows in 10 ms
+        ("the consumer's thread", True)
+        """
+        from silva.loader.forecasts import measured_forecast
+        from silva.options import LoaderOptions, check_known
+
+        verify(self.plan)
+        check_known("forecast", LoaderOptions, arguments)
+        return measured_forecast(self.plan, LoaderOptions(**arguments), consumer)
 
     def headroom(
         self, *, seconds: float = 2 * _ANALYZED, **arguments: Unpack[LoaderArguments]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 import uuid
 from pathlib import Path
 from typing import Annotated
@@ -21,8 +22,6 @@ from silva.folders import OwnFolder
 
 _VERSION = 1
 """The version of the file format."""
-_LEAST = 1e-9
-"""The smallest number of rows or bytes of a line; less is a damaged file."""
 _MOST_FILES = 4096
 _MOST_BYTES = 1 << 20
 """The largest size of a file."""
@@ -75,7 +74,8 @@ def _decoded(data: bytes) -> Cost:
 def _line(sums: tuple[float, ...]) -> Line:
     """A line from its sums; raises a ValueError if it could not be divided by its rows or bytes."""
     line = Line(*sums)
-    if (line.rows < _LEAST and any(line)) or 0 < line.x < _LEAST:
+    least = sys.float_info.epsilon
+    if (line.rows < least and any(line)) or 0 < line.x < least:
         raise ValueError(f"{line} is the sum of no blocks")
     return line
 

@@ -21,9 +21,10 @@ from silva.io.paths import LocalFiles
 from silva.lifetime import Thread, join_all
 
 _PIECE = 1 << 20
-_PIECES = 48
+"""Bytes that are read at once: more than most files of a dataset have."""
 _READERS = 8
-_ALIGN = 4096
+"""Readers at the same time, as many as a disk needs to be busy."""
+_PIECES = 6 * _READERS
 _SECONDS = 1.0
 """The longest time to measure."""
 
@@ -123,8 +124,8 @@ class Disk:
             file = int(np.searchsorted(ends, place, side="right"))
             size = int(sizes[file])
             latest = max(size - _PIECE, 0)
-            start = min(place - (int(ends[file]) - size), latest) // _ALIGN * _ALIGN
-            length = min(-(-(size - start) // _ALIGN) * _ALIGN, _PIECE)
+            start = min(place - (int(ends[file]) - size), latest) // mmap.PAGESIZE * mmap.PAGESIZE
+            length = min(-(-(size - start) // mmap.PAGESIZE) * mmap.PAGESIZE, _PIECE)
             found.append((self._path(file), start, length))
         return list(dict.fromkeys(found))
 

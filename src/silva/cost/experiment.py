@@ -29,7 +29,7 @@ ENOUGH = 0.4
 left."""
 _KEPT = 0.8
 """Share of the promised throughput, below which another candidate is tried."""
-MARGIN = 1.05
+MARGIN = 1 + LIMITS
 """How many times as fast as the default a candidate must be measured that costs more than it does:
 less is within the error of measuring. One that costs nothing may be as much slower."""
 

@@ -19,12 +19,11 @@ from silva.cost.machine import queued_seconds
 from silva.lifetime import Thread
 
 _NAP = 0.0005
-_SLACK = 0.00025
-"""Seconds that a timer is late by itself."""
+"""Seconds between two questions whether the GIL is free."""
+_SLACK = _NAP / 2
+"""Seconds that a timer may be late by itself."""
 WATCHED_SECONDS = 0.004
 """The shortest sample that counts: Python switches threads every 5 ms."""
-_USUAL = 1.0
-"""The share of functions that were not sampled for long enough: Python holds the GIL."""
 
 
 class GilProbe:
@@ -51,9 +50,9 @@ class GilProbe:
 
     @property
     def share(self) -> float:
-        """The share of the time that the GIL was held, 0 to 1; a usual one while it is not
-        known."""
-        return self._held / (self._held + self._free) if self.known else _USUAL
+        """The share of the time that the GIL was held, 0 to 1; all of it while that is not
+        known, as Python holds it."""
+        return self._held / (self._held + self._free) if self.known else 1.0
 
     def held(self, start: float, stop: float) -> tuple[float, float]:
         """The seconds that the GIL was held and the seconds that were sampled, between two moments

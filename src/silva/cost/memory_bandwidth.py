@@ -22,9 +22,10 @@ _SMALLEST, _LARGEST = 20, 24
 """The sizes that are distinguished, as powers of two: less fits into a CPU cache, more does not."""
 _MOST_CORES = 16
 """So many cores use all of the bandwidth."""
-_MOST_BYTES = 64 << 20
+_MOST_BYTES = 4 << _LARGEST
 """Bytes that all cores together work on: more than a CPU cache holds."""
 _ROUNDS = 3
+"""Copies of which the fastest counts: the first one touches new memory."""
 _NEGLIGIBLE = 1e-9
 """Seconds per byte, more than on any machine: work that needs less bandwidth is not worth a
 measurement."""

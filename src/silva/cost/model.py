@@ -10,6 +10,7 @@ however many workers there are.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -25,8 +26,6 @@ OPERATORS_SHARE = 0.1
 GAIN = 1.1
 """How many times as fast something must be predicted to be worth a change: less is within the error
 of measuring."""
-_CLEARLY = 1.2
-"""How many times as fast as threads processes must be: they cost memory and a start."""
 _TRAINS = 0.2
 """The consumer's own time per second of the stage from which it counts as a trainer, which should
 not wait."""
@@ -37,8 +36,6 @@ _HANDED_OVER = 0.75
 takes the rest. (Measured at a share of 0.62.)"""
 _NEARLY = 0.75
 """A shared resource is the bottleneck if it takes this share of the longest time."""
-_INSTANT = 1e-12
-"""Seconds of a row that takes no time: no rate is infinite."""
 
 CONSUMER = "the consumer's thread"
 COPYING = "copying results back from workers"
@@ -202,7 +199,7 @@ def predict(stages: Sequence[Placed], cores: int, consumer: Work = NOTHING) -> P
     stage = None if most is None or by_stage[most][column] < own[column] else stages[most]
     if limit == CONSUMER and stage is not None and stage.backend in ("processes", "ray"):
         limit = COPYING
-    rate = 1 / max(*totals.values(), _INSTANT)
+    rate = 1 / max(*totals.values(), sys.float_info.epsilon)
     return Prediction(rate, totals["the cores"] * cores, limit, stage.name if stage else None)
 
 
@@ -224,7 +221,9 @@ def most_rows(work: Work, cores: int) -> float:
     >>> most_rows(Work(4e-3, 4e-3, 4e-3), cores=2)
     500.0
     """
-    return 1 / max(work.cpu / max(cores, 1), work.memory, work.disk, work.network, _INSTANT)
+    return 1 / max(
+        work.cpu / max(cores, 1), work.memory, work.disk, work.network, sys.float_info.epsilon
+    )
 
 
 @dataclass(frozen=True)
@@ -328,7 +327,8 @@ def choose_place(
     if pays:
         speeds["processes"] = by_processes
     possible = tuple(speeds.items())
-    if by_processes > _CLEARLY * by_threads and pays:
+    # processes cost memory and a start: over threads, they must gain what counts as a gain twice
+    if by_processes > GAIN**2 * by_threads and pays:
         why = f"{seen}: {by_processes:.1f}× as fast with processes, {by_threads:.1f}× with threads"
         return Place("processes", why, possible)
     trains = consumer.seconds >= _TRAINS * work.seconds

@@ -10,6 +10,7 @@ import numpy as np
 from silva.columns import Block, Column, Values
 
 _TRIED = 32
+"""Rows that are pickled to see what it costs."""
 _SIMPLE = (np.ndarray, np.generic, bool, int, float, str, bytes, type(None))
 
 

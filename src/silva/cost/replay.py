@@ -10,6 +10,7 @@ same cores. So nobody can be promised more than the machine has, however many wo
 from __future__ import annotations
 
 import math
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -24,21 +25,16 @@ _WAITS = "waits"
 """The resource of which there is always enough: time that passes."""
 _AHEAD = 2
 """Blocks in flight for each worker."""
-_ROUNDS = 48
-"""Rounds that are measured, at least: where workers are in step, blocks come in bursts, so that a
-whole number of bursts is measured."""
 _MOST = 64
-"""Workers of a stage that are simulated, at most: the simulator's work for a block grows with the
-blocks that run beside it. What more workers change follows from the busiest resource: nothing, or,
-where all that rows do is wait, a rate in proportion."""
-_LONG = 256
+"""Workers of a stage that are simulated, at most, and rounds that are measured, at least: the
+simulator's work for a block grows with the blocks that run beside it. What more workers change
+follows from the busiest resource: nothing, or, where all that rows do is wait, a rate in
+proportion."""
+_LONG = 4 * _MOST
 """Blocks of an epoch from which on its beginning and its end, at which workers are idle, do not
 matter."""
 _PASSES = 4
 """Replays that find how long rows wait by themselves; each leaves a small part of the error."""
-
-_MANY = 1 << 20
-"""Cores of which there are always enough."""
 
 Use = dict[str, float]
 
@@ -112,7 +108,8 @@ class Replay:
         burst = math.lcm(*widths)
         if burst > _MOST:  # pools of different widths are seldom in step
             burst = max(widths)
-        counted = burst * math.ceil(_ROUNDS / burst)
+        # where workers are in step, blocks come in bursts: a whole number of them is measured
+        counted = burst * math.ceil(_MOST / burst)
         ahead = self._ahead(0)
         trace = simulate(self._resources(), self._tasks(counted + 2 * ahead))
         first, last = (trace.finished[_take(ahead + k)] for k in (0, counted))
@@ -127,7 +124,7 @@ class Replay:
         known = any(stage.work.queued for stage in self.stages)
         found = replace(
             self,
-            cores=_MANY if known else self.cores,
+            cores=sys.maxsize if known else self.cores,
             stages=tuple(
                 replace(one, work=one.work.taking(one.work.cpu)._replace(queued=0.0))
                 for one in self.stages

@@ -12,9 +12,7 @@ from pathlib import Path
 import numpy as np
 
 _BYTES = 8 << 20
-_CROSSING = 4 << 20
-_PASSES = 2
-"""Passes over its bytes when a row is put into a block or taken out of it."""
+"""Bytes that are copied to measure a speed: more than a core's own cache holds."""
 _CODING = 1 / 1e9
 """Seconds per byte to encode and check a row, or to decode it."""
 
@@ -37,7 +35,7 @@ def memory_speeds() -> Speeds:
         began = time.perf_counter()
         np.copyto(target, source)
         best = min(best, time.perf_counter() - began)
-    spent = _PASSES * best / _BYTES
+    spent = 2 * best / _BYTES  # a row is put into a block and taken out of it
     return Speeds(spent, spent)
 
 
@@ -49,14 +47,14 @@ def crossing_seconds() -> float:
     >>> 0 < crossing_seconds() < 1e-6
     True
     """
-    source = np.ones(_CROSSING, np.uint8)
+    source = np.ones(_BYTES, np.uint8)
     best = float("inf")
     for _ in range(2):
-        target = np.frombuffer(mmap.mmap(-1, _CROSSING), np.uint8)
+        target = np.frombuffer(mmap.mmap(-1, _BYTES), np.uint8)
         began = time.perf_counter()
         np.copyto(target, source)
         best = min(best, time.perf_counter() - began)
-    return best / _CROSSING
+    return best / _BYTES
 
 
 @functools.cache

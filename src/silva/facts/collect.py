@@ -222,6 +222,8 @@ def stage_facts(lane: Lane) -> StageFacts:
         decisions=tuple(_placements(lane)),
         block_rows=lane.blocks.next_rows(),
         epoch_rows=lane.epoch_rows,
+        all_rows=None if lane.rows_left is None else stats.rows_in + lane.rows_to_come,
+        shares_generators=lane.shares_generators,
     )
 
 

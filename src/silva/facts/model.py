@@ -157,6 +157,10 @@ class StageFacts:
     epoch_rows: int | None = None
     """Rows of an epoch, at whose end its workers run dry; None where that is not known, or where
     the next epoch begins before."""
+    all_rows: int | None = None
+    """Rows that it has had and will have, in all announced epochs; None where that is not known."""
+    shares_generators: bool = False
+    """Whether its functions draw from global random generators, which threads would share."""
 
     @property
     def waits(self) -> float:

@@ -8,7 +8,8 @@ from typing import Any
 
 from silva.facts.model import RunFacts, StageFacts, StepFacts, pick
 from silva.facts.plans import run_tree, written_tree
-from silva.facts.text import explain_text
+from silva.facts.text import explain_text, titled
+from silva.insight.forecast import forecast_line
 from silva.plan.decision import Decision
 
 VERSION = 1
@@ -38,8 +39,14 @@ class Explanation(str):
     facts: RunFacts
     analyzed: bool
 
-    def __new__(cls, facts: RunFacts, analyze: bool = False) -> Explanation:
-        made = super().__new__(cls, explain_text(facts, analyze))
+    def __new__(
+        cls, facts: RunFacts, analyze: bool = False, expected: Decision | None = None
+    ) -> Explanation:
+        """`expected`: the forecast of a run that has not begun."""
+        text = explain_text(facts, analyze)
+        if expected is not None:
+            text += "\n\n" + titled({"Before it runs": [forecast_line(expected)]})
+        made = super().__new__(cls, text)
         made.facts, made.analyzed = facts, analyze
         return made
 

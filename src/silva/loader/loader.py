@@ -28,6 +28,7 @@ from silva.physical.plan import PhysicalNode
 from silva.physical.stage.context import Failure
 from silva.plan import node as logical
 from silva.plan.arguments import duration, explains, natural, path_of, whole
+from silva.plan.decision import Decision
 from silva.plan.node import option
 from silva.plan.schema import is_batched, verify_eval
 from silva.planner.cache_locations import cache_locations, disk_limit
@@ -103,7 +104,7 @@ class Loader:
             read_columns=read_columns,
             lanes=lanes,
             epochs=options.epochs,
-            workers=_workers(options, seams.machine),
+            workers=count_workers(options, seams.machine),
             locations=functools.partial(cache_locations, memory, disk),
             substitutes=isinstance(options.on_error, Substitute),
             counts=options.on_error != "raise",
@@ -112,7 +113,7 @@ class Loader:
         )
         self._executor = Executor(
             backend=None if options.backend == "auto" else options.backend,
-            workers=_workers(options, seams.machine),
+            workers=count_workers(options, seams.machine),
             most_threads=MOST_THREADS if is_auto(options.workers) else 0,
             memory=memory,
             deadline=options.deadline,
@@ -300,7 +301,16 @@ class Loader:
         `analyze`, also where the time of each step went, and the errors of the predictions."""
         from silva.insight.explanation import Explanation
 
-        return Explanation(self.facts(), analyze)
+        facts = self.facts()
+        expected = None if facts.stages else self._forecast_by_book()
+        return Explanation(facts, analyze, expected)
+
+    def _forecast_by_book(self) -> Decision | None:
+        """What earlier runs say about a run that has not begun."""
+        from silva.loader.forecasts import forecast_by_book
+
+        found = forecast_by_book(self._logical, self._planner.plan, self._options)
+        return None if found is None else found.decision
 
     def why(self, name: str | Callable[..., Any]) -> Why:
         """Everything that concerns a column, a step (also by its function or that function's name),
@@ -391,7 +401,7 @@ def _memory(options: LoaderOptions, machine: Machine) -> MemoryBudget:
     return MemoryBudget(default if is_auto(options.memory) else parse_bytes(options.memory))
 
 
-def _workers(options: LoaderOptions, machine: Machine) -> int:
+def count_workers(options: LoaderOptions, machine: Machine) -> int:
     """The workers of this machine that the loader may use."""
     if options.backend == "inline":
         return 0

@@ -34,5 +34,7 @@ class Seams:
     slow: SlowTask = SlowTask()
     block_sizes: Iterable[int] | None = None
     """Rows of the blocks, again and again, in place of the sizes that lanes choose."""
+    measures_only: bool = False
+    """Stages stay on the consumer's thread and are measured there, as for a forecast."""
     pool: Callable[[Backend], Pool | None] = lambda backend: None
     """A running pool to use, which its owner closes; None for one of the run's own."""

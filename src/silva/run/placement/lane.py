@@ -147,7 +147,8 @@ class Lane:
         """Whether the fastest backend was found by measurement."""
         self._reason_here = ""
         """The reason for its backend before it moved to the cluster."""
-        self._seeded = False
+        self.shares_generators = False
+        """Whether its functions draw from global random generators."""
         self._has_functions = _has_functions(stage)
         self._watching: GilProbe | None = None
         """The probe, if it watches the next block."""
@@ -233,7 +234,7 @@ class Lane:
         self.worked.append(BlockTimes(start, start + result.seconds, rows_in, self.backend))
         stats.add_steps(result, watched)
         self._handed += nbytes if self.reads else nbytes + result.bytes_in
-        self._seeded = self._seeded or result.seeded is not None
+        self.shares_generators = self.shares_generators or result.seeded is not None
         if stats.blocks == 1:
             self._warm_since = self.counters
         if rows_in == 0:
@@ -311,6 +312,8 @@ class Lane:
         if self.probe is not None and not (self.probe.seconds or self._has_little_left):
             return  # the next block is watched
         self.decided = True
+        if self._seams.measures_only:
+            return
         load = self.load()
         left = float("inf") if self.rows_left is None else self.rows_left * load.seconds
         place = choose_place(
@@ -319,7 +322,7 @@ class Lane:
             self._seams.machine.cpus,
             consumer=self._consumer,
             left=left + self.later_rows * load.seconds,
-            shares_generators=self._seeded,
+            shares_generators=self.shares_generators,
         )
         self.alone = load
         pace = self.counters.pace(self._warm_since)
