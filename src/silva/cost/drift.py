@@ -124,7 +124,8 @@ def _moves(before: Cost, after: Cost) -> tuple[int, int]:
     """Whether the seconds per row, and the share of rows that a step keeps, became more (1), less
     (-1) or neither, by more than their errors and by enough to change a plan."""
     took, takes = before.seconds_a_row, after.seconds_a_row
-    error = math.hypot(took * _error(before), takes * _error(after))
+    usual = _error(before) * math.sqrt(before.blocks / max(after.blocks, 1))
+    error = math.hypot(took * _error(before), max(took * usual, takes * _error(after)))
     kept, keeps = before.selectivity, after.selectivity
     share = (before.kept + after.kept) / max(before.rows + after.rows, 1)
     variance = max(share * (1 - share), 0.0) if after.blocks else 0.0

@@ -84,7 +84,7 @@ class Chooser:
         """Why the present plan is left for another one of its kind."""
         self._marks: deque[Progress] = deque(maxlen=3)
         """The latest comparisons of costs: a drift takes about so many to be seen."""
-        self._planning = 0.0
+        self.planning_seconds = 0.0
         """CPU seconds of planning so far."""
         self._look_seconds = 0.0
         """CPU seconds of the longest look."""
@@ -142,7 +142,7 @@ class Chooser:
         self._slower = self.switching.judge()
         self._given_up = self._given_up or self._cache_is_slower()
         self._marks.append(self.switching.progress)
-        self._planning += thread_time() - began
+        self.planning_seconds += thread_time() - began
         if self._slower or self._given_up:
             return True
         more = spent >= _TIMES * self._looked_at
@@ -158,11 +158,11 @@ class Chooser:
         most = self._costs.effort.share
         if most == math.inf:
             return True
-        return looks <= share * work and self._planning + looks <= most * self._work_in_all()
+        return looks <= share * work and self.planning_seconds + looks <= most * self._work_in_all()
 
     def _count_look(self, began: float) -> None:
         took = thread_time() - began
-        self._planning += took
+        self.planning_seconds += took
         self._look_seconds = max(self._look_seconds, took)
 
     def _work_in_all(self) -> float:

@@ -103,7 +103,7 @@ class Switching:
         if gain is not None and pace and enough and not _caches(after):
             promised = {"after": pace * gain}
             self._experiment = Experiment("before", pace, promised, "after", now, margin=1 / MARGIN)
-        what = " and ".join(choice.what for choice in after.choices) or "steps as written"
+        what = " and ".join(choice.what for choice in after.choices) or "the steps as written"
         predicted = None if gain is None else Quantity((pace or 1.0) * gain)
         self._history.append(
             Decision(
@@ -160,10 +160,14 @@ class Switching:
         return (*earlier, _measured(last, self._gain() or cache_gain))
 
     def _gain(self) -> float | None:
-        tried = self._experiment
-        if tried is None or self.progress.seconds - tried.since.seconds < ENOUGH:
-            return None if tried is None else tried.measured_gain
-        return tried.measured_gain or tried.measure(self.progress) / tried.pace
+        """How many times as fast the present plan is as the one before it, as measured."""
+        tried, now = self._experiment, self.progress
+        if tried is None:
+            return None
+        pace = tried.seen.get("after")
+        if pace is None and now.seconds - tried.since.seconds >= ENOUGH:
+            pace = now.pace(tried.since)
+        return None if pace is None else pace / tried.seen["before"]
 
     def _settle(self) -> None:
         """Keeps the measured gain of the latest change."""
@@ -185,4 +189,4 @@ def words(news: Sequence[str], first: bool) -> str:
     """Why a plan is changed, as a clause."""
     if news:
         return "; ".join(news)
-    return "by the first measurements" if first else "by longer measurements"
+    return "its first rows are measured" if first else "more rows are measured"

@@ -308,10 +308,10 @@ class Lane:
         if self.rows_left is not None:
             self.rows_left -= rows
         self._given = max(rows, 1)
+        self._reconsider()
         enough = _ENOUGH_SECONDS if self._has_functions else _ENOUGH_KNOWN_SECONDS
         if self._warm < enough:
             return
-        self._reconsider()
         self._choose()
         self._judge()
         self._consider_cluster()
