@@ -54,7 +54,11 @@ def epoch(pipeline: sv.Pipeline, epochs: int = 1, **arguments: Any) -> dict[str,
             seconds.append(time.perf_counter() - start)
             cpus.append(cpu() - cpu_start)
         facts = loader.explain(analyze=True).to_dict()
-        choices = ["; ".join(choice.notes) for choice in loader._planner.choices]
+        choices = [
+            "; ".join(choice.notes)
+            for choice in loader.facts().decisions
+            if choice.kind == "choice"
+        ]
         lanes = list(loader._executor.lanes.values())
         errors = [error for lane in lanes for error in _errors(lane)]
     return {

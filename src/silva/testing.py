@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import random
 import subprocess
 import sys
@@ -28,7 +29,7 @@ from silva.columns.ragged import Grouped
 from silva.cost.costs import Cost
 from silva.loader import Loader
 from silva.pipeline import Pipeline
-from silva.planner.known_costs import Measured
+from silva.planner.known_costs import Effort, Measured
 from silva.planner.movable_runs import StepRun
 
 Digest = str
@@ -110,15 +111,14 @@ class _ImaginedCosts:
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
 
-    def looks_after(self, spent: float) -> list[float]:
-        return [0.0]
+    effort = Effort(0.0, math.inf, math.inf)
 
     def before(self, run: StepRun) -> Measured:
         source = () if run.source is None else run.source.source.columns()
         steps = {step.id: _imagined(self._rng, step.writes) for step in run.steps}
         return Measured(_imagined(self._rng, source), _imagined(self._rng, ()), steps)
 
-    def now(self, run: StepRun, known: Measured) -> Measured:
+    def now(self, run: StepRun) -> Measured:
         return self.before(run)
 
     def keep(self, runs: Sequence[StepRun], known: Sequence[Measured]) -> None:

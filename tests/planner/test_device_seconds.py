@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -25,16 +24,16 @@ def test_seconds_of_devices_stay_known_when_later_measurements_do_not_have_them(
 def test_a_check_that_changes_the_plan_keeps_the_seconds_of_devices() -> None:
     rows = sv.from_columns({"x": np.arange(100)}).derive(y=lambda x: x).filter(lambda x: x > 3)
     with rows.batch(4).loader(workers=0) as loader:
-        planner: Any = loader._planner
-        planner._known = [Measured(pace=PACE) for _ in planner._known]
-        planner._begin(planner._ruled)
-        assert [known.pace for known in planner._known] == [PACE]
+        chooser = loader._planner.chooser
+        chooser.known = [Measured(pace=PACE) for _ in chooser.known]
+        chooser.begin(chooser.base)
+        assert [known.pace for known in chooser.known] == [PACE]
 
 
 def test_a_second_run_knows_the_seconds_of_devices_before_its_first_row(tmp_path: Path) -> None:
     rows = sv.from_columns({"x": np.arange(100)}).derive(y=lambda x: x).batch(4)
     with rows.loader(workers=0) as loader:
-        (run,) = loader._planner._runs
+        (run,) = loader._planner.chooser.runs
     assert run.source is not None
     read = Cost(rows=100, kept=100, seconds=1.0, cpu=0.5, disk=100_000, network=200_000)
     write_down(Book(tmp_path), run.source, run.steps, Measured(read=read, pace=PACE))
@@ -48,7 +47,7 @@ def test_a_second_run_knows_the_seconds_of_devices_before_its_first_row(tmp_path
 def test_a_second_run_knows_the_loop_before_its_first_row(tmp_path: Path) -> None:
     rows = sv.from_columns({"x": np.arange(100)}).derive(y=sv.col("x") + 1).batch(4)
     with rows.loader(workers=0) as loader:
-        (run,) = loader._planner._runs
+        (run,) = loader._planner.chooser.runs
     loop = Cost(rows=100, kept=100, seconds=3.0, cpu=1.0)
     write_down(Book(tmp_path), run.source, run.steps, Measured(loop=loop))
     found = from_book(Book(tmp_path), run.source, run.steps)

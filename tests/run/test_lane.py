@@ -115,3 +115,38 @@ def test_the_backends_that_were_compared_are_shown_with_what_came_of_them():
     assert (found["processes"].predicted, found["processes"].why_not) == (Quantity(170.0), None)
     assert (found["inline"].measured, found["inline"].why_not) == (Quantity(100.0), "slower")
     assert found["threads"].measured_gain == 1.2
+
+
+def work(lane: Lane, blocks: int, seconds: float) -> None:
+    """Blocks of ten rows that take so many seconds each, more or less."""
+    empty = Block({}, np.empty(0, np.uint64))
+    for number in range(blocks):
+        took = seconds * (1 + number % 3 / 10)
+        lane.learn(Result(empty, 10, None, (), (), took, took), 10)
+        lane.decide(10)
+
+
+def beside_a_small_epoch() -> Lane:
+    """A stage that is not worth a worker: its epoch takes a tenth of a second."""
+    lane = Lane(stage(image=sv.image("x").decode()), "stage 1", None, 2, MemoryBudget(1 << 20))
+    lane.begin(10_000, epoch=0, epochs=1)
+    work(lane, 40, 1e-4)
+    assert (lane.backend, lane.decided, lane.changes) == ("inline", True, [])
+    return lane
+
+
+def test_a_stage_that_becomes_slow_in_the_middle_of_an_epoch_gets_workers():
+    lane = beside_a_small_epoch()
+    work(lane, 40, 1e-2)
+    assert lane.backend == "threads"
+    (change,) = lane.changes
+    assert "a row of stage 1 takes" in change.why
+    assert change.predicted_gain > 1.5
+
+
+def test_a_stage_that_is_sometimes_slow_stays_where_it_is():
+    lane = beside_a_small_epoch()
+    for _ in range(40):
+        work(lane, 9, 1e-4)
+        work(lane, 1, 1.2e-3)
+    assert (lane.backend, lane.decided, lane.changes) == ("inline", True, [])

@@ -13,6 +13,11 @@ from silva.operators.meter import Metered
 _FASTEST = 5e10
 """Bytes per second that a core can read and write in memory, at the very most."""
 
+_SUMS = (
+    "rows", "kept", "seconds", "cpu", "blocks", "squares", "watched", "locked", "disk", "network",
+    "moved",
+)  # fmt: skip
+
 
 class StepUse(NamedTuple):
     """What one step used for one block."""
@@ -106,6 +111,32 @@ class Cost:
 
     def copy(self) -> Cost:
         return replace(self, columns=dict(self.columns), operators=dict(self.operators))
+
+    def since(self, before: Cost) -> Cost:
+        """What was added since an earlier moment.
+
+        >>> cost = Cost()
+        >>> cost.add(StepUse(2.0, 1.5, rows_in=10, rows_out=5, columns=(("x", 80),)))
+        >>> then = cost.copy()
+        >>> cost.add(StepUse(1.0, 1.0, rows_in=10, rows_out=10, columns=(("x", 160),)))
+        >>> cost.since(then).seconds_a_row, cost.since(then).bytes_a_row("x")
+        (0.1, 16.0)
+        """
+        if not before.rows:
+            return self
+        operators: Metered = {}
+        for name, (seconds, rows, nbytes) in self.operators.items():
+            spent, count, size = before.operators.get(name, (0.0, 0, 0))
+            operators[name] = (seconds - spent, rows - count, nbytes - size)
+        numbers = {name: getattr(self, name) - getattr(before, name) for name in _SUMS}
+        return replace(
+            self,
+            **numbers,
+            columns={name: n - before.columns.get(name, 0) for name, n in self.columns.items()},
+            operators=operators,
+            by_size=self.by_size + before.by_size.scaled(-1),
+            grows=self.grows + before.grows.scaled(-1),
+        )
 
     def resized(self, size: float, others: Iterable[Cost] = ()) -> Cost:
         """The cost for rows of which the step reads `size` bytes, estimated from this cost and from

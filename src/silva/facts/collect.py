@@ -61,6 +61,7 @@ def collect_facts(
         written=written,
         plan=plan,
         decisions=_decisions(planner, lanes),
+        history=(*planner.chooser.history, *(move for lane in lanes for move in lane.changes)),
         backend=executor.backend,
         workers=executor.workers,
         cores=Machine.here().cpus,
@@ -87,7 +88,8 @@ def _decisions(planner: Planner, lanes: list[Lane]) -> tuple[Decision, ...]:
         if lane.earlier is not None and lane.average().seconds
     ]
     made, checked = planner.outcomes, (planner.unchecked, planner.deviations)
-    return decisions(made, planner.choices, planner.rejected, gains, *checked, planner.cache_gain)
+    choices, rejected = planner.chooser.present.choices, planner.chooser.rejected
+    return decisions(made, choices, rejected, gains, *checked, planner.chooser.cache_gain)
 
 
 # Why the plan as run differs from the plan as written.

@@ -242,6 +242,8 @@ class RunFacts:
     """The plan as run."""
     decisions: tuple[Decision, ...]
     """Why the two differ."""
+    history: tuple[Decision, ...]
+    """How the plan changed while it ran, the latest last."""
     backend: Backend | None
     """The backend that was asked for; None where silva chooses."""
     workers: int

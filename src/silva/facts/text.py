@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from silva.facts.formatting import (
@@ -39,6 +39,8 @@ _FEW = 256
 """Bytes per row: fewer from a disk or network are not those of the rows."""
 _LONG = 1e-3
 """Seconds per MiB: a step that takes less does not depend on the size of its rows."""
+_CHANGES = 3
+"""Changes of the plan that are shown: the latest ones."""
 _KEEPS_UP = 0.05
 """Share of its time that a trainer may wait and still count as supplied in time."""
 
@@ -55,6 +57,10 @@ def explain_text(facts: RunFacts, analyze: bool) -> str:
         "Rules": decision_lines(facts.decisions, INNER),
         "Plan as run": run_lines(facts, facts.plan, analyze=analyze),
     }
+    if facts.history:
+        parts[_changes_title(facts.history)] = [
+            piece for line in history_lines(facts.history) for piece in wrapped(line, width=INNER)
+        ]
     if analyze:
         lines = (wrapped(line, width=INNER) for line in consumer_lines(facts))
         parts["Measured"] = [piece for pieces in lines for piece in pieces]
@@ -66,6 +72,29 @@ def titled(parts: dict[str, list[str]]) -> str:
     return "\n\n".join(
         "\n".join([title, *(INDENT + line for line in lines)]) for title, lines in parts.items()
     )
+
+
+def _changes_title(history: Sequence[Decision]) -> str:
+    several = f" (the latest {_CHANGES} of {len(history)})" if len(history) > _CHANGES else ""
+    return f"Changes while it ran{several}"
+
+
+def history_lines(history: Sequence[Decision]) -> list[str]:
+    """A line for each of the latest changes: when, what, why, and the predicted and measured gain.
+
+    >>> from silva.plan.decision import Quantity
+    >>> found = Quantity(300.0), Quantity(200.0), None, Quantity(100.0)
+    >>> made = Decision("order", "y takes 10× as long", *found, notes=("after 9 rows",))
+    >>> history_lines([made])
+    ['after 9 rows: order, since y takes 10× as long (predicted 3.0×, measured 2.0×)']
+    """
+    lines = []
+    for change in history[-_CHANGES:]:
+        gains = {"predicted": change.predicted_gain, "measured": change.measured_gain}
+        shown = ", ".join(f"{how} {times(gain)}" for how, gain in gains.items() if gain is not None)
+        line = f"{', '.join(change.notes)}: {change.what}, since {change.why}"
+        lines.append(f"{line} ({shown})" if shown else line)
+    return lines
 
 
 # Plans.

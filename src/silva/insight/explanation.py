@@ -69,6 +69,7 @@ class Explanation(str):
             "written": written_tree(facts.written),
             "run": run_tree(facts.plan),
             "decisions": [_decision(decision) for decision in facts.decisions],
+            "history": [_decision(decision) for decision in facts.history],
             "stages": [_stage(stage) for stage in facts.stages],
             "overall": whole,
         }

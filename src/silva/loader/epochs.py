@@ -231,7 +231,8 @@ class EpochReader:
         while not planner.settled:
             for batch in batches:
                 yield batch
-                if planner.due():
+                # blocks of the next epoch are of the present plan
+                if self._next is None and planner.due():
                     break
             else:
                 return

@@ -49,7 +49,7 @@ class Decision:
     """What no choice can exceed."""
     default: Quantity | None = None
     """What would have been without it."""
-    kind: Literal["rule", "choice", "check", "backend", "width", "cluster"] = "choice"
+    kind: Literal["rule", "choice", "check", "backend", "width", "cluster", "change"] = "choice"
     notes: tuple[str, ...] = ()
     """What it changes, one line each."""
     why_not: str | None = None

@@ -3,7 +3,7 @@ judged on the backend that suits the remaining work best."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from silva.cost.model import GAIN, duration
@@ -12,25 +12,10 @@ from silva.plan.function import show_step
 from silva.plan.node import Cache, Filter, Node, walk
 from silva.planner.cache_locations import CacheLocation
 from silva.planner.candidates import Offer, Units
+from silva.planner.chosen import WHY, Chosen, Form, Part
 from silva.planner.known_costs import Measured
 from silva.planner.movable_runs import StepRun, replace_run, step_runs
 from silva.planner.search import Arrangement, arrange, search
-
-WHY = {
-    "order": "cheap filters that drop many rows run first",
-    "cache": "rows are cached instead of computed in every epoch",
-}
-"""What the choices of the search are good for."""
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """A plan, and the choices that led to it."""
-
-    plan: Node
-    twin: Node
-    """The same plan, with the steps between caches in the order written."""
-    choices: tuple[Decision, ...]
 
 
 def choose(
@@ -46,8 +31,11 @@ def choose(
     still to come, including this one."""
     twin = plan
     choices: list[Decision] = []
+    forms: dict[int, Form] = {}
     # from the top down: replacing a run makes new nodes of everything above it
-    for run, known in reversed(list(zip(step_runs(plan), measured, strict=True))):
+    for number, run, known in reversed(
+        [(n, *pair) for n, pair in enumerate(zip(step_runs(plan), measured, strict=True))]
+    ):
         if not known.knows(run.steps):
             continue
         # a block with a cache in it could not be repeated with the filter after the explode
@@ -57,8 +45,44 @@ def choose(
         if found is None:
             continue
         plan, twin = replace_run(plan, run, found.top), replace_run(twin, run, found.twin)
-        choices = [*found.choices, *choices]
-    return Chosen(plan, twin, tuple(choices))
+        choices, forms[number] = [*found.choices, *choices], found.form
+    return Chosen(plan, twin, tuple(choices), forms)
+
+
+def price(
+    plan: Node,
+    measured: Sequence[Measured],
+    forms: Mapping[int, Form],
+    *,
+    epochs: int,
+    workers: int,
+    warm: bool = False,
+) -> float | None:
+    """Seconds per row of the source with these forms of the runs, over all `epochs` to come; `warm`
+    where caches are full already. None where the costs or the parts of a step are other ones
+    now."""
+    total = 0.0
+    for number, (run, known) in enumerate(zip(step_runs(plan), measured, strict=True)):
+        if not known.knows(run.steps):
+            continue
+        units, form = Units(plan, run, known, workers, reorders=True), forms.get(number)
+        order: Sequence[int] = range(len(units.units))
+        if form is not None:
+            at = {part: number for number, part in enumerate(_parts(units))}
+            if set(at) != set(form.order):
+                return None
+            order = [at[part] for part in form.order]
+        offer = None if form is None or form.location is None else Offer(units, form.location)
+        after = None if offer is None or form is None else form.cache_after
+        made = arrange(units.movables, order, epochs, offer, after, units.hardware)
+        whole = warm and offer is not None
+        total += epochs * units.hardware.seconds(made.later) if whole else made.seconds
+    return total
+
+
+def _parts(units: Units) -> list[Part]:
+    reading: list[Part] = [(-1, True, "at once"), (-1, True, "late")]
+    return reading + [(unit.step, unit.last, unit.term) for unit in units.units[2:]]
 
 
 def _is_cached(plan: Node, run: StepRun) -> bool:
@@ -73,6 +97,7 @@ class _Found:
     top: Node
     twin: Node
     choices: list[Decision]
+    form: Form
 
 
 def _best(units: Units, epochs: int, locations: tuple[CacheLocation, ...]) -> _Found | None:
@@ -109,6 +134,7 @@ def _best(units: Units, epochs: int, locations: tuple[CacheLocation, ...]) -> _F
         units.arranged(chosen, cache_after, location),
         units.arranged(as_written, cache_after, location),
         choices,
+        Form(tuple(_parts(units)[number] for number in chosen), cache_after, location),
     )
 
 

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from silva.cost.costs import Cost
 from silva.physical.stage.stage import Stage
@@ -21,12 +21,9 @@ from silva.run.placement.lane import Lane
 if TYPE_CHECKING:
     from silva.cost.book import Book
 
-_LOOKS = (0.15, 0.8, 5.0, 30.0)
-"""Seconds of work after which the plan is reconsidered: soon, and again when more is measured."""
 _OCTAVES = 41
 """Sizes of rows that are distinguished, as powers of two: up to a terabyte."""
-READ, LOOP = "read", "the loop"
-LATE = "read late"
+READ, LATE, LOOP = "read", "read late", "the loop"
 DISK, NETWORK = "seconds of the disk", "seconds of the network"
 
 
@@ -81,6 +78,15 @@ class Measured:
             {**self.explodes, **later.explodes},
         )
 
+    def costs(self) -> dict[str, Cost]:
+        """All costs, by name."""
+        return {READ: self.read, LATE: self.late, LOOP: self.loop, **self.steps}
+
+    def with_costs(self, costs: Mapping[str, Cost]) -> Measured:
+        """The same with other costs, by the same names."""
+        steps = {name: costs[name] for name in self.steps}
+        return Measured(costs[READ], costs[LATE], steps, self.pace, costs[LOOP])
+
     def knows(self, steps: Iterable[Derive | Filter]) -> bool:
         return all(self.steps.get(s.id, _NOTHING).rows for s in steps)
 
@@ -88,17 +94,29 @@ class Measured:
 _NOTHING = Cost()
 
 
+class Effort(NamedTuple):
+    """How much looking and planning there may be."""
+
+    stretch: float = 0.15
+    """Seconds of work between two comparisons of costs: several times a second."""
+    share: float = 0.02
+    """The share of the run's work that planning may take."""
+    first: float = 0.05
+    """The share of the work for the first batch that planning before it may take."""
+
+
 class CostSource(Protocol):
     """The source of the costs that the planner uses."""
 
-    def looks_after(self, spent: float) -> list[float]:
-        """The seconds of work after which the plan is reconsidered, later than `spent`."""
+    @property
+    def effort(self) -> Effort:
+        """How often costs are compared, and what planning may take."""
 
     def before(self, run: StepRun) -> Measured:
         """The costs that are known before the first row."""
 
-    def now(self, run: StepRun, known: Measured) -> Measured:
-        """The costs that are known by now, given those that were known before."""
+    def now(self, run: StepRun) -> Measured:
+        """The costs that were measured by now, added up since each stage has its steps."""
 
     def keep(self, runs: Sequence[StepRun], known: Sequence[Measured]) -> None:
         """Saves costs for later runs."""
@@ -106,6 +124,8 @@ class CostSource(Protocol):
 
 class MeasuredCosts:
     """Costs measured by the lanes of this run and, from the book, by earlier runs."""
+
+    effort = Effort()
 
     def __init__(self, lanes: Mapping[str, Lane]) -> None:
         self._lanes = lanes
@@ -116,15 +136,12 @@ class MeasuredCosts:
 
         return Book()
 
-    def looks_after(self, spent: float) -> list[float]:
-        return [at for at in _LOOKS if at > spent]
-
     def before(self, run: StepRun) -> Measured:
         source = run.source
         return Measured() if source is None else from_book(self._book, source, run.steps)
 
-    def now(self, run: StepRun, known: Measured) -> Measured:
-        return known.updated(from_lanes(list(self._lanes.values()), run.steps))
+    def now(self, run: StepRun) -> Measured:
+        return from_lanes(list(self._lanes.values()), run.steps)
 
     def keep(self, runs: Sequence[StepRun], known: Sequence[Measured]) -> None:
         for run, found in zip(runs, known, strict=True):
@@ -164,7 +181,14 @@ def _loop(lanes: Iterable[Lane]) -> Cost:
         return Cost()
     rows = max(lane.stats.rows_in for lane in ran)
     top = min(ran, key=lambda lane: lane.consumer_seconds)
-    return Cost(rows=rows, kept=rows, seconds=top.consumer_seconds, cpu=top.stats.own_cpu)
+    return Cost(
+        rows=rows,
+        kept=rows,
+        seconds=top.consumer_seconds,
+        cpu=top.stats.own_cpu,
+        blocks=top.stats.blocks,
+        squares=top.consumer_squares,
+    )
 
 
 def from_book(book: Book, source: Source, steps: Iterable[Derive | Filter]) -> Measured:

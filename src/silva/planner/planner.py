@@ -7,13 +7,10 @@ plan is opened at the state after the batch that was yielded last.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from silva.cost.experiment import ENOUGH, MARGIN, Experiment, Progress
-from silva.cost.model import duration
 from silva.errors import StateError
 from silva.order.length import plan_rows
 from silva.physical.lower import Lowering, WeightsOf
@@ -25,10 +22,11 @@ from silva.physical.written_form import with_written
 from silva.plan.decision import Decision
 from silva.plan.fingerprint import digest, fingerprint
 from silva.plan.law import LAWS
-from silva.plan.node import Cache, Filter, Node, option, transform
-from silva.planner.cache_gains import Epochs
+from silva.plan.node import Cache, Node, option, transform
 from silva.planner.cache_locations import CacheLocation
-from silva.planner.known_costs import CostSource, Measured, MeasuredCosts
+from silva.planner.chooser import Chooser, has_orders
+from silva.planner.chosen import WHY
+from silva.planner.known_costs import CostSource, MeasuredCosts
 from silva.planner.movable_runs import StepRun, step_runs
 from silva.planner.self_check import CheckedNode, Checking, Payload
 from silva.rewrite.rule import Outcome
@@ -40,14 +38,8 @@ if TYPE_CHECKING:
     from silva.planner.check_rewrites import Verdict
     from silva.planner.compare_blocks import Difference
 
-_WORTH_KEEPING = 0.1
-"""Seconds of work from which measurements are saved: less is soon measured again."""
 _DECODED = 8
 """Bytes of a decoded photo for each byte of its file, roughly."""
-_MANY_TIMES = 20
-"""A new plan repeats the rows in flight: so many times as many rows must still be to come."""
-_FAILING = 0.2
-"""The share of blocks repeated in the order written above which moving steps does not pay."""
 
 
 class Planner:
@@ -76,8 +68,6 @@ class Planner:
         self._written = transform(written, _keyed)
         self._weights_of = weights_of
         self._rights = RightSides(read_columns)
-        self._lanes = lanes
-        self._costs = costs or MeasuredCosts(lanes)
         self._epochs = epochs
         self._workers = workers
         self._locations = locations
@@ -86,10 +76,17 @@ class Planner:
         self._masks = masks
         self._optimizes = bool(option(written, "optimize", True))
         self._disabled = frozenset(option(written, "disable", ()))
-        self.choices: tuple[Decision, ...] = ()
-        self._filled_in: int | None = None
-        """The epoch in which a cache was chosen; None without one."""
-        self.rejected: list[Decision] = []
+        may_move = self._optimizes and "order" not in self._disabled
+        self.chooser = Chooser(
+            lanes,
+            costs=costs or MeasuredCosts(lanes),
+            epochs=epochs,
+            workers=workers,
+            locations=locations,
+            moves=may_move and not counts,
+            caches=self._keeps_rows,
+        )
+        self._may_move = may_move
         self.refuted: dict[str, str] = {}
         """Rules and laws that computed other values on real rows, and the difference."""
         self.deviations: tuple[Difference, ...] = ()
@@ -97,21 +94,10 @@ class Planner:
         self._left_out: frozenset[str] = frozenset()
         """Rules that are not used: laws that would prevent a cache, and close rewrites that were
         not in use when a loaded state was saved."""
-        self._looks: list[float] = []
-        self._since = self._progress
-        """When the plan began."""
-        self._experiment: Experiment[str] | None = None
-        """Compares an order with the one before it."""
-        self._work = Epochs(lanes, workers)
-        self._kept_at = 0.0
-        """Seconds of work that had been done when measurements were last saved."""
         self._plan()
 
     def _plan(self) -> None:
         """Makes a plan of the pipeline as written, by the rules."""
-        self._runs: list[StepRun] = []
-        self._known: list[Measured] = []
-        self._started = False
         full, self.outcomes = self._optimized(frozenset())
         if held_back := self._held_back():
             self._left_out |= held_back
@@ -125,12 +111,9 @@ class Planner:
         )
         base = self._optimized(frozenset(self._unproven))[0] if self._unproven else full
         self._begin(base)
-        may_reorder = self._optimizes and "order" not in self._disabled
-        if self._counts and may_reorder and any(map(_has_orders, self._runs)):
-            self.rejected = []
-            self._reject(COUNTS)
-        may_choose = self._optimizes and self._may_choose()
-        self._looks = self._costs.looks_after(0.0) if may_choose else []
+        runs = self.chooser.runs
+        if self._counts and self._may_move and any(map(has_orders, runs)):
+            self.chooser.rejected = [Decision("order", WHY["order"], why_not=COUNTS)]
 
     def _held_back(self) -> frozenset[str]:
         """Rules that are not used where rows may be cached between epochs: laws that compute
@@ -182,29 +165,14 @@ class Planner:
         return self._optimized(frozenset(names))[0]
 
     def _begin(self, base: Node) -> None:
-        """Makes plans of `base` from now on. Measured costs of steps that are in it are kept."""
-        before = {
-            step.id: (step.step, known.steps[step.id])
-            for run, known in zip(self._runs, self._known, strict=True)
-            for step in run.steps
-            if step.id in known.steps
-        }
-        reads = [(known.read, known.late, known.pace, known.loop) for known in self._known]
-        self._ruled = self.plan = base
+        """Makes plans of `base` from now on."""
+        self.plan = base
         self._plain = base if self._counts or not self._optimizes else self._named()
         """The plan whose steps are named, and fail, as written."""
         self._twins: tuple[Node, ...] = (self._plain,)
         """Plans in which a block that fails is repeated; the first that fits the plan is used."""
-        self._runs = list(step_runs(base))
-        self._known = [Measured() for _ in self._runs]
-        for number, (run, known) in enumerate(zip(self._runs, self._known, strict=True)):
-            if number < len(reads):
-                known.read, known.late, known.pace, known.loop = reads[number]
-            for step in run.steps:
-                was, cost = before.get(step.id, (None, None))
-                if cost is not None and was == step.step:
-                    known.steps[step.id] = cost
         self._physical: PhysicalNode | None = None
+        self.chooser.begin(base)
 
     # The plan.
 
@@ -236,32 +204,17 @@ class Planner:
         """Drops the physical plan: it must be lowered again."""
         self._physical = None
 
-    # Choosing.
+    # Looking.
 
     @property
     def settled(self) -> bool:
         """Whether the plan will not change any more."""
-        pending = self._looks or self.checking.pending
-        return not pending and (not self._is_reordered or bool(self.rejected))
-
-    @property
-    def _is_reordered(self) -> bool:
-        return any(choice.what == "order" for choice in self.choices)
-
-    @property
-    def _caches(self) -> bool:
-        return any(choice.what == "cache" for choice in self.choices)
+        return not (self.chooser.open or self.checking.pending)
 
     @property
     def unchecked(self) -> frozenset[str]:
         """Rules and laws that are not used until they have passed their check."""
         return frozenset(self._unproven) if self.checking.pending else frozenset()
-
-    def _may_choose(self) -> bool:
-        """Whether measurements could change anything."""
-        caches = self._keeps_rows and any(run.at_source for run in self._runs)
-        orders = "order" not in self._disabled and not self._counts
-        return caches or (orders and any(map(_has_orders, self._runs)))
 
     def _rows_in_all(self) -> int | None:
         """Rows of all announced epochs together; None where the number is not known."""
@@ -272,58 +225,36 @@ class Planner:
         """Called when a loop begins, at the start of an epoch (`whole`) or within it. Measurements
         of earlier runs may be enough to choose a plan at once."""
         self.checking.resume()
-        self._first_choice(epoch)
-        self._work.begin(self.plan, whole)
+        self.chooser.first(epoch)
+        self._follow()
+        self.chooser.work.begin(self.plan, whole)
 
     def end(self, complete: bool) -> None:
-        """Called when a loop ends. The trainer waits for the next one, so measurements are saved
-        only if much of them is new."""
-        self._work.end(self.plan, complete)
-        if self._busy() >= 2 * self._kept_at:
-            self.write_down()
-
-    @property
-    def cache_gain(self) -> Experiment[str] | None:
-        """The predicted and the measured gain of a cache; None if there is none to report."""
-        made = self._work.experiment if len(self._runs) == 1 else None
-        return None if made is None or made.measured_gain is None else made
-
-    def _first_choice(self, epoch: int) -> None:
-        if self._started or not self._looks:
-            return
-        self._started = True
-        for number, run in enumerate(self._runs):
-            self._known[number] = self._costs.before(run)
-        self._choose(epoch)
+        """Called when a loop ends."""
+        self.chooser.end(complete, keep=self._optimizes)
 
     def due(self) -> bool:
         """Whether it is time to reconsider the plan."""
-        if self.checking.verdict is not None and self._may_change():
-            return True
-        if self._looks and self._busy() >= self._looks[0]:
-            return True
-        return self._is_reordered and not self.rejected and self._fails()
-
-    def _may_change(self) -> bool:
-        """Whether the rows in flight, which a new plan repeats, are few beside those to come."""
-        lanes = [lane for lane in self._lanes.values() if lane.rows_left is not None]
-        return all(lane.rows_to_come >= _MANY_TIMES * lane.rows_ahead for lane in lanes)
-
-    def _busy(self) -> float:
-        return sum(lane.stats.busy for lane in self._lanes.values())
+        due = self.chooser.due()
+        return due or (self.checking.verdict is not None and self.chooser.switching.may_check())
 
     def look(self, epoch: int) -> bool:
         """Reconsiders the plan by what was measured and checked; returns whether it changed."""
         plan = self.plan
-        spent = self._busy()
-        self._looks = self._costs.looks_after(spent) if self._looks else []
-        self._collect()
-        self._judge()
-        verdict = self.checking.take_verdict() if self._may_change() else None
+        verdict = self.checking.take_verdict() if self.chooser.switching.may_check() else None
         if verdict is not None:
             self._conclude(verdict)
-        self._choose(epoch)
+        self.chooser.look(epoch, fresh=verdict is not None)
+        self._follow()
         return self.plan != plan
+
+    def _follow(self) -> None:
+        """Uses the plan that was chosen."""
+        chosen = self.chooser.present
+        if chosen.plan != self.plan:
+            self.plan, self._physical = chosen.plan, None
+            cached = any(choice.what == "cache" for choice in chosen.choices)
+            self._twins = (chosen.twin,) if cached else (self._plain, chosen.twin)
 
     # Checking.
 
@@ -349,92 +280,6 @@ class Planner:
         ]
         self._begin(base)
 
-    def _collect(self) -> None:
-        for number, run in enumerate(self._runs):
-            before = self._known[number]
-            self._known[number] = now = self._costs.now(run, before)
-            if self._caches:  # which works on the loop's thread: the loop was measured before
-                now.loop = before.loop
-
-    def _choose(self, epoch: int) -> None:
-        from silva.planner.choose import choose
-
-        # the epoch that fills the cache counts as well
-        since = epoch if self._filled_in is None else self._filled_in
-        left = 1 if self._epochs is None else max(self._epochs - since, 1)
-        chosen = choose(
-            self._ruled,
-            self._known,
-            epochs=left,
-            workers=self._workers,
-            locations=() if "cache" in self._disabled else self._locations(),
-            reorders="order" not in self._disabled and not self._counts and not self._fails(),
-        )
-        self.choices = chosen.choices
-        self._filled_in = since if self._caches else None
-        rows = plan_rows(self._runs[0].below) if len(self._runs) == 1 else None
-        self._work.promise(chosen.plan, chosen.choices, rows or 0)
-        if chosen.plan != self.plan:
-            self._begin_experiment()
-            self.plan, self._physical = chosen.plan, None
-            self._twins = (chosen.twin,) if self._caches else (self._plain, chosen.twin)
-
-    def _begin_experiment(self) -> None:
-        """Compares a new order with the plan before it, if that was measured. A plan with a cache
-        is not compared: it is slower at first, while the cache is filled."""
-        now, since = self._progress, self._since
-        pace = now.pace(since)
-        gains = [one.predicted_gain or 1.0 for one in self.choices if one.what == "order"]
-        self._since, self._experiment = now, None
-        if gains and pace and now.seconds - since.seconds >= ENOUGH and not self._caches:
-            promised = {"order": pace * max(gains)}
-            self._experiment = Experiment("before", pace, promised, "order", now, margin=1 / MARGIN)
-
-    def _judge(self) -> None:
-        """Gives up an order that turns out slower than the one before it."""
-        tried = self._experiment
-        if tried is None or self.rejected:
-            return
-        found = tried.judge(self._progress)
-        if found == "before":
-            now, before = (duration(1 / tried.seen[name]) for name in ("order", "before"))
-            self._reject(f"it takes {now} per row, and the order before it took {before}")
-        elif found == "order":
-            tried.begin(self._progress)  # it is compared again when more is measured
-
-    @property
-    def _progress(self) -> Progress:
-        """The rows that entered the plan, over all epochs, and the seconds of work for them, all of
-        which count."""
-        rows = max((lane.stats.rows_in for lane in self._lanes.values()), default=0)
-        return Progress(rows, self._busy(), waited=self._busy())
-
-    def _fails(self) -> bool:
-        """Whether moved steps fail on rows that a filter would have dropped before them."""
-        if not self.rejected and any(_often_repeats(lane) for lane in self._lanes.values()):
-            self._reject("steps fail on rows that a filter before them would have dropped")
-        return bool(self.rejected)
-
-    def _reject(self, why: str) -> None:
-        """Moves no step any more."""
-        from silva.planner.choose import WHY
-
-        self.rejected.append(Decision("order", WHY["order"], why_not=why))
-
-    # Remembering.
-
-    def write_down(self) -> None:
-        """Saves measurements for later runs, if the work took long enough to matter."""
-        if not self._optimizes or self._busy() < _WORTH_KEEPING or sys.is_finalizing():
-            return
-        self._kept_at = self._busy()
-        self._collect()
-        self._costs.keep(self._runs, self._known)
-
-
-def _often_repeats(lane: Lane) -> bool:
-    return lane.stats.again >= 3 and lane.stats.again > _FAILING * lane.stats.followed
-
 
 def _keyed(node: Node) -> Node:
     """A cache with its key taken from the pipeline as written, however the plan changes."""
@@ -447,11 +292,3 @@ def _may_fit(run: StepRun, room: int) -> bool:
     assert run.source is not None
     rows, sizes = plan_rows(run.below), run.source.source.row_bytes().values()
     return rows is None or rows * sum(sizes) * _DECODED < room
-
-
-def _has_orders(run: StepRun) -> bool:
-    """Whether a filter of the run could change places with another step."""
-    before = run.before()
-    return len(run.steps) > 1 and any(
-        isinstance(step, Filter) and before[i] != (1 << i) - 1 for i, step in enumerate(run.steps)
-    )

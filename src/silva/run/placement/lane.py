@@ -6,9 +6,12 @@ import functools
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from silva.cost.costs import Cost, StepUse
 from silva.cost.disk import Disk
+from silva.cost.drift import Drift
 from silva.cost.experiment import Experiment
 from silva.cost.gil import WATCHED_SECONDS, GilProbe
 from silva.cost.machine import queued_seconds
@@ -16,6 +19,7 @@ from silva.cost.model import (
     LITTLE_WORK,
     OPERATORS_SHARE,
     Backend,
+    Place,
     Placed,
     Work,
     choose_place,
@@ -28,6 +32,7 @@ from silva.io.paths import LocalFiles
 from silva.physical.stage.read import ReadPlaces, ReadUnits
 from silva.physical.stage.stage import Result, Runs, Stage
 from silva.physical.stage.steps import Call, Keep, MapWhole, Spread, Step
+from silva.plan.decision import Decision, Quantity
 from silva.plan.function import Function
 from silva.run.memory import MemoryBudget
 from silva.run.placement.measured import (
@@ -51,6 +56,8 @@ if TYPE_CHECKING:
 _ENOUGH_KNOWN_SECONDS = 0.002
 """Seconds of work to measure before the backend of built-in operators is chosen: they release the
 GIL, so only their cost is unknown. Where functions are called, it is a block's."""
+_STAGE, _LOOP = "stage", "loop"
+"""The costs of which the backend depends."""
 _RECORDED = 4096
 """Blocks of a stage whose times are kept for traces: minutes of a run, in less than 1 MB."""
 
@@ -81,6 +88,8 @@ class Lane:
     """Rows of later epochs, as far as that is known."""
     consumer_seconds = 0.0
     """Seconds that the consumer spent between two blocks, which a worker could overlap."""
+    consumer_squares = 0.0
+    """The sum of seconds² / rows of these over all blocks, for their variance."""
     alone: Work | None = None
     """The cost of a row before the stage was given to workers, without contention."""
     earlier: Work | None = None
@@ -125,6 +134,8 @@ class Lane:
         """From when to when the consumer had them."""
         self._seconds_per_row = 0.0
         self._cpu_per_row = 0.0
+        self._given = 1
+        """Rows of the block that the consumer has."""
         self._waits_per_row = 0.0
         """Seconds of waiting that the rows of a block share, as when reading from an object
         store."""
@@ -145,6 +156,17 @@ class Lane:
         """The latest comparison of backends, also after it has ended."""
         self._tried = False
         """Whether the fastest backend was found by measurement."""
+        self.changes: list[Decision] = []
+        """The changes of its backend because costs had changed."""
+        self._whole = Cost()
+        """The cost of the stage on its present backend."""
+        self._drift = Drift({_STAGE: f"a row of {name}", _LOOP: "a row of the loop"})
+        self._news: list[str] = []
+        """What has changed since the backend was chosen, until it is chosen again."""
+        self._again_at = 0.0
+        """Seconds of work from which the backend may be chosen again."""
+        self._left: Backend = self.backend
+        """The backend before it was chosen again."""
         self._reason_here = ""
         """The reason for its backend before it moved to the cluster."""
         self.shares_generators = False
@@ -168,6 +190,7 @@ class Lane:
             self._working = None
             self.forecasts.forget(not_before=self.stats.blocks + ENOUGH_BLOCKS)
             self.alone = self._experiment = self.compared = None
+            self._whole = Cost()
             self._forget_growth()
             if self.offload is not None:
                 self.offload.forget()
@@ -228,6 +251,9 @@ class Lane:
         stats, block = self.stats, result.block
         nbytes = block.nbytes
         stats.add(result, rows_in, nbytes)
+        if stats.blocks > 1:  # in the first one, libraries were imported
+            spent = max(result.seconds - result.queued, result.cpu)
+            self._whole.add(StepUse(spent, result.cpu, rows_in, len(block)))
         # the clock of another machine is not this one's
         here = result.began and self.backend != "ray"
         start = result.began if here else time.perf_counter() - result.seconds
@@ -285,6 +311,8 @@ class Lane:
         cluster, and predicts the throughput. `rows` of this epoch have just come."""
         if self.rows_left is not None:
             self.rows_left -= rows
+        self._given = max(rows, 1)
+        self._reconsider()
         enough = BLOCK_SECONDS if self._has_functions else _ENOUGH_KNOWN_SECONDS
         if self._warm < enough:
             return
@@ -315,17 +343,10 @@ class Lane:
         if self._seams.measures_only:
             return
         load = self.load()
-        left = float("inf") if self.rows_left is None else self.rows_left * load.seconds
-        place = choose_place(
-            load,
-            self.workers,
-            self._seams.machine.cpus,
-            consumer=self._consumer,
-            left=left + self.later_rows * load.seconds,
-            shares_generators=self.shares_generators,
-        )
+        place = self._place(load, self._consumer)
         self.alone = load
         pace = self.counters.pace(self._warm_since)
+        promised: dict[Backend, float] = {}
         if place.speeds and self.backend == "inline" and pace is not None:
             promised = {backend: pace * speed for backend, speed in place.speeds}
             self._experiment = self.compared = Experiment(
@@ -339,6 +360,70 @@ class Lane:
                 own=self._consumer.seconds,
             )
         self.move(place.backend, place.reason)
+        self._note_change(promised, pace or 0.0)
+
+    def _place(self, work: Work, consumer: Work) -> Place:
+        """The backend for rows of this work."""
+        left = float("inf") if self.rows_left is None else self.rows_left * work.seconds
+        return choose_place(
+            work,
+            self.workers,
+            self._seams.machine.cpus,
+            consumer=consumer,
+            left=left + self.later_rows * work.seconds,
+            shares_generators=self.shares_generators,
+        )
+
+    def _reconsider(self) -> None:
+        """Chooses the backend again if what a row costs, or the loop, has changed so much that
+        another one is expected to be faster. Each time, as much work must come before the next
+        one as came before it, so that backends do not alternate."""
+        if self.forced is not None or not self.decided or self._experiment is not None:
+            return
+        if not self.workers or self.backend == "ray" or self.alone is None:
+            return
+        for change in self._drift.compare({_STAGE: self._whole, _LOOP: self._loop}):
+            self._news.append(str(change))
+            if change.name == _STAGE:
+                times = change.after.seconds_a_row / max(change.before.seconds_a_row, 1e-12)
+                self.alone = self.alone.taking(times * self.alone.seconds, times * self.alone.cpu)
+        if not self._news or self.stats.busy < self._again_at:
+            return
+        loop = self._drift.present(_LOOP, self._loop)
+        place = self._place(self.alone, loop_work(loop.seconds_a_row, loop.cpu_a_row))
+        if place.backend == self.backend:
+            self._news = []
+            return
+        self._again_at, self._left = 2 * self.stats.busy, self.backend
+        self._measure_again()
+
+    def _note_change(self, promised: Mapping[Backend, float], pace: float) -> None:
+        """Notes that it runs on another backend because costs have changed."""
+        if self._news and self.backend != self._left:
+            self.changes.append(
+                Decision(
+                    f"{self.name} {self.backend}",
+                    "; ".join(self._news),
+                    Quantity(promised.get(self.backend, pace)),
+                    default=Quantity(promised.get(self._left, pace)),
+                    kind="change",
+                    notes=(f"after {self.stats.rows_in:,} rows",),
+                )
+            )
+        self._news = []
+
+    @property
+    def _loop(self) -> Cost:
+        """What the consumer's own loop takes."""
+        stats = self.stats
+        return Cost(
+            rows=stats.rows_in,
+            kept=stats.rows_in,
+            seconds=self.consumer_seconds,
+            cpu=stats.own_cpu,
+            blocks=stats.blocks,
+            squares=self.consumer_squares,
+        )
 
     def _judge(self) -> None:
         """Moves the stage to the fastest backend if the chosen one turns out to be slower."""
@@ -371,6 +456,7 @@ class Lane:
             self.workers = self.offload.actors if away else self._local_workers
             self.width = Width(max(self.workers, 1), self.width.demand)
         self.backend = backend
+        self._whole = Cost()  # workers that compete take longer
 
     def _consider_cluster(self) -> None:
         """Tries the stage on the cluster if the local cores are too few."""
@@ -434,6 +520,7 @@ class Lane:
         still starting."""
         own = self._seams.clock() - given
         self.consumer_seconds += own
+        self.consumer_squares += own**2 / self._given
         now = time.perf_counter()
         self.looped.append((now - own, now))
         self._tick()
