@@ -316,12 +316,6 @@ def _pad_row(row: Any, params: Params) -> np.ndarray:
     return padded
 
 
-_LARGE_BYTES = 1 << 20
-"""Below it, rows lie in the CPU's cache, and a call for each row costs more than it saves."""
-_MOSTLY = 0.75
-"""The share of ids before the padding above which there is little to save."""
-
-
 @item_operator("list.embed")
 def embed(column: Column, params: Params) -> Column:
     table = params["table"]
@@ -339,33 +333,10 @@ def _rows_of(table: Table, ids: np.ndarray) -> np.ndarray:
     rows, width = table.shape
     numbers.check_range(ids, rows, "id")
     out = empty((*ids.shape, width), table.vectors.dtype)
-    kept = _before_padding(table.vectors, ids) if out.nbytes >= _LARGE_BYTES else None
-    if kept is None:
-        _gather(table.vectors, ids.reshape(-1), out.reshape(-1, width))
-        return out
-    for row, found, count in zip(ids, out, kept.tolist(), strict=True):
-        _gather(table.vectors, row[:count], found[:count])
-        found[count:].reshape(-1).view(np.uint8).fill(0)
+    # One call, since each takes the GIL back at its end. The range is checked: "clip" only tells
+    # numpy to write into `out` without a copy of its own.
+    np.take(table.vectors, ids.reshape(-1), axis=0, out=out.reshape(-1, width), mode="clip")
     return out
-
-
-def _gather(vectors: np.ndarray, ids: np.ndarray, out: np.ndarray) -> None:
-    # the range is checked: "clip" only tells numpy to write into `out` without a copy of its own
-    np.take(vectors, ids, axis=0, out=out, mode="clip")
-
-
-def _before_padding(vectors: np.ndarray, ids: np.ndarray) -> np.ndarray | None:
-    """How many ids of each row come before its padding, where much is padding and its vector is
-    zero in every bit: filling with zeros is faster than copying the vector. Else None."""
-    if ids.ndim != 2:
-        return None
-    last, counts = np.unique(ids[:, -1], return_counts=True)
-    pad = last[counts.argmax()]
-    if vectors[pad].view(np.uint8).any():
-        return None
-    others = ids[:, ::-1] != pad
-    kept = np.where(others.any(axis=1), ids.shape[1] - others.argmax(axis=1), 0)
-    return kept if kept.sum() <= _MOSTLY * ids.size else None
 
 
 def list(name: str) -> ListExpr:
