@@ -141,8 +141,8 @@ def follow(uses: list[StepUse]) -> list[int]:
 
 @pytest.mark.parametrize("spread", [0.05, 0.3, 0.8])
 def test_noise_is_no_drift(spread: float) -> None:
-    seen = [follow(blocks(1e-3, spread, 2000, seed)) for seed in range(20)]
-    assert sum(map(len, seen)) <= 2, "of 5,000 comparisons"
+    seen = [follow(blocks(1e-3, spread, 2000, seed)) for seed in range(5)]
+    assert sum(map(len, seen)) <= 1, "of 1,250 comparisons"
 
 
 def test_a_pause_of_the_machine_is_no_drift() -> None:
