@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
 import os
 import random
@@ -15,7 +16,9 @@ from typing import Any
 import cloudpickle
 import numpy as np
 import pytest
+import token_ids
 import trained_tokenizers
+from fuzzed_text import fuzzed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
@@ -378,3 +381,39 @@ def test_an_array_of_ids_can_be_written_to() -> None:
     ids, _ = FAST["GPT-2"].flat_ids(LINES, False)
     assert ids.dtype == np.int32
     assert ids.flags.writeable
+
+
+def test_a_pattern_that_both_libraries_read_differently_is_left_to_tokenizers() -> None:
+    """A line begins after each line break to Oniguruma, the text begins once to PCRE2."""
+    split = trained_tokenizers.split(r"^[a-z]|\p{L}+")
+    tokenizer = trained_tokenizers.byte_level(LINES, 900, split)
+    pipeline = tokenized(tokenizer)
+    assert not used(pipeline)
+    assert "reads the pattern '^[a-z]|\\\\p{L}+' in another way" in " ".join(
+        pipeline.explain().split()
+    )
+
+
+def test_a_tokenizer_to_which_other_characters_are_white_space_is_left_to_tokenizers() -> None:
+    tokenizer = trained_tokenizers.MORE["word ends"](LINES, 900)
+    given = read_tokenizer(tokenizer)
+    assert isinstance(given, JsonTokenizer)
+    found = find_fast(given)
+    assert isinstance(found, str)
+    assert r"gives other ids for '\u180e" in found
+
+
+@pytest.mark.parametrize("name", token_ids.KINDS)
+def test_pipelines_give_the_ids_of_tokenizers_for_fuzzed_strings(name: str) -> None:
+    trained = token_ids.KINDS[name](LINES, 900)
+    tokenizer = Tokenizer.from_str(trained.to_str())
+    texts = fuzzed(150, seed=1, tokens=trained_tokenizers.SPECIAL, lines=LINES)
+    for special in (False, True):
+        found = token_ids.compare(tokenizer, texts, special)
+        assert (found.texts, found.different) == (150, 0), found
+
+
+def test_lines_come_from_every_file_also_from_compressed_ones(tmp_path: Path) -> None:
+    (tmp_path / "a.po").write_text("one\ntwo\n\n")
+    (tmp_path / "b.gz").write_bytes(gzip.compress("森は緑\nтри\n".encode()))
+    assert sorted(token_ids.read_lines(tmp_path, 9, seed=0)) == ["one", "two", "три", "森は緑"]

@@ -67,7 +67,8 @@ def whole_words(lines: Lines, size: int) -> Tokenizer:
     return tokenizer
 
 
-def _split(pattern: str) -> Any:
+def split(pattern: str) -> Any:
+    """A pre-tokenizer that splits a text by a pattern."""
     parts = [
         pre_tokenizers.Split(Regex(pattern), "isolated"),
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
@@ -112,13 +113,103 @@ def unigram(lines: Lines, size: int) -> Tokenizer:
     return tokenizer
 
 
+def one_byte_missing(lines: Lines, size: int) -> Tokenizer:
+    """Bytes that the lines do not have are not in its vocabulary."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.train_from_iterator(lines, trainers.BpeTrainer(vocab_size=size, show_progress=False))
+    return tokenizer
+
+
+def padding_and_truncating(lines: Lines, size: int) -> Tokenizer:
+    """Both are its own, and are not used."""
+    tokenizer = byte_level(lines, size)
+    tokenizer.enable_padding(pad_id=0, pad_token="<pad>", length=16)
+    tokenizer.enable_truncation(8)
+    return tokenizer
+
+
+def with_processor(lines: Lines, size: int, processor: Any) -> Tokenizer:
+    tokenizer = byte_level(lines, size)
+    tokenizer.post_processor = processor
+    return tokenizer
+
+
+def deepseek(lines: Lines, size: int) -> Tokenizer:
+    """Digits, then Chinese and Japanese, then words: several splits in a row."""
+    parts = [
+        pre_tokenizers.Split(Regex(r"\p{N}{1,3}"), "isolated"),
+        pre_tokenizers.Split(Regex("[一-龥\u3040-ゟ゠-ヿ]+"), "isolated"),
+        pre_tokenizers.Split(Regex(_GPT4), "isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+    ]
+    return byte_level(lines, size, pre_tokenizers.Sequence(parts))
+
+
+def digits_apart(lines: Lines, size: int) -> Tokenizer:
+    parts = [
+        pre_tokenizers.Digits(individual_digits=True),
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+    ]
+    return byte_level(lines, size, pre_tokenizers.Sequence(parts))
+
+
+def normal(*parts: Any) -> Callable[[Lines, int], Tokenizer]:
+    """A byte-level BPE with this normalizer."""
+    normalizer = parts[0] if len(parts) == 1 else normalizers.Sequence(list(parts))
+    return lambda lines, size: byte_level(lines, size, normalizer=normalizer)
+
+
+def metaspace(lines: Lines, size: int) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, special_tokens=["<unk>"], show_progress=False, max_token_length=16
+    )
+    tokenizer.train_from_iterator(lines, trainer)
+    return tokenizer
+
+
+def word_ends(lines: Lines, size: int) -> Tokenizer:
+    """As of CLIP: in lower case, and the last piece of a word is another token."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", end_of_word_suffix="</w>"))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(
+                Regex(r"'s|'t|'re|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+"), "removed", True
+            ),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+    )
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=["<unk>"],
+        end_of_word_suffix="</w>",
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(lines, trainer)
+    return tokenizer
+
+
+def odd_added(lines: Lines, size: int) -> Tokenizer:
+    """Tokens within tokens, with spaces around, of white space, and changed by the normalizer."""
+    tokenizer = byte_level(lines, size, normalizer=normalizers.NFC())
+    tokenizer.add_tokens(["  ", "\n\n", "é", "e\u0301x", "<s", "s>", "日本", "日", "'s", " the"])
+    sides = [AddedToken("<l>", lstrip=True), AddedToken("<r>", rstrip=True)]
+    tokenizer.add_tokens([*sides, AddedToken("<b>", lstrip=True, rstrip=True, normalized=False)])
+    tokenizer.add_special_tokens([AddedToken("<|im start|>"), AddedToken("<|im|>", rstrip=True)])
+    return tokenizer
+
+
 FAST: dict[str, Callable[[Lines, int], Tokenizer]] = {
     "GPT-2": byte_level,
     "prefix space": lambda x, n: byte_level(x, n, pre_tokenizers.ByteLevel(add_prefix_space=True)),
     "added tokens": with_added,
     "NFC": lambda x, n: byte_level(x, n, normalizer=normalizers.NFC()),
-    "Llama 3": lambda x, n: byte_level(x, n, _split(_GPT4), ignore_merges=True),
-    "Qwen": lambda x, n: byte_level(x, n, _split(_GPT4.replace("{1,3}", "")), normalizers.NFC()),
+    "Llama 3": lambda x, n: byte_level(x, n, split(_GPT4), ignore_merges=True),
+    "Qwen": lambda x, n: byte_level(x, n, split(_GPT4.replace("{1,3}", "")), normalizers.NFC()),
     "Llama 2": sentencepiece,
 }
 """Those that fastokens supports."""
@@ -128,3 +219,30 @@ SLOW: dict[str, Callable[[Lines, int], Tokenizer]] = {
     "whole words": whole_words,
 }
 """Those that it does not."""
+_PAIR = (("</s>", 2), ("<s>", 1))
+MORE: dict[str, Callable[[Lines, int], Tokenizer]] = {
+    "NFD": normal(normalizers.NFD()),
+    "NFKC": normal(normalizers.NFKC()),
+    "lower case": normal(normalizers.Lowercase()),
+    "NFC, lower case": normal(normalizers.NFC(), normalizers.Lowercase()),
+    "no accents": normal(normalizers.NFD(), normalizers.StripAccents()),
+    "strip": normal(normalizers.Strip()),
+    "replace": normal(normalizers.Replace(Regex(r"\s+"), " ")),
+    "replace text": normal(normalizers.Replace("''", '"')),
+    "prepend": normal(normalizers.Prepend("x")),
+    "one byte missing": one_byte_missing,
+    "its own padding": padding_and_truncating,
+    "BERT's frame": lambda x, n: with_processor(x, n, processors.BertProcessing(*_PAIR)),
+    "RoBERTa's frame": lambda x, n: with_processor(x, n, processors.RobertaProcessing(*_PAIR)),
+    "byte-level frame": lambda x, n: with_processor(x, n, processors.ByteLevel(trim_offsets=True)),
+    "no frame": lambda x, n: with_processor(x, n, processors.Sequence([])),
+    "DeepSeek": deepseek,
+    "digits apart": digits_apart,
+    "metaspace": metaspace,
+    "word ends": word_ends,
+    "odd added tokens": odd_added,
+    "no words": lambda x, n: byte_level(
+        x, n, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False), max_token_length=16
+    ),
+}
+"""More of them, of which fastokens supports some."""

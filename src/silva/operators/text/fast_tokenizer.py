@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from silva.operators.text.environment import variable_set
+from silva.operators.text.patterns import means_the_same
 from silva.operators.text.tokenizer import JsonTokenizer, version_of
 from silva.plan.class_tags import tagged
 
@@ -148,6 +149,9 @@ def find_fast(tokenizer: JsonTokenizer) -> FastTokenizer | str:
 def _checked(tokenizer: JsonTokenizer) -> FastTokenizer | str:
     if tokenizer.matches_words:
         return "fastokens does not support this tokenizer: an added token matches whole words only"
+    for pattern in tokenizer.patterns():
+        if not means_the_same(pattern):
+            return f"{LIBRARY} reads the pattern {_short(pattern)} in another way than tokenizers"
     try:
         encoder, library = build(tokenizer.json), _library()
     except ImportError:
@@ -244,6 +248,12 @@ _SPACES = (
 _SIGNS = (
     "\u0000",
     "a\u0000b\u0001\u0007\u001b\u001f\u007f\u0080\u009f",
+    # White space to PCRE2 alone.
+    "\u180e a\u180eb 1\u180e2 -\u180e- \u180e\u180e \n\u180e\n.\u180e ᠮ\u180eᠣ",
+    # Letters, digits and marks of Unicode 13 to 17.
+    "\U00010ec4a1\u09fe \U00011f04-\U0001e4d0\U0001e4f0 \U00016ac2\U00010d40\U000105c0 \u1c89"
+    "\ua7cba\ua7dc \U00010efc\u0897a \U00032400\U000323af \U0001ccf0 \U000116d0 \U00011de0x",
+    "'\ufb06 '\ufb00 '\ufb03 '\ufb05 ß'ß 'ſ 'K \u212a'\u212a",
     "\u200b\u200c\u200d\u2060\ufeff\u00ad\u202e",
     "it's IT'S we'LL don't 'tis 's 'S 'ſ 'll'll ''s",
     "1234567890 1,234.56 0x1F 1e-9 Ⅷ ٣ ५ 3½ x²",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -72,6 +73,11 @@ class JsonTokenizer:
         """Whether it looks for a token only where it is a whole word."""
         return any(token.single_word for token in self._built.get_added_tokens_decoder().values())
 
+    def patterns(self) -> list[str]:
+        """The regular expressions of its normalizer and its pre-tokenizer."""
+        parts = (self._built.normalizer, self._built.pre_tokenizer)
+        return [x for part in parts if part is not None for x in _patterns(_as_data(part))]
+
     def ids(self, texts: list[str], special_tokens: bool) -> Rows:
         with one_thread():
             found = self._built.encode_batch_fast(texts, add_special_tokens=special_tokens)
@@ -81,6 +87,20 @@ class JsonTokenizer:
         with one_thread():  # not encode_batch_fast, whose tokens are empty strings
             found = self._built.encode_batch(texts, add_special_tokens=special_tokens)
         return [encoding.tokens for encoding in found]
+
+
+def _as_data(part: Any) -> Any:
+    """A part of a tokenizer as its JSON has it."""
+    return json.loads(part.__getstate__())
+
+
+def _patterns(data: Any) -> list[str]:
+    if isinstance(data, list):
+        return [x for item in data for x in _patterns(item)]
+    if not isinstance(data, dict):
+        return []
+    own = [data["Regex"]] if isinstance(data.get("Regex"), str) else []
+    return own + [x for item in data.values() for x in _patterns(item)]
 
 
 @tagged("TiktokenTokenizer", "content version")
@@ -200,11 +220,11 @@ def read_json(text: str, keeps_special: bool, path: Path | None = None) -> JsonT
         )
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    json = tokenizer.to_str()
+    data = tokenizer.to_str()
     tokenizer.encode_special_tokens = keeps_special
     label = repr(path.name) if path else f"tokenizer of {tokenizer.get_vocab_size()}"
-    made = JsonTokenizer(_hash(json), version_of("tokenizers"), keeps_special)
-    made.__dict__.update(json_=json, label=label, _built=tokenizer)
+    made = JsonTokenizer(_hash(data), version_of("tokenizers"), keeps_special)
+    made.__dict__.update(json_=data, label=label, _built=tokenizer)
     return made
 
 
