@@ -163,7 +163,7 @@ def _packed(items: list[Any], kind: type) -> np.ndarray:
         return np.fromiter(items, _NUMBERS[kind], len(items))
     out = np.empty(len(items), _NUMBERS[kind])
     try:
-        struct.pack_into(f"{len(items)}{_FORMATS[kind]}", out, 0, *items)
+        struct.pack_into(f"{len(items)}{_FORMATS[kind]}", out.data, 0, *items)
     except struct.error as error:
         raise OverflowError from error
     return out
