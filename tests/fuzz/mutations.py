@@ -77,16 +77,6 @@ MUTATIONS = (
         ),
     ),
     Mutation(
-        "a state counts rows by the blocks that were cut",
-        (
-            (
-                "run/flows/segment.py",
-                "if self._input.deferred is None or self._node.whole:",
-                "if True:",
-            ),
-        ),
-    ),
-    Mutation(
         "the check of neighbours is spent on a block of one row",
         (
             (
