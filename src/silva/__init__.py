@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from silva.rewrite.rule import Rewrite, Rule
     from silva.rewrite.runner import register_rule
     from silva.run.failures import Skip, Substitute
+    from silva.serve.requests import requests
     from silva.service.client import Served, connect
     from silva.service.server import Service
     from silva.sources import (
@@ -116,6 +117,7 @@ _HOMES = {
     "silva.rewrite.rule": "Rewrite Rule",
     "silva.rewrite.runner": "register_rule",
     "silva.run.failures": "Skip Substitute",
+    "silva.serve.requests": "requests",
     "silva.service.client": "Served connect",
     "silva.service.server": "Service",
     "silva.sources": (

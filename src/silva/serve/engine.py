@@ -35,6 +35,8 @@ class Outcome:
     rows: list[Row]
     dropped_by: str | None = None
     failures: tuple[Failure, ...] = ()
+    exploded: bool = False
+    """Whether a step made several rows of the request."""
 
 
 class Late(Exception):
@@ -251,7 +253,8 @@ class Engine:
 
     def _end(self, flight: _Flight) -> None:
         rows = [{name: row[name] for name in self.columns} for row in flight.rows]
-        flight.done.set_result(Outcome(rows, flight.dropped_by, tuple(flight.failures)))
+        exploded = flight.places is not None
+        flight.done.set_result(Outcome(rows, flight.dropped_by, tuple(flight.failures), exploded))
 
 
 def _station(unit: Unit) -> _Station:

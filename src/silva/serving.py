@@ -1,0 +1,84 @@
+"""Verbs that answer requests with a pipeline: in a program, offline, and over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Self, Unpack
+
+from silva.plan.node import Node
+
+if TYPE_CHECKING:
+    from silva.options import LoaderArguments
+    from silva.pipeline import Pipeline
+    from silva.serve.app import ServeArguments, Server
+    from silva.serve.program import Program
+
+
+class ServeVerbs:
+    """The verbs of `Pipeline` that answer requests; it begins with `sv.requests`."""
+
+    __slots__ = ()
+
+    plan: Node
+    _program: Program | None
+
+    def over(self, rows: Iterable[Mapping[str, Any]]) -> Pipeline:
+        """This pipeline over given requests: one that can be written, explained or looped over.
+
+        >>> import silva as sv
+        >>> answers = sv.requests("x").derive(y=lambda x: 2 * x)
+        >>> answers.over([{"x": 1}, {"x": 2}]).head(1)
+        [{'x': 1, 'y': 2}]
+        """
+        from silva.pipeline import Pipeline
+        from silva.serve.requests import with_rows
+
+        return Pipeline(with_rows(self.plan, rows))
+
+    def run(
+        self, rows: Iterable[Mapping[str, Any]], **arguments: Unpack[LoaderArguments]
+    ) -> list[dict[str, Any]]:
+        """Answers many requests and returns the rows, in their order. `arguments` are those of
+        `loader`. To write the answers, or to go on after a crash: `over(rows).to_parquet(…)`.
+
+        >>> import silva as sv
+        >>> sv.requests("x").filter(lambda x: x > 1).run([{"x": 1}, {"x": 2}])
+        [{'x': 2}]
+        """
+        with self.over(rows).loader(**arguments) as loader:
+            return list(loader)
+
+    def ask(self, *, deadline: float = 60.0, **row: Any) -> Any:
+        """Answers one request in this program; None if a filter drops it.
+
+        The first call plans the pipeline and opens its models, which stay open with the pipeline.
+
+        >>> import silva as sv
+        >>> sv.requests("x").derive(y=lambda x: 2 * x).ask(x=4)
+        {'x': 4, 'y': 8}
+        """
+        return self._opened_program().ask(row, deadline)
+
+    async def ask_async(self, *, deadline: float = 60.0, **row: Any) -> Any:
+        """`ask` for programs with an event loop: many requests may wait at once, and costly steps
+        run on batches of them."""
+        return await self._opened_program().ask_async(row, deadline)
+
+    def asgi(self, **arguments: Unpack[ServeArguments]) -> Any:
+        """An ASGI app that answers requests, to be mounted in an app of your own."""
+        from silva.serve.app import app_of
+
+        return app_of(self.plan, **arguments)
+
+    def serve(self, **arguments: Unpack[ServeArguments]) -> Server:
+        """Answers requests over HTTP until it is stopped."""
+        from silva.serve.app import serve
+
+        return serve(self.plan, **arguments)
+
+    def _opened_program(self: Self) -> Program:
+        from silva.serve.program import Program
+
+        if self._program is None:
+            self._program = Program(self.plan)
+        return self._program
