@@ -10,8 +10,9 @@ from silva.plan.node import Node
 if TYPE_CHECKING:
     from silva.options import LoaderArguments
     from silva.pipeline import Pipeline
-    from silva.serve.app import ServeArguments, Server
+    from silva.serve.options import AsgiArguments, ServeArguments
     from silva.serve.program import Program
+    from silva.serve.server import Server
 
 
 class ServeVerbs:
@@ -64,17 +65,21 @@ class ServeVerbs:
         run on batches of them."""
         return await self._opened_program().ask_async(row, deadline)
 
-    def asgi(self, **arguments: Unpack[ServeArguments]) -> Any:
+    def asgi(self, **arguments: Unpack[AsgiArguments]) -> Any:
         """An ASGI app that answers requests, to be mounted in an app of your own."""
         from silva.serve.app import app_of
 
         return app_of(self.plan, **arguments)
 
     def serve(self, **arguments: Unpack[ServeArguments]) -> Server:
-        """Answers requests over HTTP until it is stopped."""
-        from silva.serve.app import serve
+        """Answers requests over HTTP, on a thread, until the server is closed.
 
-        return serve(self.plan, **arguments)
+        `POST /` takes a JSON object with the columns of a request, and shows its `token`. See
+        `ServeOptions` and `ListenOptions` for all arguments.
+        """
+        from silva.serve.server import Server
+
+        return Server(self.plan, **arguments)
 
     def _opened_program(self: Self) -> Program:
         from silva.serve.program import Program

@@ -21,6 +21,7 @@ from silva.physical.stage.call import Worker
 from silva.physical.stage.context import Context, Failure
 from silva.plan.node import Node, option
 from silva.plan.schema import columns, verify
+from silva.run.failures import Substitute
 from silva.serve.curve import Curve
 from silva.serve.models.model import Model
 from silva.serve.requests import Row, checked, identity_of, source_of
@@ -37,6 +38,8 @@ class Outcome:
     failures: tuple[Failure, ...] = ()
     exploded: bool = False
     """Whether a step made several rows of the request."""
+    substituted: bool = False
+    """Whether the rows hold substitutes for what failed."""
 
 
 class Late(Exception):
@@ -86,9 +89,17 @@ class _Station:
 class Engine:
     """A plan that answers requests."""
 
-    def __init__(self, plan: Node, *, slo: float | None = None, seed: int | None = None) -> None:
+    def __init__(
+        self,
+        plan: Node,
+        *,
+        slo: float | None = None,
+        seed: int | None = None,
+        on_error: Any = "raise",
+    ) -> None:
         """`slo`: seconds within which a request should be answered; batches are as large as that
-        allows. `seed`: of all random steps, by default that of the plan."""
+        allows. `seed`: of all random steps, by default that of the plan. `on_error`: a
+        `Substitute` takes the place of what fails."""
         verify(plan)
         self.names = source_of(plan).names
         self.columns = columns(plan)
@@ -96,7 +107,10 @@ class Engine:
         with Loader(plan, LoaderOptions(backend="inline")) as loader:
             units = units_of(loader.facts().plan)
         chosen = int(option(plan, "seed", 0)) if seed is None else seed
+        self._substitutes = isinstance(on_error, Substitute)
         self._context = Context(chosen, 0, "skip")
+        if isinstance(on_error, Substitute):
+            self._context = Context(chosen, 0, "substitute", on_error.value)
         self._worker = Worker(shares_generators=False)
         self._threads = Threads()
         self._handing_over = Curve()
@@ -243,7 +257,8 @@ class Engine:
                 flight.done.set_exception(error)
                 continue
             flight.ended += 1
-            if flight.ended == self._count or flight.failures or not flight.rows:
+            failed = flight.failures and not self._substitutes
+            if flight.ended == self._count or failed or not flight.rows:
                 self._end(flight)
                 continue
             for after in self._next[number]:
@@ -252,9 +267,10 @@ class Engine:
                     self._enter(after, flight)
 
     def _end(self, flight: _Flight) -> None:
-        rows = [{name: row[name] for name in self.columns} for row in flight.rows]
+        whole = not flight.failures or self._substitutes
+        rows = [{name: row[name] for name in self.columns} for row in flight.rows] if whole else []
         exploded = flight.places is not None
-        flight.done.set_result(Outcome(rows, flight.dropped_by, tuple(flight.failures), exploded))
+        flight.done.set_result(Outcome(rows, flight.dropped_by, tuple(flight.failures), exploded, whole and bool(rows)))
 
 
 def _station(unit: Unit) -> _Station:
