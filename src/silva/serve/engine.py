@@ -270,7 +270,9 @@ class Engine:
         whole = not flight.failures or self._substitutes
         rows = [{name: row[name] for name in self.columns} for row in flight.rows] if whole else []
         exploded = flight.places is not None
-        flight.done.set_result(Outcome(rows, flight.dropped_by, tuple(flight.failures), exploded, whole and bool(rows)))
+        flight.done.set_result(
+            Outcome(rows, flight.dropped_by, tuple(flight.failures), exploded, whole and bool(rows))
+        )
 
 
 def _station(unit: Unit) -> _Station:
@@ -278,5 +280,8 @@ def _station(unit: Unit) -> _Station:
     batches it takes at once; a function runs on one thread until it is known to be cheap."""
     models = [dict(call.params).get("model") for call in unit.asks]
     opened = [found.model for found in models if found is not None]
-    slots = min((getattr(model, "concurrency", 1) for model in opened if isinstance(model, Model)), default=1)
+    slots = min(
+        (getattr(model, "concurrency", 1) for model in opened if isinstance(model, Model)),
+        default=1,
+    )
     return _Station(unit, slots, in_place=not unit.asks and not unit.runs_user_code)

@@ -121,7 +121,9 @@ def with_rows(plan: logical.Node, rows: Iterable[Mapping[str, Any]]) -> logical.
     """The plan with these requests in place of those that would come."""
     names = source_of(plan).names
     listed = [checked(names, row) for row in rows]
-    data = from_items(listed) if listed else MemorySource({n: Values([]) for n in names}, "items", 0)
+    data = (
+        from_items(listed) if listed else MemorySource({n: Values([]) for n in names}, "items", 0)
+    )
     identities = np.array([identity_of(names, row) for row in listed], dtype=np.uint64)
     source = RequestRows(data, identities)
 
@@ -151,7 +153,9 @@ def checked(names: Sequence[str], row: object) -> Row:
     missing = [name for name in names if name not in row]
     extra = [name for name in row if name not in names]
     if missing or extra:
-        found = f"has no {missing[0]!r}" if missing else f"has {extra[0]!r}, which is not one of them"
+        found = (
+            f"has no {missing[0]!r}" if missing else f"has {extra[0]!r}, which is not one of them"
+        )
         raise PlanError(f"a request has the columns {', '.join(names)}; this one {found}")
     return {name: row[name] for name in names}
 
@@ -162,4 +166,6 @@ def _plain(value: Any) -> Any:
         return [value.dtype.str, list(value.shape), np.ascontiguousarray(value).tobytes()]
     if isinstance(value, np.generic):
         return value.item()
-    raise PlanError(f"a request holds plain values and arrays, not {type(value).__name__}: give it an id")
+    raise PlanError(
+        f"a request holds plain values and arrays, not {type(value).__name__}: give it an id"
+    )

@@ -69,7 +69,9 @@ def units_of(plan: physical.PhysicalNode) -> tuple[Unit, ...]:
         number = len(units)
         is_barrier = isinstance(step, Keep | Spread | Project | MapWhole) or step.reads is None
         if is_barrier:
-            after = frozenset(range(barrier, number)) or frozenset(range(max(number - 1, 0), number))
+            after = frozenset(range(barrier, number)) or frozenset(
+                range(max(number - 1, 0), number)
+            )
         else:
             reads = step.reads or frozenset()
             since = units[barrier:]
@@ -113,7 +115,9 @@ def run_unit(unit: Unit, parts: Sequence[Part], context: Context, worker: Worker
         return
     owners = np.repeat(np.arange(len(parts)), [len(part.rows) for part in parts])
     exploded = any(part.places is not None for part in parts)
-    places = [p for part in parts for p in (part.places or [0] * len(part.rows))] if exploded else None
+    places = (
+        [p for part in parts for p in (part.places or [0] * len(part.rows))] if exploded else None
+    )
     names = list(flat[0]) if step.reads is None or isinstance(step, Spread) else sorted(step.reads)
     columns = {name: Values([row[name] for row in flat]).settled() for name in names}
     rows = Rows(

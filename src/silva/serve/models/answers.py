@@ -184,6 +184,8 @@ def _make_room(file: sqlite3.Connection) -> None:
     (free,) = file.execute("pragma freelist_count").fetchone()
     (size,) = file.execute("pragma page_size").fetchone()
     if (pages - free) * size > _DISK_BYTES:
-        oldest = "select key from answers order by made limit (select count(*) / 10 + 1 from answers)"
+        oldest = (
+            "select key from answers order by made limit (select count(*) / 10 + 1 from answers)"
+        )
         file.execute(f"delete from answers where key in ({oldest})")
         file.execute("delete from requests where key not in (select key from answers)")

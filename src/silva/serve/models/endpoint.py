@@ -101,7 +101,9 @@ class Endpoint(Model):
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise PlanError(f"an endpoint has an address such as http://host:8080/v1, not {self.url!r}")
+            raise PlanError(
+                f"an endpoint has an address such as http://host:8080/v1, not {self.url!r}"
+            )
         if parts.username or parts.password or parts.query:
             raise PlanError(
                 "the address of an endpoint must hold no secrets: set key= to the name of the "
@@ -220,7 +222,9 @@ class OpenEndpoint:
         until = time.monotonic() + self._endpoint.deadline
         for attempt in range(1_000):
             if not self._breaker.admits():
-                raise EndpointError(f"{self._endpoint!r} has failed several times in a row: not asked")
+                raise EndpointError(
+                    f"{self._endpoint!r} has failed several times in a row: not asked"
+                )
             async with self._places:
                 left = until - time.monotonic()
                 outcome = await self._attempt(path, body, kind, is_whole, left)

@@ -86,8 +86,10 @@ class Model(ABC):
 
     lifetime: ClassVar[float | None] = None
     """Seconds for which an answer is kept; None for good."""
-    deadline: ClassVar[float] = 600.0
-    """Seconds after which a batch that another thread has asked for is given up."""
+    patience: ClassVar[float] = 600.0
+    """Seconds after which an answer that another thread has asked for is no longer waited for."""
+    fallback: Model | None = None
+    """The model that is asked where this one fails."""
 
     @property
     @abstractmethod
@@ -98,9 +100,18 @@ class Model(ABC):
     def open(self) -> OpenModel:
         """Loads it, or connects to it."""
 
+    def keep(self, running: object) -> None:
+        """Keeps what runs this model alive as long as the model is."""
+        self.__dict__["_running"] = running
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_running"}
+
     def embed(self, column: str) -> Expr:
         """The vector of a text: `derive(vector=model.embed("text"))`."""
-        return Expr(Call("model.embed", (Col(column_name(column)),), (("model", ModelRef.of(self)),)))
+        return Expr(
+            Call("model.embed", (Col(column_name(column)),), (("model", ModelRef.of(self)),))
+        )
 
     def generate(
         self,
@@ -175,13 +186,14 @@ class ModelRef:
     def __repr__(self) -> str:
         return repr(self.model)
 
-    def key(self, op: str, question: bytes, tenant: str) -> bytes:
-        """The digest under which an answer is kept."""
-        made = hashlib.blake2b(digest_size=32)
-        for part in (self.identity.encode(), op.encode(), tenant.encode(), question):
-            made.update(len(part).to_bytes(8, "little"))
-            made.update(part)
-        return made.digest()
+
+def key_of(model: Model, op: str, question: bytes, tenant: str = "") -> bytes:
+    """The digest under which an answer is kept."""
+    made = hashlib.blake2b(digest_size=32)
+    for part in (model.identity.encode(), op.encode(), tenant.encode(), question):
+        made.update(len(part).to_bytes(8, "little"))
+        made.update(part)
+    return made.digest()
 
 
 def _share(name: str, value: Any, most: float) -> float:

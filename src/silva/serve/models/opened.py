@@ -10,9 +10,9 @@ import contextlib
 import functools
 import os
 import threading
-from collections.abc import Iterator
+import weakref
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -21,7 +21,7 @@ from silva.errors import StepError
 from silva.lifetime import close_at_exit
 from silva.serve.models.answers import Answers, default_folder
 from silva.serve.models.asking import Asking, Codec
-from silva.serve.models.model import Answer, Model, ModelRef, OpenModel, Question
+from silva.serve.models.model import Answer, Model, OpenModel, Question
 
 V = TypeVar("V")
 
@@ -50,25 +50,24 @@ class _Vectors:
 
 
 class Running:
-    """One open model, and the questions that it is being asked."""
+    """One open model, and the questions that it is being asked. It is closed when nobody has a
+    model of that identity any more."""
 
-    def __init__(self, model: Model, answers: Answers) -> None:
-        self.model = model
+    def __init__(self, answers: Answers, seconds: float | None) -> None:
         self._lock = threading.Lock()
         self._opened: OpenModel | None = None
-        seconds = model.lifetime
         self.vectors: Asking[str, np.ndarray] = Asking(answers, _Vectors(), seconds)
         self.texts: Asking[Question, Answer] = Asking(answers, _Structs(Answer), seconds)
         self.scores: Asking[tuple[str, str], float] = Asking(answers, _Structs(float), seconds)
 
-    @property
-    def opened(self) -> OpenModel:
+    def open(self, model: Model) -> OpenModel:
+        """The model, opened by whoever needs it first."""
         with self._lock:
             if self._opened is None:
                 try:
-                    self._opened = self.model.open()
+                    self._opened = model.open()
                 except Exception as error:
-                    raise StepError(f"{self.model!r} cannot be opened: {error}") from error
+                    raise StepError(f"{model!r} cannot be opened: {error}") from error
             return self._opened
 
     def close(self) -> None:
@@ -77,6 +76,9 @@ class Running:
         if opened is not None:
             opened.close()
 
+    def __del__(self) -> None:
+        self.close()
+
 
 class Models:
     """All open models of a process."""
@@ -84,18 +86,22 @@ class Models:
     def __init__(self, folder: Path | None) -> None:
         self.answers = Answers(folder)
         self._lock = threading.Lock()
-        self._running: dict[str, Running] = {}
+        self._running: weakref.WeakValueDictionary[str, Running] = weakref.WeakValueDictionary()
 
-    def running(self, ref: ModelRef) -> Running:
+    def running(self, model: Model) -> Running:
+        """The open model of that identity. Who has a model keeps it open."""
         with self._lock:
-            found = self._running.get(ref.identity)
+            found = self._running.get(model.identity)
             if found is None:
-                found = self._running[ref.identity] = Running(ref.model, self.answers)
-            return found
+                found = Running(self.answers, model.lifetime)
+                self._running[model.identity] = found
+        model.keep(found)
+        return found
 
     def close(self) -> None:
         with self._lock:
-            running, self._running = list(self._running.values()), {}
+            running = list(self._running.values())
+            self._running.clear()
         with contextlib.ExitStack() as stack:
             stack.callback(self.answers.close)
             for one in running:

@@ -6,7 +6,7 @@ failed are named in a `RowErrors`, so that no other row is asked again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -18,99 +18,125 @@ from silva.errors import ColumnError
 from silva.operators.declare import column_operator
 from silva.order.draws import Draw
 from silva.plan.operator import RowErrors
-from silva.serve.models.model import Answer, ModelRef, Question
+from silva.serve.models.model import Answer, Model, Question, key_of
 from silva.serve.models.opened import models
 from silva.serve.models.prompt import Message, Prompt, Rendered
 from silva.serve.models.schema import Schema
 
 Params = dict[str, Any]
+Q = TypeVar("Q")
 V = TypeVar("V")
 
 
 @column_operator("model.embed", by_row=True)
 def embed(columns: list[Column], params: Params, draw: Draw) -> Column:
-    ref: ModelRef = params["model"]
-    running = models().running(ref)
     texts = [_text(value) for value in columns[0].rows()]
     good = [text for text in texts if isinstance(text, str)]
-    keys = [ref.key("embed", text.encode("utf-8", "surrogatepass"), "") for text in good]
-    found = running.vectors.ask(keys, good, lambda some: running.opened.embed(some), ref.model.deadline)
-    vectors = _merged(texts, found)
+    vectors = _merged(texts, _embed(params["model"].model, good))
     return Array(np.stack(vectors)) if vectors else Array(np.empty((0, 0), np.float32))
+
+
+def _embed(model: Model, texts: list[str]) -> list[np.ndarray | Exception]:
+    running = models().running(model)
+    keys = [key_of(model, "embed", text.encode("utf-8", "surrogatepass")) for text in texts]
+    found = running.vectors.ask(keys, texts, running.open(model).embed, model.patience)
+    return _or_fallback(model, texts, found, _embed)
 
 
 @column_operator("model.generate", by_row=True)
 def generate(columns: list[Column], params: Params, draw: Draw) -> Column:
-    return _generate(columns, params, draw, None)
+    return _generated(columns, params, draw, None)
 
 
 @column_operator("model.sample", by_row=True, random=True)
 def sample(columns: list[Column], params: Params, draw: Draw) -> Column:
-    return _generate(columns, params, draw, (draw.seeds() >> np.uint64(33)).tolist())
+    return _generated(columns, params, draw, (draw.seeds() >> np.uint64(33)).tolist())
 
 
-def _generate(
+def _generated(
     columns: list[Column], params: Params, draw: Draw, seeds: list[int] | None
 ) -> Column:
-    ref, prompt, settings = params["model"], params["prompt"], params["settings"]
-    running = models().running(ref)
+    model: Model = params["model"].model
+    prompt, settings = params["prompt"], params["settings"]
     rendered = _rendered(columns, prompt, settings.schema, len(draw.ids))
     questions: list[Question | Exception] = [
         one if isinstance(one, Exception) else Question(one, settings, seeds[i] if seeds else None)
         for i, one in enumerate(rendered)
     ]
     good = [one for one in questions if isinstance(one, Question)]
-
-    def call(some: list[Question]) -> list[Answer | Exception]:
-        order = sorted(range(len(some)), key=lambda i: [m.text for m in some[i].messages])
-        answers = running.opened.generate([some[i] for i in order])  # shared prefixes side by side
-        made: list[Answer | Exception] = [answers[0]] * len(some)
-        for i, answer in zip(order, answers, strict=True):
-            made[i] = answer
-        return made
-
-    keys = [ref.key("generate", one.key(), "") for one in good]
-    answers = running.texts.ask(keys, good, call, ref.model.deadline)
+    answers = _generate(model, good)
     if settings.schema is None:
         texts = [one if isinstance(one, Exception) else one.text for one in answers]
         return Values(_merged(questions, texts))
-    rows = [_parsed(q, a, running, ref, call) for q, a in zip(good, answers, strict=True)]
+    rows = [_parsed(model, one, answer) for one, answer in zip(good, answers, strict=True)]
     found = _merged(questions, rows)
     parts = [Values([row[i] for row in found]) for i in range(len(settings.schema.names))]
     return parts[0] if len(parts) == 1 else Parts(tuple(parts))
 
 
+def _generate(model: Model, questions: list[Question]) -> list[Answer | Exception]:
+    running = models().running(model)
+
+    def call(some: list[Question]) -> list[Answer | Exception]:
+        order = sorted(range(len(some)), key=lambda i: [m.text for m in some[i].messages])
+        answers = running.open(model).generate([some[i] for i in order])  # shared prefixes together
+        made = dict(zip(order, answers, strict=True))
+        return [made[i] for i in range(len(some))]
+
+    keys = [key_of(model, "generate", one.key()) for one in questions]
+    found = running.texts.ask(keys, questions, call, model.patience)
+    return _or_fallback(model, questions, found, _generate)
+
+
 def _parsed(
-    question: Question, answer: Answer | Exception, running: Any, ref: ModelRef, call: Any
+    model: Model, question: Question, answer: Answer | Exception
 ) -> tuple[Any, ...] | Exception:
     """The values of one answer by the schema. One that does not fit is asked for again, with the
     error."""
     schema = question.settings.schema
     assert schema is not None
-    for again in range(question.settings.repairs + 1):
-        if isinstance(answer, Exception):
-            return answer
+    repairs = question.settings.repairs
+    while not isinstance(answer, Exception):
         try:
             return schema.parse(answer.text)
         except ColumnError as error:
-            if again == question.settings.repairs:
+            if not repairs:
                 return error
-            wrong = (Message("assistant", (answer.text,)), Message("user", (f"{error}. Try again.",)))
-            question = replace(question, messages=(*_as_chat(question.messages), *wrong))
-            key = ref.key("generate", question.key(), "")
-            (answer,) = running.texts.ask([key], [question], call, ref.model.deadline)
-    raise AssertionError
+            repairs -= 1
+            asks = Message("user", (f"{error}. Answer again.",))
+            messages = (*question.messages, Message("assistant", (answer.text,)), asks)
+            question = replace(question, messages=messages)
+            (answer,) = _generate(model, [question])
+    return answer
 
 
 @column_operator("model.score", by_row=True)
 def score(columns: list[Column], params: Params, draw: Draw) -> Column:
-    ref, prompt = params["model"], params["prompt"]
-    running = models().running(ref)
-    rendered = _rendered(columns, prompt, None, len(draw.ids))
-    good = [(one[0].text, one[1].text) for one in rendered if not isinstance(one, Exception)]
-    keys = [ref.key("score", msgspec.msgpack.encode(pair), "") for pair in good]
-    found = running.scores.ask(keys, good, lambda some: running.opened.score(some), ref.model.deadline)
+    rendered = _rendered(columns, params["prompt"], None, len(draw.ids))
+    pairs = [(one[0].text, one[1].text) for one in rendered if not isinstance(one, Exception)]
+    found = _score(params["model"].model, pairs)
     return Array(np.array(_merged(rendered, found), dtype=np.float64))
+
+
+def _score(model: Model, pairs: list[tuple[str, str]]) -> list[float | Exception]:
+    running = models().running(model)
+    keys = [key_of(model, "score", msgspec.msgpack.encode(pair)) for pair in pairs]
+    found = running.scores.ask(keys, pairs, running.open(model).score, model.patience)
+    return _or_fallback(model, pairs, found, _score)
+
+
+def _or_fallback(
+    model: Model,
+    items: list[Q],
+    found: list[V | Exception],
+    ask: Callable[[Model, list[Q]], list[V | Exception]],
+) -> list[V | Exception]:
+    """What the model's fallback answers where the model has failed."""
+    failed = [i for i, one in enumerate(found) if isinstance(one, Exception)]
+    if model.fallback is None or not failed:
+        return found
+    more = dict(zip(failed, ask(model.fallback, [items[i] for i in failed]), strict=True))
+    return [more.get(i, one) for i, one in enumerate(found)]
 
 
 def _rendered(
@@ -147,5 +173,7 @@ def _merged(asked: Sequence[Any], found: Sequence[V | Exception]) -> list[V]:
     rows = [one if isinstance(one, Exception) else next(answers) for one in asked]
     errors = {i: row for i, row in enumerate(rows) if isinstance(row, Exception)}
     if errors:
-        raise RowErrors(errors, Values([None if i in errors else row for i, row in enumerate(rows)]))
+        raise RowErrors(
+            errors, Values([None if i in errors else row for i, row in enumerate(rows)])
+        )
     return rows

@@ -58,13 +58,17 @@ class OpenRecorded:
         return [one if isinstance(one, Exception) else Answer(str(one)) for one in found]
 
     def embed(self, texts: list[str]) -> list[np.ndarray | Exception]:
-        found = self._replay("embed", texts, lambda some: [_plain(v) for v in self._open.embed(some)])
+        found = self._replay(
+            "embed", texts, lambda some: [_plain(v) for v in self._open.embed(some)]
+        )
         return [one if isinstance(one, Exception) else np.array(one, np.float32) for one in found]
 
     def score(self, pairs: list[tuple[str, str]]) -> list[float | Exception]:
         texts = [f"{prompt}\n{answer}" for prompt, answer in pairs]
         chosen = dict(zip(texts, pairs, strict=True))
-        found = self._replay("score", texts, lambda some: self._open.score([chosen[t] for t in some]))
+        found = self._replay(
+            "score", texts, lambda some: self._open.score([chosen[t] for t in some])
+        )
         return [one if isinstance(one, Exception) else float(one) for one in found]
 
     def close(self) -> None:

@@ -42,7 +42,9 @@ class Schema:
         if given is None:
             return None
         if not isinstance(given, Mapping) or not given:
-            raise PlanError(f'schema= takes the keys and their types, {{"name": str}}, not {given!r}')
+            raise PlanError(
+                f'schema= takes the keys and their types, {{"name": str}}, not {given!r}'
+            )
         return Schema(tuple((_key(key), _type(key, kind)) for key, kind in given.items()))
 
     @property
@@ -51,7 +53,10 @@ class Schema:
 
     def json_schema(self) -> dict[str, Any]:
         """The schema in JSON Schema, as endpoints take it."""
-        return {**msgspec.json.schema(self._struct)["$defs"]["Answer"], "additionalProperties": False}
+        return {
+            **msgspec.json.schema(self._struct)["$defs"]["Answer"],
+            "additionalProperties": False,
+        }
 
     @functools.cached_property
     def _struct(self) -> type[msgspec.Struct]:
@@ -102,7 +107,9 @@ def _key(key: Any) -> str:
 def _type(key: str, kind: Any) -> str | tuple[str, ...]:
     if isinstance(kind, list | tuple) and kind and all(isinstance(one, str) for one in kind):
         return tuple(kind)
-    name = kind.__name__ if isinstance(kind, type) and kind in (str, int, float, bool) else str(kind)
+    name = (
+        kind.__name__ if isinstance(kind, type) and kind in (str, int, float, bool) else str(kind)
+    )
     if name not in _TYPES:
         raise PlanError(
             f"schema= has no type {kind!r} for {key!r}: take {', '.join(_TYPES)}, or a list of texts"
