@@ -29,6 +29,7 @@ from silva.physical.stage.context import Failure
 from silva.plan import node as logical
 from silva.plan.arguments import duration, explains, natural, path_of, whole
 from silva.plan.node import option
+from silva.plan.choice import resolve
 from silva.plan.schema import is_batched, verify_eval
 from silva.planner.cache_locations import cache_locations, disk_limit
 from silva.planner.known_costs import CostSource
@@ -90,6 +91,7 @@ class Loader:
         if options.eval:
             verify_eval(plan)
         self._options = options
+        plan = resolve(plan)
         self._logical = logical.without_shuffles(plan) if options.eval else plan
         seed = option(plan, "seed", 0) if options.seed is None else options.seed
         self._seed = whole("loader(seed=…)", seed)

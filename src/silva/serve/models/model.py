@@ -14,6 +14,7 @@ import numpy as np
 from silva.errors import PlanError
 from silva.operators.arguments import column_name
 from silva.plan.arguments import natural, number, several
+from silva.plan.choice import chooses
 from silva.plan.class_tags import tagged
 from silva.plan.expr import Call, Col, Expr
 from silva.serve.models.prompt import Prompt, Rendered
@@ -107,12 +108,14 @@ class Model(ABC):
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_running"}
 
+    @chooses
     def embed(self, column: str) -> Expr:
         """The vector of a text: `derive(vector=model.embed("text"))`."""
         return Expr(
             Call("model.embed", (Col(column_name(column)),), (("model", ModelRef.of(self)),))
         )
 
+    @chooses
     def generate(
         self,
         prompt: str | None = None,
@@ -158,6 +161,7 @@ class Model(ABC):
         op = "model.sample" if settings.temperature else "model.generate"
         return Expr(Call(op, tuple(map(Col, fields)), params))
 
+    @chooses
     def score(self, prompt: str, answer: str, *, show: Any = None) -> Expr:
         """The log-likelihood of an answer after a prompt, per token; both are templates."""
         made = Prompt.of(None, [("user", prompt), ("assistant", answer)], show)
