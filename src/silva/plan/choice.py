@@ -85,7 +85,10 @@ def chooses(method: Callable[P, Expr]) -> Callable[P, Expr]:
             these = [given.get(i, arg) for i, arg in enumerate(args)]
             named = {n: given.get(n, arg) for n, arg in kwargs.items()}
             terms.append(method(*these, **named).term)  # type: ignore[arg-type]
-        words = [one.name or (p if isinstance(p, str) else method.__name__) for p, one in zip(places, found, strict=True)]
+        words = [
+            one.name or (p if isinstance(p, str) else method.__name__)
+            for p, one in zip(places, found, strict=True)
+        ]
         chosen = tuple(Chosen(one, word) for one, word in zip(found, words, strict=True))
         return Expr(Call(OP, tuple(terms), (("choices", chosen),)))
 

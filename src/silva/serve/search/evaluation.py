@@ -68,7 +68,9 @@ def evaluate(plan: logical.Node, dev: Rows, metric: Any) -> Evaluation:
     if not rows:
         raise PlanError("evaluate needs at least one row with a known answer")
     answers = answer_all(plan, rows)
-    scores = np.array([_score(chosen, row, answer) for row, answer in zip(rows, answers, strict=True)])
+    scores = np.array(
+        [_score(chosen, row, answer) for row, answer in zip(rows, answers, strict=True)]
+    )
     return Evaluation(chosen.name, scores, sum(one is None for one in answers), tuple(answers))
 
 

@@ -87,7 +87,9 @@ def _exact(answer: Any, gold: Any) -> float:
 
 
 def _f1(answer: Any, gold: Any) -> float:
-    return max((_overlap(normalised(answer), normalised(one)) for one in _several(gold)), default=0.0)
+    return max(
+        (_overlap(normalised(answer), normalised(one)) for one in _several(gold)), default=0.0
+    )
 
 
 def _overlap(found: list[str], wanted: list[str]) -> float:

@@ -79,7 +79,9 @@ class Tuned:
         from silva.pipeline import Pipeline
 
         if not self.front:
-            raise PlanError("no configuration meets subject_to=: see candidates for how far each is")
+            raise PlanError(
+                "no configuration meets subject_to=: see candidates for how far each is"
+            )
         return Pipeline(resolve(self.plan, self.front[0].configuration))
 
     @property
@@ -96,7 +98,9 @@ class Tuned:
         if self.tied:
             lines.append(f"  these rows cannot tell the first from {len(self.tied)} others")
         share = self.executions / max(self.exhaustive, 1)
-        lines.append(f"  steps ran on {self.executions:,} rows, {share:.0%} of an exhaustive search")
+        lines.append(
+            f"  steps ran on {self.executions:,} rows, {share:.0%} of an exhaustive search"
+        )
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -134,11 +138,16 @@ def tune(
         racing = [i for i in racing if i not in lost]
     steps = sum(shared.asked.values()) / max(sum(map(len, scores.values())), 1)
     found = [
-        Candidate(every[i], scores[i], spent[i], lost.get(i) or _misses(spent[i], p95)) for i in scores
+        Candidate(every[i], scores[i], spent[i], lost.get(i) or _misses(spent[i], p95))
+        for i in scores
     ]
     found = _front(found)
     return Tuned(
-        plan, metric.name, tuple(found), sum(shared.ran.values()), round(steps * len(rows) * len(every))
+        plan,
+        metric.name,
+        tuple(found),
+        sum(shared.ran.values()),
+        round(steps * len(rows) * len(every)),
     )
 
 
@@ -176,7 +185,9 @@ def _front(found: list[Candidate]) -> list[Candidate]:
     least, made = np.inf, []
     for one in ordered:
         if one.why_not is None and _GAIN * one.seconds.mean() >= least:
-            made.append(Candidate(one.configuration, one.scores, one.seconds, "no better, and slower"))
+            made.append(
+                Candidate(one.configuration, one.scores, one.seconds, "no better, and slower")
+            )
             continue
         if one.why_not is None:
             least = one.seconds.mean()

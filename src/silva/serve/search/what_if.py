@@ -2,7 +2,9 @@
 left out, and what the step costs.
 
 A step is made perfect by putting the known answer, the gold value, in the place of what it
-computes; everything after it runs as it is. The gain is the ceiling of all work on that step.
+computes; everything after it runs as it is. A perfect reader cannot answer from the wrong passage:
+where a step before it is wrong, what it computes stays. So the gain is the ceiling of all work on
+that step alone.
 """
 
 from __future__ import annotations
@@ -57,7 +59,9 @@ class QualityWhatIf:
 
     def __str__(self) -> str:
         lines = [f"{self.metric}: {self.base} on {self.rows} rows", ""]
-        lines.append(f"{'step':<16} {'perfect':>26} {'a tenth better':>26} {'ms a row':>9} {'share':>6}")
+        lines.append(
+            f"{'step':<16} {'perfect':>26} {'a tenth better':>26} {'ms a row':>9} {'share':>6}"
+        )
         for one in self.steps:
             lines.append(
                 f"{one.column:<16} {_gain(one.perfect):>26} {_gain(one.better):>26} "
@@ -89,24 +93,36 @@ def what_if(
         return np.array(found), made
 
     base, outcomes = scores(None)
+    right = {
+        column: [
+            _is_right(answer, column, _gold(by, row))
+            for row, answer in zip(rows, outcomes.answers, strict=True)
+        ]
+        for column, by in gold.items()
+    }
     drawn = np.random.default_rng(seed).random(len(rows)) < _BETTER
     total = outcomes.seconds.mean() or 1.0
     found = []
-    for column, label in _steps(outcomes.by_step, plan):
+    steps = _steps(outcomes.by_step)
+    for column, label in steps:
         perfect = better = None
         if column in gold:
-            values = {n: _gold(gold[column], rows[n]) for n in numbers}
+            before = [
+                right[name] for name, _ in steps[: steps.index((column, label))] if name in gold
+            ]
+            sees = [n for n in numbers if all(one[n] for one in before)]
+            values = {n: _gold(gold[column], rows[n]) for n in sees}
             perfect = bootstrap(scores({column: values})[0] - base)
             some = {n: value for n, value in values.items() if drawn[n]}
             better = bootstrap(scores({column: some})[0] - base)
-        seconds = np.array([steps.get(label, 0.0) for steps in outcomes.by_step])
+        seconds = np.array([spent.get(label, 0.0) for spent in outcomes.by_step])
         share = float(seconds.mean() / total)
         found.append(StepGain(column, label, perfect, better, bootstrap(seconds), share))
     found.sort(key=lambda one: (-(one.perfect.value if one.perfect else -1.0), -one.share))
     return QualityWhatIf(chosen.name, bootstrap(base), tuple(found), len(rows))
 
 
-def _steps(by_step: Sequence[Mapping[str, float]], plan: Node) -> list[tuple[str, str]]:
+def _steps(by_step: Sequence[Mapping[str, float]]) -> list[tuple[str, str]]:
     """The columns that steps write, and the labels of the steps."""
     labels = dict.fromkeys(label for steps in by_step for label in steps if " = " in label)
     return [(label.partition(" = ")[0], label) for label in labels]
@@ -118,6 +134,18 @@ def _gold(given: Any, row: Row) -> Any:
     if given not in row:
         raise PlanError(f"gold= names the column {given!r}, which the rows do not have")
     return row[given]
+
+
+def _is_right(answer: Row | None, column: str, gold: Any) -> bool:
+    """Whether a step has computed its gold value; hits are right if they hold the gold ids."""
+    if answer is None or column not in answer:
+        return False
+    value = answer[column]
+    if isinstance(value, Sequence) and value and isinstance(value[0], Mapping) and "id" in value[0]:
+        ids = [hit["id"] for hit in value]
+        wanted = gold if isinstance(gold, list | tuple) else [gold]
+        return all((one["id"] if isinstance(one, Mapping) else one) in ids for one in wanted)
+    return bool(np.all(value == gold))
 
 
 def _gain(found: Interval | None) -> str:
