@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from silva.pipeline import Pipeline
     from silva.serve.options import AsgiArguments, ServeArguments
     from silva.serve.program import Program
+    from silva.serve.search.evaluation import Evaluation
+    from silva.serve.search.tune import Tuned
     from silva.serve.server import Server
 
 
@@ -80,6 +82,49 @@ class ServeVerbs:
         from silva.serve.server import Server
 
         return Server(self.plan, **arguments)
+
+    def evaluate(self, dev: Iterable[Mapping[str, Any]], metric: Any) -> Evaluation:
+        """How well the pipeline answers rows with known answers, with a 95 % interval.
+
+        A row of `dev` holds the columns of a request and those that the metric compares with. A
+        metric is `sv.exact_match("answer", "gold")`, `sv.f1(…)`, `sv.recall_at(…)`, or a function
+        of columns that returns a number.
+
+        >>> import silva as sv
+        >>> doubled = sv.requests("x").derive(y=lambda x: 2 * x)
+        >>> dev = [{"x": 1, "wanted": 2}, {"x": 2, "wanted": 5}]
+        >>> doubled.evaluate(dev, lambda y, wanted: y == wanted).mean.value
+        0.5
+        """
+        from silva.serve.search.evaluation import evaluate
+
+        return evaluate(self.plan, list(dev), metric)
+
+    def tune(
+        self,
+        dev: Iterable[Mapping[str, Any]],
+        *,
+        maximize: Any,
+        p95: float | None = None,
+        seconds: float | None = None,
+    ) -> Tuned:
+        """Finds the best values of all choices, and which of them are worth their time.
+
+        All configurations race on the rows of `dev`: what is clearly worse is left out early, and
+        a step that several configurations have alike runs once for all. `p95` bounds the latency,
+        `seconds` the search. `tuned.best` is the winner, an ordinary pipeline.
+
+        >>> import silva as sv
+        >>> x = sv.col("x")
+        >>> open = sv.requests("x").derive(y=sv.choice(x + 1, x * 2, name="op"))
+        >>> dev = [{"x": n, "wanted": 2 * n} for n in range(40)]
+        >>> tuned = open.tune(dev, maximize=lambda y, wanted: y == wanted)
+        >>> tuned.best.ask(x=4)
+        {'x': 4, 'y': 8}
+        """
+        from silva.serve.search.tune import tune
+
+        return tune(self.plan, list(dev), maximize, p95=p95, seconds=seconds)
 
     def _opened_program(self: Self) -> Program:
         from silva.serve.program import Program

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import silva as sv
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.serve.conftest import Upstream
+
+import silva as sv
 from silva.serve.models import opened
 from silva.serve.models.prompt import Prompt, Template
 from silva.serve.models.recorded import Recorded
-
-from tests.serve.conftest import Upstream
 
 
 def test_a_question_is_asked_once_however_many_rows_have_it(upstream: Upstream) -> None:
@@ -34,7 +34,7 @@ def test_answers_outlive_the_process_that_asked(upstream: Upstream, own_answers:
     list(asked)
     opened.models().close()  # what is in memory is gone
     opened._models_of.cache_clear()
-    assert list(asked)[0]["answer"] == "<a>"
+    assert next(iter(asked))["answer"] == "<a>"
     assert len(upstream.calls) == 1
     mode = stat.S_IMODE((own_answers / "answers.sqlite").stat().st_mode)
     assert mode == 0o600
@@ -156,7 +156,7 @@ def test_only_plain_fields_are_read_and_what_is_inserted_stays(
         else:
             made, expected = f"{made} {kind} ", f"{expected} {kind} "
     prompt = Prompt.of(made, None)
-    row = {field: value for field in prompt.fields()}
+    row = dict.fromkeys(prompt.fields(), value)
     assert prompt.render(row)[0].text == expected
 
 

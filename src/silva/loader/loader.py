@@ -28,8 +28,8 @@ from silva.physical.plan import PhysicalNode
 from silva.physical.stage.context import Failure
 from silva.plan import node as logical
 from silva.plan.arguments import duration, explains, natural, path_of, whole
-from silva.plan.node import option
 from silva.plan.choice import resolve
+from silva.plan.node import option
 from silva.plan.schema import is_batched, verify_eval
 from silva.planner.cache_locations import cache_locations, disk_limit
 from silva.planner.known_costs import CostSource

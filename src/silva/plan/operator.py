@@ -143,7 +143,11 @@ def import_built_in() -> None:
         _import_kind(kind)
 
 
-_HOMES = {"model": "silva.serve.models.operators", "index": "silva.serve.index.operators"}
+_HOMES = {
+    "model": "silva.serve.models.operators",
+    "cascade": "silva.serve.cascade",
+    "index": "silva.serve.index.operators",
+}
 """The modules of kinds that are no kinds of columns."""
 
 

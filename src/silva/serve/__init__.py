@@ -4,3 +4,7 @@ A model, an index or a remote endpoint is an operator like any other: `models/` 
 expressions of them, so rewrites, caches and failures need no second engine. What such a step
 answered is kept by its content (`models/answers.py`), within a process and on disk.
 """
+
+from silva.serve import models
+
+__all__ = ["models"]

@@ -9,6 +9,7 @@ objective: nothing waits for company.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -189,10 +190,8 @@ class Engine:
             began = time.perf_counter()
             error = self._run(station.unit, batch, worker)
             ended = time.perf_counter()
-            try:
+            with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
                 loop.call_soon_threadsafe(back, began, ended, error)
-            except RuntimeError:
-                pass  # the loop was closed: nobody waits for this any more
 
         def back(began: float, ended: float, error: BaseException | None) -> None:
             self._threads.finished()

@@ -1,7 +1,7 @@
 """`sv.requests`: the source of a pipeline that answers requests, and who a request is.
 
-A request is known by its column `id`, if it has one, and otherwise by the digest of all its columns:
-never by when it arrived. So equal requests draw equal random numbers, online and offline.
+A request is known by its column `id`, if it has one, and otherwise by the digest of all its
+columns: never by when it arrived. So equal requests draw equal random numbers, online and offline.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ def identity_of(names: Sequence[str], row: Mapping[str, Any]) -> int:
 
     >>> identity_of(("q",), {"q": "a"}) == identity_of(("q",), {"q": "a"})
     True
-    >>> identity_of(("id", "q"), {"id": 1, "q": "a"}) == identity_of(("id", "q"), {"id": 1, "q": "b"})
+    >>> names = ("id", "q")
+    >>> identity_of(names, {"id": 1, "q": "a"}) == identity_of(names, {"id": 1, "q": "b"})
     True
     """
     known = [row[ID]] if ID in names else [row[name] for name in names]

@@ -45,7 +45,7 @@ class Asking(Generic[Q, V]):
     ) -> list[V | Exception]:
         """The value of each question, or its error. `call` gets the questions that are neither kept
         nor in flight, each once. Waits at most `deadline` seconds for what others have asked."""
-        first = {key: question for key, question in zip(keys, questions, strict=True)}
+        first = dict(zip(keys, questions, strict=True))
         done: dict[bytes, V | Exception] = {
             key: self._codec.decode(data) for key, data in self._answers.get(first).items()
         }

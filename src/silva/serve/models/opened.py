@@ -20,7 +20,7 @@ import numpy as np
 from silva.errors import StepError
 from silva.lifetime import close_at_exit
 from silva.serve.models.answers import Answers, default_folder
-from silva.serve.models.asking import Asking, Codec
+from silva.serve.models.asking import Asking
 from silva.serve.models.model import Answer, Model, OpenModel, Question
 
 V = TypeVar("V")

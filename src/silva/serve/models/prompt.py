@@ -131,7 +131,7 @@ class Prompt:
 def show_value(value: Any) -> str:
     """A value as a prompt shows it: hits and lists of text are numbered in their order.
 
-    >>> show_value([{"id": 3, "score": 0.5, "text": "One."}, {"id": 1, "score": 0.2, "text": "Two."}])
+    >>> show_value([{"id": 3, "score": 0.5, "text": "One."}, "Two."])
     '[1] One.\\n[2] Two.'
     >>> show_value(3.5), show_value({"a": 1})
     ('3.5', '{"a": 1}')

@@ -87,7 +87,8 @@ class Schema:
 
     def request(self) -> str:
         """The instruction that asks for such an answer."""
-        return f"Answer with one JSON object and nothing else. Its schema: {json.dumps(self.json_schema())}"
+        schema = json.dumps(self.json_schema())
+        return f"Answer with one JSON object and nothing else. Its schema: {schema}"
 
 
 def _json_in(text: str) -> bytes:
@@ -112,6 +113,7 @@ def _type(key: str, kind: Any) -> str | tuple[str, ...]:
     )
     if name not in _TYPES:
         raise PlanError(
-            f"schema= has no type {kind!r} for {key!r}: take {', '.join(_TYPES)}, or a list of texts"
+            f"schema= has no type {kind!r} for {key!r}: take {', '.join(_TYPES)}, or a list of "
+            "texts"
         )
     return name

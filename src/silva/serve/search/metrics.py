@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import string
 from collections import Counter
@@ -9,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from silva.errors import ColumnError
+from silva.errors import ColumnError, PlanError
+from silva.plan.function import describe
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -37,13 +39,11 @@ def metric_of(given: Any) -> Metric:
     """A metric, or a function that is one: its parameters name the columns that it reads."""
     if isinstance(given, Metric):
         return given
-    from silva.plan.function import describe, read_function
-
-    import inspect
-
-    names = tuple(inspect.signature(given).parameters)
-    function = read_function(given, names)
-    return Metric(describe(given), function.reads, given)
+    if not callable(given):
+        raise PlanError(
+            f"a metric is a function of columns, or sv.f1(…) and the like, not {given!r}"
+        )
+    return Metric(describe(given), tuple(inspect.signature(given).parameters), given)
 
 
 def exact_match(answer: str, gold: str) -> Metric:

@@ -62,11 +62,11 @@ class QualityWhatIf:
         lines.append(
             f"{'step':<16} {'perfect':>26} {'a tenth better':>26} {'ms a row':>9} {'share':>6}"
         )
-        for one in self.steps:
-            lines.append(
-                f"{one.column:<16} {_gain(one.perfect):>26} {_gain(one.better):>26} "
-                f"{1e3 * one.seconds.value:>9.3g} {one.share:>6.0%}"
-            )
+        lines += (
+            f"{one.column:<16} {_gain(one.perfect):>26} {_gain(one.better):>26} "
+            f"{1e3 * one.seconds.value:>9.3g} {one.share:>6.0%}"
+            for one in self.steps
+        )
         limit = "no step: these rows show no gain" if self.limit is None else self.limit
         return "\n".join([*lines, "", f"work on {limit} next" if self.limit else limit])
 
