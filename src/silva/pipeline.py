@@ -67,7 +67,7 @@ class Pipeline(InspectVerbs, WriteVerbs, ServeVerbs):
     [{'x': 0, 'half': 0}, {'x': 2, 'half': 1}]
     """
 
-    __slots__ = ("_program", "_reads", "plan")
+    __slots__ = ("_reads", "plan")
 
     def __init__(self, plan: logical.Node) -> None:
         self.plan = plan

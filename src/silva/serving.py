@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from silva.plan.node import Node
 
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 class ServeVerbs:
     """The verbs of `Pipeline` that answer requests; it begins with `sv.requests`."""
 
-    __slots__ = ()
+    __slots__ = ("_program",)
 
     plan: Node
     _program: Program | None
+    """The engine of `ask`, once it was used."""
 
     def over(self, rows: Iterable[Mapping[str, Any]]) -> Pipeline:
         """This pipeline over given requests: one that can be written, explained or looped over.
@@ -126,7 +127,7 @@ class ServeVerbs:
 
         return tune(self.plan, list(dev), maximize, p95=p95, seconds=seconds)
 
-    def _opened_program(self: Self) -> Program:
+    def _opened_program(self) -> Program:
         from silva.serve.program import Program
 
         if self._program is None:

@@ -45,8 +45,8 @@ def test_each_end_of_a_request_has_its_status(upstream: Upstream) -> None:
         wrong = {"authorization": "Bearer no"}
         assert http.post("/", json={"x": 1}, headers=wrong).status_code == 401
         assert 'silva_replies_total{status="401"} 1' in http.get("/metrics").text
-        assert httpx.get(f"{http.base_url}metrics").status_code == 401
-        assert httpx.get(f"{http.base_url}health").json() == {}
+        assert httpx.get(http.base_url.join("/metrics")).status_code == 401
+        assert httpx.get(http.base_url.join("/health")).json() == {}
 
 
 def test_an_upstream_that_fails_is_a_502_and_a_late_one_a_504(upstream: Upstream) -> None:

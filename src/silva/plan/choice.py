@@ -84,7 +84,7 @@ def chooses(method: Callable[P, Expr]) -> Callable[P, Expr]:
             given = dict(zip(places, values, strict=True))
             these = [given.get(i, arg) for i, arg in enumerate(args)]
             named = {n: given.get(n, arg) for n, arg in kwargs.items()}
-            terms.append(method(*these, **named).term)  # type: ignore[arg-type]
+            terms.append(method(*these, **named).term)
         words = [
             one.name or (p if isinstance(p, str) else method.__name__)
             for p, one in zip(places, found, strict=True)

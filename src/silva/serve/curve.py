@@ -7,6 +7,7 @@ long ago is forgotten.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 _MEMORY = 0.95
@@ -73,5 +74,5 @@ class Curve:
             return min(waiting, 1)
         call, row = self._line
         fits = waiting if row <= 0 else int((seconds - self._late - call) / row)
-        tried = 2 * max(int(self._xx / self._x), 1)
+        tried = 2 * math.ceil(self._xx / self._x)
         return max(1, min(waiting, fits, tried))

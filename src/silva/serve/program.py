@@ -19,12 +19,13 @@ class Program:
     """An engine with an event loop of its own, for threads and for other loops."""
 
     def __init__(self, plan: Node) -> None:
+        self._lock = threading.Lock()
+        self._closed = True
         self._engine = Engine(plan)
         self._loop = asyncio.new_event_loop()
-        self._thread = Thread(self._loop.run_forever, "ask")
-        self._lock = threading.Lock()
-        self._closed = False
+        self._thread = Thread(_live, "ask", (self._loop,))
         self._thread.start()
+        self._closed = False
         close_at_exit(self)
 
     def ask(self, row: Mapping[str, Any], deadline: float) -> Reply:
@@ -44,10 +45,16 @@ class Program:
         self._loop.call_soon_threadsafe(self._loop.stop)
         join_all([self._thread])
         self._engine.close()
-        self._loop.close()
 
     def __del__(self) -> None:
         self.close()
+
+
+def _live(loop: asyncio.AbstractEventLoop) -> None:
+    """Runs a loop to its end. The thread owns the loop: garbage collection may close the program on
+    this very thread."""
+    loop.run_forever()
+    loop.close()
 
 
 def _reply(outcome: Outcome) -> Reply:

@@ -21,6 +21,7 @@ from silva.io.names import check_name
 from silva.io.source import register_source
 from silva.pipeline import Pipeline
 from silva.plan import node as logical
+from silva.sources import from_source
 
 ID = "id"
 """The column that identifies a request."""
@@ -28,6 +29,17 @@ _ROW = (1 << 56) - 1
 """The bits of an identity that are not its source."""
 
 Row = dict[str, Any]
+_BY_REQUEST = (
+    logical.Source,
+    logical.Derive,
+    logical.Filter,
+    logical.Select,
+    logical.Rename,
+    logical.Explode,
+    logical.MapRows,
+    logical.Options,
+)
+"""The nodes that map each row by itself."""
 
 
 @register_source("requests")
@@ -100,7 +112,7 @@ def requests(*names: str) -> Pipeline:
         raise PlanError('requests takes the different columns of a request: requests("question")')
     for name in names:
         check_name(name)
-    return Pipeline(logical.Source(Requests(tuple(names))))
+    return from_source(Requests(tuple(names)))
 
 
 def identity_of(names: Sequence[str], row: Mapping[str, Any]) -> int:
@@ -126,18 +138,24 @@ def with_rows(plan: logical.Node, rows: Iterable[Mapping[str, Any]]) -> logical.
         from_items(listed) if listed else MemorySource({n: Values([]) for n in names}, "items", 0)
     )
     identities = np.array([identity_of(names, row) for row in listed], dtype=np.uint64)
-    source = RequestRows(data, identities)
+    source = from_source(RequestRows(data, identities)).plan
 
     def replaced(node: logical.Node) -> logical.Node:
         if isinstance(node, logical.Source) and isinstance(node.source, Requests):
-            return logical.Source(source)
+            return source
         return node
 
     return logical.transform(plan, replaced)
 
 
 def source_of(plan: logical.Node) -> Requests:
-    """The requests that a plan begins with."""
+    """The requests that a plan begins with. Refuses verbs that are not about one request alone."""
+    refused = [node.verb for node in logical.walk(plan) if not isinstance(node, _BY_REQUEST)]
+    if refused:
+        raise PlanError(
+            f"{refused[0]} has no meaning for requests, of which each is answered by itself: it is "
+            "for training"
+        )
     for node in logical.walk(plan):
         if isinstance(node, logical.Source) and isinstance(node.source, Requests):
             return node.source

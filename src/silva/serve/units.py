@@ -129,7 +129,7 @@ def run_unit(unit: Unit, parts: Sequence[Part], context: Context, worker: Worker
     )
     step.apply(rows, worker)
     for failure in rows.failures:
-        parts[owners[failure.row]].failures.append(failure)
+        parts[int(owners[failure.row])].failures.append(failure)
     origin = np.arange(len(flat)) if rows.origin is None else rows.origin
     if isinstance(step, Keep | Spread | MapWhole) or rows.failures:
         _regroup(step, parts, flat, owners, rows, origin)

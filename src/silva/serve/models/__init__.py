@@ -12,17 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from silva.serve.models.endpoint import Endpoint
+    from silva.serve.models.gguf import Gguf
     from silva.serve.models.model import Answer, Model, Question
     from silva.serve.models.recorded import Recorded
 
 _HOME = {
     "Answer": "model",
     "Endpoint": "endpoint",
+    "Gguf": "gguf",
     "Model": "model",
     "Question": "model",
     "Recorded": "recorded",
 }
-__all__ = ["Answer", "Endpoint", "Model", "Question", "Recorded"]
+__all__ = ["Answer", "Endpoint", "Gguf", "Model", "Question", "Recorded"]
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,7 @@ never costs another one its answer.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Generic, Protocol, TypeVar
 
@@ -85,7 +85,7 @@ class Asking(Generic[Q, V]):
         self._land(futures, found)
         return found
 
-    def _land(self, futures: dict[bytes, Future[V]], found: dict[bytes, V | BaseException]) -> None:
+    def _land(self, futures: dict[bytes, Future[V]], found: Mapping[bytes, V | BaseException]) -> None:
         with self._lock:
             for key in futures:
                 del self._flying[key]

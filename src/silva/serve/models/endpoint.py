@@ -135,9 +135,10 @@ class OpenEndpoint:
         self._meter = Meter()
         self._breaker = Breaker(time.monotonic)
         self._loop = asyncio.new_event_loop()
-        self._thread = Thread(self._loop.run_forever, "endpoint")
+        self._client = _client(endpoint.concurrency)
+        self._places = asyncio.Semaphore(endpoint.concurrency)
+        self._thread = Thread(_live, "endpoint", (self._loop, self._client))
         self._thread.start()
-        self._client, self._places = self._wait(self._connect())
 
     @property
     def usage(self) -> Usage:
@@ -164,10 +165,8 @@ class OpenEndpoint:
 
     def close(self) -> None:
         if self._thread.is_alive():
-            self._wait(self._client.aclose())
             self._loop.call_soon_threadsafe(self._loop.stop)
             join_all([self._thread])
-        self._loop.close()
 
     # One call.
 
@@ -295,26 +294,34 @@ class OpenEndpoint:
 
     # The loop.
 
-    async def _connect(self) -> tuple[Any, asyncio.Semaphore]:
-        import httpx
-
-        most = self._endpoint.concurrency
-        limits = httpx.Limits(max_connections=most, max_keepalive_connections=most)
-        client = httpx.AsyncClient(limits=limits, timeout=None, follow_redirects=False)
-        return client, asyncio.Semaphore(most)
-
     def _all(self, calls: Iterable[Coroutine[Any, Any, T]]) -> list[T | Exception]:
-        async def gathered() -> list[Any]:
+        async def gathered() -> list[T | BaseException]:
             return await asyncio.gather(*calls, return_exceptions=True)
 
-        found: list[Any] = self._wait(gathered())
-        for one in found:
+        made: list[T | Exception] = []
+        for one in self._wait(gathered()):
             if isinstance(one, BaseException) and not isinstance(one, Exception):
                 raise one
-        return found
+            made.append(one)
+        return made
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+def _client(most: int) -> Any:
+    import httpx
+
+    limits = httpx.Limits(max_connections=most, max_keepalive_connections=most)
+    return httpx.AsyncClient(limits=limits, timeout=None, follow_redirects=False)
+
+
+def _live(loop: asyncio.AbstractEventLoop, client: Any) -> None:
+    """Runs a loop to its end. The thread owns the loop and its connections: garbage collection may
+    close the endpoint on this very thread."""
+    loop.run_forever()
+    loop.run_until_complete(client.aclose())
+    loop.close()
 
 
 @dataclass(frozen=True)

@@ -170,10 +170,9 @@ def _text(value: Any) -> str | Exception:
 def _merged(asked: Sequence[Any], found: Sequence[V | Exception]) -> list[V]:
     """The values of all rows; RowErrors if a row could not be asked, or has no answer."""
     answers = iter(found)
-    rows = [one if isinstance(one, Exception) else next(answers) for one in asked]
-    errors = {i: row for i, row in enumerate(rows) if isinstance(row, Exception)}
-    if errors:
-        raise RowErrors(
-            errors, Values([None if i in errors else row for i, row in enumerate(rows)])
-        )
-    return rows
+    every = [one if isinstance(one, Exception) else next(answers) for one in asked]
+    good = [row for row in every if not isinstance(row, Exception)]
+    if len(good) == len(every):
+        return good
+    errors = {i: row for i, row in enumerate(every) if isinstance(row, Exception)}
+    raise RowErrors(errors, Values([None if i in errors else row for i, row in enumerate(every)]))

@@ -36,7 +36,7 @@ def pause(attempt: int, retry_after: float | None) -> float:
     """Seconds before the next attempt, counted from 0: what the endpoint asks for, otherwise a
     random part of an exponential back-off, so that clients do not come back together."""
     longest = min(_PAUSE * 2**attempt, _LONGEST_PAUSE)
-    drawn = longest * (0.5 + random.random() / 2)
+    drawn: float = longest * (0.5 + random.random() / 2)
     return drawn if retry_after is None else max(drawn, retry_after)
 
 

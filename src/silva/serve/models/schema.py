@@ -63,7 +63,7 @@ class Schema:
         import typing
 
         fields = [
-            (name, typing.Literal[kind] if isinstance(kind, tuple) else _TYPES[kind])  # type: ignore[valid-type]
+            (name, typing.Literal[kind] if isinstance(kind, tuple) else _TYPES[kind])
             for name, kind in self.fields
         ]
         return msgspec.defstruct("Answer", fields, forbid_unknown_fields=True)
