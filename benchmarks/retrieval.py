@@ -43,7 +43,7 @@ def measure(
     passages, questions, gold = read(data)
     rows = sv.from_columns({"text": passages})
     asked = sv.from_columns({"question": questions})
-    found: dict[str, tuple[float, float, float]] = {}
+    found: dict[str, Figures] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, embed in (("transformer", model), ("static", static)):
             if embed is None:

@@ -49,7 +49,7 @@ def test_recall_is_at_least_its_floor(tmp_path: Path, dims: int, rows: int, floo
 def test_a_floor_that_cannot_be_shown_is_refused(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     passages = sv.from_columns({"v": rng.normal(size=(60, 4)).astype(np.float32)})
-    with pytest.raises(sv.SilvaError, match="below recall=0.99"):
+    with pytest.raises(sv.SilvaError, match=r"below recall=0\.99"):
         passages.to_index(tmp_path / "i", vector="v", recall=0.99)
 
 

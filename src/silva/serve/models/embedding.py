@@ -1,8 +1,8 @@
 """Local embedding models, run so that a vector depends on its text alone.
 
-A matrix product changes in its last bits with the number of its rows, unless each text is padded
-to its own length, rounded up to 8, and only texts of one such length share a batch. Weights are read
-from safetensors files alone: other formats are pickled, which is code.
+A matrix product changes in its last bits with the shape of its batch. They stay the same where each
+text is padded to its own length, rounded up to 8, and only texts of one such length share a batch.
+Weights are read from safetensors files alone: other formats are pickled, which is code.
 """
 
 from __future__ import annotations
