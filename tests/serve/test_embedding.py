@@ -15,24 +15,7 @@ import torchvision_here
 import silva as sv
 from silva.serve.models.embedding import Embedding, StaticEmbedding
 
-WORDS = [
-    "who",
-    "when",
-    "the",
-    "of",
-    "moon",
-    "red",
-    "river",
-    "built",
-    "1969",
-    "president",
-    "mountains",
-    "found",
-    "in",
-    "and",
-    "a",
-    "was",
-]
+WORDS = ["who", "when", "the", "moon", "red", "river", "1969", "president", "mountains", "in"]
 
 
 def texts(count: int) -> list[str]:
