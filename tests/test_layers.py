@@ -54,6 +54,9 @@ EXCEPTIONS = {
         "built-in operators register themselves when their name is first asked for; the plan knows "
         "them by name only, and imports nothing of theirs"
     ),
+    ("silva.plan.operator", "serve"): (
+        "operators of models and indices register themselves in the same way as the built-in ones"
+    ),
     ("silva.writing", "store"): (
         "a pipeline can be written into a table, and a table gives pipelines: of the two, the verb "
         "asks for the other when it is called"

@@ -103,7 +103,7 @@ def lower_bound(mean: float, count: int, delta: float) -> float:
     mean: the p below it with count · KL(mean, p) = ln(1 / delta) (Chernoff, Hoeffding).
 
     >>> round(lower_bound(1.0, 300, 0.05), 4), round(lower_bound(0.9, 300, 0.05), 4)
-    (0.9901, 0.8534)
+    (0.9901, 0.8524)
     """
     low, high = 0.0, mean
     for _ in range(60):

@@ -121,8 +121,8 @@ class Index:
         >>> asked = sv.from_columns({"question": ["Which fox is red?"]})
         >>> for hit in asked.derive(hits=index.search("question", k=2)).head()[0]["hits"]:
         ...     print(hit)
-        {'id': 0, 'score': 0.46484, 'text': 'A red fox.'}
-        {'id': 1, 'score': 0.09785, 'text': 'A red hen.'}
+        {'id': 0, 'score': 0.39794, 'text': 'A red fox.'}
+        {'id': 1, 'score': 0.08287, 'text': 'A red hen.'}
         >>> later = index.search("question", where=sv.col("year") > 1970)
         >>> [hit["id"] for hit in asked.derive(hits=later).head()[0]["hits"]]
         [1]
