@@ -65,6 +65,8 @@ if TYPE_CHECKING:
     from silva.run.failures import Skip, Substitute
     from silva.serve import models
     from silva.serve.cascade import calibrate, cascade
+    from silva.serve.index.index import Index
+    from silva.serve.index.rerank import rerank
     from silva.serve.requests import requests
     from silva.serve.search.metrics import Metric, exact_match, f1, recall_at
     from silva.service.client import Served, connect
@@ -124,6 +126,8 @@ _HOMES = {
     "silva.run.failures": "Skip Substitute",
     "silva.serve": "models",
     "silva.serve.cascade": "calibrate cascade",
+    "silva.serve.index.index": "Index",
+    "silva.serve.index.rerank": "rerank",
     "silva.serve.requests": "requests",
     "silva.serve.search.metrics": "Metric exact_match f1 recall_at",
     "silva.service.client": "Served connect",
@@ -140,7 +144,7 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names.spli
 
 __all__ = [
     "ColumnError", "DeadlineError", "Expr", "FailureBudgetExceeded", "FolderError", "Grouped",
-    "Latest", "Law", "Loader", "LoaderError", "LoaderOptions", "Metric", "Operator",
+    "Index", "Latest", "Law", "Loader", "LoaderError", "LoaderOptions", "Metric", "Operator",
     "PicklingError", "Pipeline", "PlanError", "Ragged", "Rewrite", "RowError", "Rule", "Served",
     "Service", "ServiceError", "ServiceOptions", "SilvaError", "Skip", "SourceError", "StateError",
     "StepError", "Substitute", "Table", "TableError", "WorkerError", "audio", "batched",
@@ -149,8 +153,8 @@ __all__ = [
     "image", "impure", "laws", "list", "merge_states", "mix", "mixup", "models", "num", "owns",
     "per_group", "read_arrow", "read_csv", "read_delta", "read_files", "read_iceberg", "read_json",
     "read_lance", "read_lines", "read_npy", "read_parquet", "read_table", "read_tar", "recall_at",
-    "register_law", "register_operator", "register_rule", "register_source", "requests", "reshard",
-    "stateful", "text", "zip",
+    "register_law", "register_operator", "register_rule", "register_source", "requests", "rerank",
+    "reshard", "stateful", "text", "zip",
 ]  # fmt: skip
 
 
