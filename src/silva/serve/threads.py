@@ -36,8 +36,12 @@ class Threads:
 
     def _run(self) -> None:
         worker = Worker(shares_generators=False)
-        while (work := self._work.get()) is not None:
+        while True:
+            work = self._work.get()
+            if work is None:
+                return
             work(worker)
+            del work  # or what it holds would live as long as the thread has nothing to do
 
     def close(self) -> None:
         threads, self._threads = self._threads, []
