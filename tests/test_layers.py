@@ -65,6 +65,9 @@ EXCEPTIONS = {
     ("silva.serving", "serve"): (
         "a pipeline answers requests: the verb asks for what answers them when it is called"
     ),
+    ("silva.inspect", "serve"): (
+        "what_if asks about the quality of a pipeline that answers requests, too"
+    ),
     ("silva.writing", "serve"): (
         "a pipeline can be written into an index, and what an index gives is searched by pipelines"
     ),
@@ -179,7 +182,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "plan": ("fingerprint",),
     "rewrite": ("rules",),
     "run": ("shared", "pools", "ray", "placement", "flows"),
-    "serve": ("models", "index"),
+    "serve": ("models", "index", "search"),
     "store": ("versions", "files", "append", "derived"),
 }
 """Rooms within a room, from the bottom to the top. Files beside them may stand anywhere between."""
