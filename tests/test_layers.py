@@ -39,10 +39,11 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("rerun", "service"),
     ("joins",),
     ("sinks",),
-    ("arguments", "inspect", "writing"),
+    ("arguments", "inspect", "serving", "writing"),
     ("pipeline",),
     ("combine", "sources"),
     ("store",),
+    ("serve",),
     ("testing",),
     ("__init__", "__main__", "cli", "demo"),
 )
@@ -53,9 +54,22 @@ EXCEPTIONS = {
         "built-in operators register themselves when their name is first asked for; the plan knows "
         "them by name only, and imports nothing of theirs"
     ),
+    ("silva.plan.operator", "serve"): (
+        "operators of models and indices register themselves in the same way as the built-in ones"
+    ),
     ("silva.writing", "store"): (
         "a pipeline can be written into a table, and a table gives pipelines: of the two, the verb "
         "asks for the other when it is called"
+    ),
+    ("silva.serving", "pipeline"): ("`over` gives a pipeline, whose verb it is"),
+    ("silva.serving", "serve"): (
+        "a pipeline answers requests: the verb asks for what answers them when it is called"
+    ),
+    ("silva.inspect", "serve"): (
+        "what_if asks about the quality of a pipeline that answers requests, too"
+    ),
+    ("silva.writing", "serve"): (
+        "a pipeline can be written into an index, and what an index gives is searched by pipelines"
     ),
 }
 """(module, part it may import all the same): the reason."""
@@ -168,6 +182,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "plan": ("fingerprint",),
     "rewrite": ("rules",),
     "run": ("shared", "pools", "ray", "placement", "flows"),
+    "serve": ("models", "index", "search"),
     "store": ("versions", "files", "append", "derived"),
 }
 """Rooms within a room, from the bottom to the top. Files beside them may stand anywhere between."""

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from silva.order.reshard import reshard
     from silva.order.state import merge_states
     from silva.pipeline import Pipeline
+    from silva.plan.choice import choice
     from silva.plan.expr import Expr, col
     from silva.plan.function import batched, impure, owns, stateful
     from silva.plan.law import Law, laws, register_law
@@ -62,6 +63,12 @@ if TYPE_CHECKING:
     from silva.rewrite.rule import Rewrite, Rule
     from silva.rewrite.runner import register_rule
     from silva.run.failures import Skip, Substitute
+    from silva.serve import models
+    from silva.serve.cascade import calibrate, cascade
+    from silva.serve.index.index import Index
+    from silva.serve.index.rerank import rerank
+    from silva.serve.requests import requests
+    from silva.serve.search.metrics import Metric, exact_match, f1, recall_at
     from silva.service.client import Served, connect
     from silva.service.server import Service
     from silva.sources import (
@@ -109,6 +116,7 @@ _HOMES = {
     "silva.order.reshard": "reshard",
     "silva.order.state": "merge_states",
     "silva.pipeline": "Pipeline",
+    "silva.plan.choice": "choice",
     "silva.plan.expr": "Expr col",
     "silva.plan.function": "batched impure owns stateful",
     "silva.plan.law": "Law laws register_law",
@@ -116,6 +124,12 @@ _HOMES = {
     "silva.rewrite.rule": "Rewrite Rule",
     "silva.rewrite.runner": "register_rule",
     "silva.run.failures": "Skip Substitute",
+    "silva.serve": "models",
+    "silva.serve.cascade": "calibrate cascade",
+    "silva.serve.index.index": "Index",
+    "silva.serve.index.rerank": "rerank",
+    "silva.serve.requests": "requests",
+    "silva.serve.search.metrics": "Metric exact_match f1 recall_at",
     "silva.service.client": "Served connect",
     "silva.service.server": "Service",
     "silva.sources": (
@@ -130,16 +144,17 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names.spli
 
 __all__ = [
     "ColumnError", "DeadlineError", "Expr", "FailureBudgetExceeded", "FolderError", "Grouped",
-    "Latest", "Law", "Loader", "LoaderError", "LoaderOptions", "Operator", "PicklingError",
-    "Pipeline", "PlanError", "Ragged", "Rewrite", "RowError", "Rule", "Served", "Service",
-    "ServiceError", "ServiceOptions", "SilvaError", "Skip", "SourceError", "StateError",
-    "StepError", "Substitute", "Table", "TableError", "WorkerError", "audio", "batched", "col",
-    "concat", "connect", "cutmix", "from_arrow", "from_columns", "from_huggingface", "from_items",
-    "from_source", "from_torch", "image", "impure", "laws", "list", "merge_states", "mix", "mixup",
-    "num", "owns", "per_group", "read_arrow", "read_csv", "read_delta", "read_files",
-    "read_iceberg", "read_json", "read_lance", "read_lines", "read_npy", "read_parquet",
-    "read_table", "read_tar", "register_law", "register_operator", "register_rule",
-    "register_source", "reshard", "stateful", "text", "zip",
+    "Index", "Latest", "Law", "Loader", "LoaderError", "LoaderOptions", "Metric", "Operator",
+    "PicklingError", "Pipeline", "PlanError", "Ragged", "Rewrite", "RowError", "Rule", "Served",
+    "Service", "ServiceError", "ServiceOptions", "SilvaError", "Skip", "SourceError", "StateError",
+    "StepError", "Substitute", "Table", "TableError", "WorkerError", "audio", "batched",
+    "calibrate", "cascade", "choice", "col", "concat", "connect", "cutmix", "exact_match", "f1",
+    "from_arrow", "from_columns", "from_huggingface", "from_items", "from_source", "from_torch",
+    "image", "impure", "laws", "list", "merge_states", "mix", "mixup", "models", "num", "owns",
+    "per_group", "read_arrow", "read_csv", "read_delta", "read_files", "read_iceberg", "read_json",
+    "read_lance", "read_lines", "read_npy", "read_parquet", "read_table", "read_tar", "recall_at",
+    "register_law", "register_operator", "register_rule", "register_source", "requests", "rerank",
+    "reshard", "stateful", "text", "zip",
 ]  # fmt: skip
 
 

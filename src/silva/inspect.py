@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from silva.errors import PlanError
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from silva.insight.explanation import Explanation
     from silva.insight.forecast import Forecast
     from silva.insight.headroom import Headroom
-    from silva.insight.what_if import WhatIf
     from silva.joins.leaks import Leaks
     from silva.loader import Loader
     from silva.options import LoaderArguments, ServiceArguments
@@ -207,12 +206,28 @@ class InspectVerbs:
             return loader.why(name)
 
     @explains
-    def what_if(self, *, seconds: float = _ANALYZED, **asked: Any) -> WhatIf:
+    def what_if(
+        self,
+        *,
+        seconds: float = _ANALYZED,
+        on: Any = None,
+        metric: Any = None,
+        gold: Mapping[str, Any] | None = None,
+        **asked: Any,
+    ) -> Any:
         """Predicts how fast the pipeline would be under other conditions: `what_if(decode=0.5)`.
 
         Runs and measures the pipeline first, for one epoch or for `seconds`. `Loader.what_if`
         documents the questions.
+
+        For a pipeline that answers requests, `what_if(on=rows, metric=…, gold={"hits": "passage",
+        "answer": "gold_answer"})` says how much the metric would gain if a step were perfect:
+        `gold` names the columns of the rows that hold what each step should have given.
         """
+        if gold is not None:
+            from silva.serve.search.what_if import what_if
+
+            return what_if(self.plan, on, metric, gold)
         with self._loader_of_all_rows() as loader:
             loader.measure(seconds)
             return loader.what_if(**asked)

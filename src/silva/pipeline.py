@@ -35,6 +35,7 @@ from silva.plan.expr import Call, Col, Expr, RowId
 from silva.plan.function import Function, Marks, Stateful, describe, locate
 from silva.plan.hints import ARGUMENTS, METHODS
 from silva.plan.schema import MOST_POSITIONS, POSITIONS, SEGMENTS, columns, is_batched, is_random
+from silva.serving import ServeVerbs
 from silva.writing import WriteVerbs
 
 _WINDOW = 4096
@@ -52,7 +53,7 @@ _OPTIONS = ("optimize", "disable", "shards", "seed", "fidelity")
 
 
 @explains_verbs
-class Pipeline(InspectVerbs, WriteVerbs):
+class Pipeline(InspectVerbs, WriteVerbs, ServeVerbs):
     """Rows with named columns, and the steps that derive them.
 
     A pipeline is a value: each verb (`derive`, `filter`, `shuffle`, `batch`, …) returns a new
@@ -71,6 +72,7 @@ class Pipeline(InspectVerbs, WriteVerbs):
     def __init__(self, plan: logical.Node) -> None:
         self.plan = plan
         self._reads = 0
+        self._program = None
 
     # Columns.
 

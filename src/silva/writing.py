@@ -1,4 +1,4 @@
-"""Verbs that write a pipeline to Parquet files, tar files or a table."""
+"""Verbs that write a pipeline to Parquet files, tar files, a table or an index."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from silva.plan.schema import columns, verify
 
 if TYPE_CHECKING:
     from silva.options import WriteArguments
+    from silva.serve.index.index import Index
+    from silva.serve.models.model import Model
     from silva.sinks.write import Limits, ShardWriter, Written
     from silva.store.table import Table
 
@@ -123,6 +125,45 @@ class WriteVerbs:
         limits = _limits(self.plan, shard_rows, shard_bytes, arguments)
         roles = Roles(key, group, time, store or {})
         return write_table(self.plan, path, branch, roles, limits, arguments)
+
+    def to_index(
+        self,
+        path: str | Path,
+        *,
+        keyword: str | None = None,
+        vector: str | None = None,
+        id: str | None = None,
+        text: str | None = None,
+        embed: Model | None = None,
+        recall: float | None = None,
+        **arguments: Unpack[WriteArguments],
+    ) -> Index:
+        """Builds an index of the rows, as passages that can be searched, and opens it.
+
+        `keyword` is the column whose words are indexed, `vector` the one with vectors. `id`, by
+        default the column `id`, holds numbers or texts that name the passages; without one, rows
+        are numbered. `text` is what hits show, by default the column `keyword`. All other columns
+        are stored for `search(where=…)`. `embed` is the model that made the vectors; it need not be
+        given where the pipeline derives them with `model.embed`.
+
+        The search by vectors is exact, unless `recall=0.95` asks for an approximate one, which
+        finds at least this share of the true neighbours. That is measured when the index is built,
+        and refused where it cannot be shown with 95 % confidence.
+
+        If the program is killed, run it again: it continues after the last 4,096 rows. An index
+        that is there already gets a new version. `arguments` are those of `loader`.
+
+        >>> import silva as sv, tempfile
+        >>> passages = sv.from_columns({"id": ["a", "b"], "text": ["Red fox.", "Brown bear."]})
+        >>> passages.to_index(tempfile.mkdtemp() + "/idx", keyword="text")  # doctest: +ELLIPSIS
+        index of 2 rows (version 1) in ...idx
+        """
+        from silva.serve.index.index import build_index
+
+        return build_index(
+            self.plan, path, keyword=keyword, vector=vector, id=id, text=text, embed=embed,
+            recall=recall, arguments=arguments,
+        )  # fmt: skip
 
 
 def _write(

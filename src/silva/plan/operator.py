@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,18 @@ from silva.errors import PlanError, SilvaError
 Kernel = Callable[..., Any]
 """`kernel(columns, params, draw) -> Column`: whole columns in, one column of as many rows out.
 `draw` provides the rows' random numbers; kernels that are not random ignore it."""
+
+
+class RowErrors(Exception):
+    """Raised by a kernel that knows which rows have failed, and has the others: no row needs to be
+    run again."""
+
+    def __init__(self, errors: Mapping[int, Exception], made: Any) -> None:
+        super().__init__(f"{len(errors)} rows failed")
+        self.errors = errors
+        """The error of each row that failed, by its number."""
+        self.made = made
+        """The column; what it holds at rows that failed does not count."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +143,15 @@ def import_built_in() -> None:
         _import_kind(kind)
 
 
+_HOMES = {
+    "model": "silva.serve.models.operators",
+    "cascade": "silva.serve.cascade",
+    "index": "silva.serve.index.operators",
+}
+"""The modules of kinds that are no kinds of columns."""
+
+
 def _import_kind(kind: str) -> None:
-    module = f"silva.operators.{kind}"
+    module = _HOMES.get(kind, f"silva.operators.{kind}")
     if kind.isidentifier() and importlib.util.find_spec(module) is not None:
         importlib.import_module(module)

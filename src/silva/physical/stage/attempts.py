@@ -24,6 +24,7 @@ from silva.physical.stage.context import Context
 from silva.physical.stage.raised import in_words, user_traceback
 from silva.physical.stage.rows import Rows, concat_each
 from silva.plan.function import Function, Step
+from silva.plan.operator import RowErrors
 from silva.plan.schema import step_is_random, step_reads
 
 _READ_ONCE = (
@@ -70,6 +71,8 @@ def try_rows(
             return run(0, len(rows)), None
         except (KeyboardInterrupt, InputsChanged):
             raise
+        except RowErrors as error:
+            return _without_failed(rows, label, names[0], error)
         except BaseException as error:  # noqa: BLE001  asked again row by row
             whole_error = error
     failed_before = len(rows.failures)
@@ -81,6 +84,22 @@ def try_rows(
             f"{in_words(whole_error)}\n{user_traceback(whole_error).rstrip()}"
         ) from whole_error
     return concat_each(parts, names), good
+
+
+def _without_failed(rows: Rows, label: str, name: str, found: RowErrors) -> Made:
+    """The rows that an operator has made, where it says which have failed."""
+    good = np.ones(len(rows), dtype=bool)
+    items = list(found.made.rows())
+    for row, error in sorted(found.errors.items()):
+        rows.fail(row, label, error)
+        if rows.context.on_error == "substitute":
+            items[row] = rows.context.substituted()
+            continue
+        good[row] = False
+        if rows.context.on_error == "raise":  # no row after this one is asked for
+            good[row:] = False
+            break
+    return {name: Values(items).keep(good.tolist())}, good
 
 
 def once_each(

@@ -16,7 +16,7 @@ from silva.operators.meter import note
 from silva.operators.rows import RowKernel, Step, run_chain
 from silva.order.draws import Draw, stream_key
 from silva.plan import expr
-from silva.plan.operator import Operator, operator
+from silva.plan.operator import Operator, RowErrors, operator
 
 
 def evaluate(
@@ -61,7 +61,12 @@ def evaluate(
                 else:
                     args = [value(a) for a in part.args]
                     began = perf_counter()
-                    result = made[id(part)] = _strong(_run(found, args, params, draw))
+                    try:
+                        result = made[id(part)] = _strong(_run(found, args, params, draw))
+                    except RowErrors as failed:
+                        if part is term:
+                            raise
+                        raise next(iter(failed.errors.values())) from None
                     note(part.op, perf_counter() - began, len(ids), result.nbytes)
     return _strong(value(term))
 

@@ -90,8 +90,12 @@ class ReadPlaces:
         return order_rows(self.maps, places.positions(), length, context.seed, context.epoch)
 
     def ids(self, places: Places, index: np.ndarray) -> np.ndarray:
-        """The identities of the rows at these places."""
+        """The identities of the rows at these places: their number, unless the source knows them by
+        other names."""
         identity = places.positions() if self.identity_by_place else index
+        named = getattr(self.source, "identities", None)
+        if named is not None and not self.identity_by_place:
+            identity = named[index]
         words = identity.view(np.uint64)  # rows are not negative: the same bits
         return words | np.uint64(self.tag << TAG_SHIFT) if self.tag else words
 

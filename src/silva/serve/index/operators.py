@@ -1,0 +1,121 @@
+"""The operators of indices: `index.search` and `index.rerank`.
+
+A row that cannot be searched for is named in a `RowErrors`, so no other row is searched again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from silva.columns import Column, Values
+from silva.errors import ColumnError
+from silva.operators.declare import column_operator
+from silva.order.draws import Draw
+from silva.plan.operator import RowErrors
+from silva.serve.index.contents import Hits
+from silva.serve.models.model import ModelRef, key_of
+from silva.serve.models.opened import models
+
+Params = dict[str, Any]
+Found = Hits | Exception
+_PROMPT = "Passage: {text}\nPlease write a question based on this passage.\nQuestion: "
+
+
+@column_operator("index.search", by_row=True)
+def search(columns: list[Column], params: Params, draw: Draw) -> Column:
+    contents, by, k = params["index"].index.contents(), params["by"], params["k"]
+    where = params["where"].term if "where" in params else None
+    rows = [column.rows() for column in columns]
+    texts = rows[0] if by != "vector" else [""] * len(draw.ids)
+    queries = rows[-1] if by != "keyword" else [None] * len(draw.ids)
+    found: list[Found] = []
+    for text, query in zip(texts, queries, strict=True):
+        try:
+            found.append(contents.search(by, _text(text), query, k, where))
+        except ColumnError as error:
+            found.append(error)
+    return _column(found)
+
+
+@column_operator("index.rerank", by_row=True)
+def rerank(columns: list[Column], params: Params, draw: Draw) -> Column:
+    by, keep = params["by"], params["keep"]
+    questions = columns[0].rows()
+    lists: list[Found] = []
+    for question, hits in zip(questions, columns[1].rows(), strict=True):
+        try:
+            _text(question)
+            lists.append(_hits(hits))
+        except ColumnError as error:
+            lists.append(error)
+    pairs = [
+        (question, hit["text"])
+        for question, hits in zip(questions, lists, strict=True)
+        if not isinstance(hits, Exception)
+        for hit in hits
+    ]
+    score = _by_model if isinstance(by, ModelRef) else _by_function
+    scores = iter(score(by, pairs))
+    return _column(
+        [one if isinstance(one, Exception) else _sorted(one, scores, keep) for one in lists]
+    )
+
+
+def _by_model(ref: ModelRef, pairs: list[tuple[str, str]]) -> list[float | Exception]:
+    """How likely the question is after the passage, per token (Sachan et al., 2022)."""
+    model = ref.model
+    running = models().running(model)
+    asked = [(_PROMPT.format(text=text), question) for question, text in pairs]
+    keys = [key_of(model, "score", msgspec.msgpack.encode(pair)) for pair in asked]
+    return running.scores.ask(keys, asked, running.open(model).score, model.patience)
+
+
+def _by_function(
+    function: Callable[[str, str], Any], pairs: list[tuple[str, str]]
+) -> list[float | Exception]:
+    found: list[float | Exception] = []
+    for pair in pairs:
+        try:
+            found.append(float(function(*pair)))
+        except Exception as error:  # noqa: BLE001  the user's function: it is that row's error
+            found.append(error)
+    return found
+
+
+def _sorted(hits: Hits, scores: Any, keep: int | None) -> Found:
+    """The hits by their new scores; of equal ones, the lower id."""
+    values = [next(scores) for _ in hits]
+    for value in values:
+        if isinstance(value, Exception):
+            return value
+        if np.isnan(value):
+            return ColumnError("rerank: a score is not a number (NaN)")
+    scored = [{**hit, "score": value} for hit, value in zip(hits, values, strict=True)]
+    return sorted(scored, key=lambda hit: (-hit["score"], hit["id"]))[:keep]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    raise ColumnError(f"an index is asked with text, not {type(value).__name__}")
+
+
+def _hits(value: Any) -> Hits:
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Sequence):
+        raise ColumnError(f"rerank takes a list of hits, not {type(value).__name__}")
+    for hit in value:
+        if not (isinstance(hit, Mapping) and "id" in hit and isinstance(hit.get("text"), str)):
+            raise ColumnError(f"a hit has an id and a text, unlike {hit!r:.80}")
+    return [dict(hit) for hit in value]
+
+
+def _column(found: list[Found]) -> Column:
+    errors = {i: one for i, one in enumerate(found) if isinstance(one, Exception)}
+    made = Values([None if i in errors else one for i, one in enumerate(found)])
+    if errors:
+        raise RowErrors(errors, made)
+    return made

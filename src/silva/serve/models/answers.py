@@ -1,0 +1,191 @@
+"""Answers that are kept by their content, within a process and on disk.
+
+The key of an answer is a digest of all that it depends on: the model, the rendered prompt, every
+setting, and the tenant that asked. Neither prompts nor secrets are stored, only this digest. The
+file is SQLite, readable by its owner alone; several processes may use it at once, and what was
+committed survives a kill. What is read from it is decoded as data of a known type.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from silva.errors import FolderError
+from silva.folders import OwnFolder, by_descriptor
+
+_MEMORY_BYTES = 64 << 20
+"""Bytes of answers that a process keeps in memory beside the file."""
+_DISK_BYTES = 1 << 30
+"""Bytes of answers in a file above which the oldest are dropped."""
+_AT_ONCE = 500
+"""Keys in one statement: SQLite allows at least 999."""
+_VERSION = 1
+_NAME = "answers.sqlite"
+_WAIT = 30.0
+"""Seconds that a statement waits for another process that writes."""
+_TABLES = """
+create table if not exists answers (
+    key blob primary key, value blob not null, made real not null, expires real
+) without rowid;
+create index if not exists by_age on answers (made);
+create table if not exists requests (id text, key blob, primary key (id, key)) without rowid;
+"""
+
+
+def default_folder() -> Path:
+    """The folder of answers: `$SILVA_ANSWERS`, or one in the user's cache folder."""
+    named = os.environ.get("SILVA_ANSWERS")
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(named) if named else Path(caches) / "silva" / "answers"
+
+
+class Answers:
+    """The answers in one folder, with the latest ones in memory; without a folder, these alone."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = None if folder is None else OwnFolder(folder)
+        self._lock = threading.Lock()
+        self._recent: OrderedDict[bytes, tuple[bytes, float | None]] = OrderedDict()
+        self._bytes = 0
+        self._file: sqlite3.Connection | None = None
+        self._process = 0
+
+    def get(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        """The values of those keys that have one that has not expired."""
+        now = time.time()
+        found: dict[bytes, bytes] = {}
+        with self._lock:
+            missing = []
+            for key in keys:
+                value, expires = self._recent.get(key, (None, None))
+                if value is None or (expires is not None and expires < now):
+                    missing.append(key)
+                else:
+                    self._recent.move_to_end(key)
+                    found[key] = value
+            if missing and self._folder is not None:
+                with self._opened() as file:
+                    for start in range(0, len(missing), _AT_ONCE):
+                        some = missing[start : start + _AT_ONCE]
+                        for key, value, expires in _select(file, some, now):
+                            found[key] = value
+                            self._remember(key, value, expires)
+        return found
+
+    def put(
+        self, values: Mapping[bytes, bytes], *, seconds: float | None, request: str | None = None
+    ) -> None:
+        """Keeps values for so many seconds (None: for good). They are on disk when this returns.
+        The first value of a key is the value: another one is not stored."""
+        if not values:
+            return
+        now = time.time()
+        expires = None if seconds is None else now + seconds
+        with self._lock:
+            for key, value in values.items():
+                self._remember(key, value, expires)
+            if self._folder is None:
+                return
+            with self._opened() as file, file:
+                rows = [(key, value, now, expires) for key, value in values.items()]
+                file.execute("delete from answers where expires < ?", (now,))
+                file.executemany("insert or ignore into answers values (?, ?, ?, ?)", rows)
+                if request is not None:
+                    pairs = [(request, key) for key in values]
+                    file.executemany("insert or ignore into requests values (?, ?)", pairs)
+                _make_room(file)
+
+    def forget(self, request: str) -> int:
+        """Deletes the answers that a request had; returns their number."""
+        with self._lock:
+            self._recent.clear()
+            self._bytes = 0
+            if self._folder is None:
+                return 0
+            with self._opened() as file, file:
+                gone = file.execute(
+                    "delete from answers where key in (select key from requests where id = ?)",
+                    (request,),
+                ).rowcount
+                file.execute("delete from requests where id = ?", (request,))
+        return gone
+
+    def close(self) -> None:
+        with self._lock:
+            if self._file is not None and self._process == os.getpid():
+                self._file.close()
+            self._file = None
+
+    def _remember(self, key: bytes, value: bytes, expires: float | None) -> None:
+        before = self._recent.pop(key, None)
+        self._bytes += len(value) - (0 if before is None else len(before[0]))
+        self._recent[key] = value, expires
+        while self._bytes > _MEMORY_BYTES:
+            _, (oldest, _) = self._recent.popitem(last=False)
+            self._bytes -= len(oldest)
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        """The file, opened anew in each process: SQLite forbids a connection to cross a fork."""
+        assert self._folder is not None
+        if self._file is None or self._process != os.getpid():
+            self._file, self._process = _open(self._folder), os.getpid()
+        try:
+            yield self._file
+        except sqlite3.DatabaseError as error:
+            shown = str(self._folder.path)
+            raise FolderError(
+                f"the answers in {shown!r} cannot be used: {error}. Remove the folder, or set "
+                "$SILVA_ANSWERS to another one"
+            ) from error
+
+
+def _open(folder: OwnFolder) -> sqlite3.Connection:
+    os.close(folder.open_file(_NAME, os.O_RDWR | os.O_CREAT, make=True))
+    with folder.opened() as opened:
+        os.chmod(_NAME, 0o600, dir_fd=opened, follow_symlinks=False)  # its journal gets the same
+        path = by_descriptor(opened) / _NAME
+        file = sqlite3.connect(path, timeout=_WAIT, check_same_thread=False)
+        file.execute("pragma journal_mode = wal")
+    file.execute("pragma synchronous = normal")
+    (version,) = file.execute("pragma user_version").fetchone()
+    if version not in (0, _VERSION):
+        raise sqlite3.DatabaseError(f"their format is {version}, and this silva reads {_VERSION}")
+    with file:
+        file.executescript(_TABLES)
+        file.execute(f"pragma user_version = {_VERSION}")
+    return file
+
+
+def _select(
+    file: sqlite3.Connection, keys: Sequence[bytes], now: float
+) -> list[tuple[bytes, bytes, float | None]]:
+    marks = ", ".join("?" * len(keys))
+    query = f"select key, value, expires from answers where key in ({marks})"
+    rows = file.execute(f"{query} and (expires is null or expires >= ?)", (*keys, now)).fetchall()
+    for key, value, expires in rows:
+        if not (isinstance(key, bytes) and isinstance(value, bytes)):
+            raise sqlite3.DatabaseError("a value is not bytes")
+        if not (expires is None or isinstance(expires, float)):
+            raise sqlite3.DatabaseError("a time is not a number")
+    return rows
+
+
+def _make_room(file: sqlite3.Connection) -> None:
+    """Deletes the oldest tenth of the answers while the file is over its bound."""
+    (pages,) = file.execute("pragma page_count").fetchone()
+    (free,) = file.execute("pragma freelist_count").fetchone()
+    (size,) = file.execute("pragma page_size").fetchone()
+    if (pages - free) * size > _DISK_BYTES:
+        oldest = (
+            "select key from answers order by made limit (select count(*) / 10 + 1 from answers)"
+        )
+        file.execute(f"delete from answers where key in ({oldest})")
+        file.execute("delete from requests where key not in (select key from answers)")

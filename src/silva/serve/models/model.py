@@ -1,0 +1,214 @@
+"""`Model`: which model it is, how it is opened, and the expressions that are written with it."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import msgspec
+import numpy as np
+
+from silva.errors import PlanError
+from silva.operators.arguments import column_name
+from silva.plan.arguments import natural, number, several
+from silva.plan.choice import chooses
+from silva.plan.class_tags import tagged
+from silva.plan.expr import Call, Col, Expr
+from silva.serve.models.prompt import Prompt, Rendered
+from silva.serve.models.schema import Schema
+
+
+class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a model generated."""
+
+    text: str
+    finish: str = "stop"
+    """`stop`, or `length` if it reached `max_tokens`."""
+    prompt_tokens: int = 0
+    answer_tokens: int = 0
+    computed_tokens: int | None = None
+    """The tokens of the prompt that were computed for it, where others were shared; None where that
+    is not known."""
+
+
+@tagged("Settings", "max_tokens temperature top_p stop schema? repairs")
+@dataclass(frozen=True)
+class Settings:
+    """How an answer is generated."""
+
+    max_tokens: int = 256
+    temperature: float = 0.0
+    top_p: float = 1.0
+    stop: tuple[str, ...] = ()
+    schema: Schema | None = None
+    repairs: int = 1
+    """How often a model is asked again, with the error, for an answer that fits the schema."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """One thing to generate."""
+
+    messages: Rendered
+    settings: Settings
+    seed: int | None = None
+    """The seed of a sampled answer."""
+
+    def key(self) -> bytes:
+        """What the answer depends on, beside the model."""
+        return msgspec.msgpack.encode(
+            [
+                [[message.role, message.text] for message in self.messages],
+                [self.settings.max_tokens, self.settings.temperature, self.settings.top_p],
+                self.settings.stop,
+                None if self.settings.schema is None else self.settings.schema.fields,
+                self.settings.repairs,
+                self.seed,
+            ]
+        )
+
+
+class OpenModel(Protocol):
+    """A model that is ready to answer. Methods take a batch, are called by one thread at a time
+    unless the model says otherwise, and return a value or an error for each item, in order."""
+
+    def embed(self, texts: list[str], /) -> list[np.ndarray | Exception]: ...
+    def generate(self, questions: list[Question], /) -> list[Answer | Exception]: ...
+    def score(self, pairs: list[tuple[str, str]], /) -> list[float | Exception]: ...
+    def close(self) -> None: ...
+
+
+class Model(ABC):
+    """A model as a value. Subclasses are frozen dataclasses: they say what the model is and how it
+    is opened, once in each process."""
+
+    lifetime: ClassVar[float | None] = None
+    """Seconds for which an answer is kept; None for good."""
+    patience: ClassVar[float] = 600.0
+    """Seconds after which an answer that another thread has asked for is no longer waited for."""
+    fallback: Model | None = None
+    """The model that is asked where this one fails."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> str:
+        """All that its answers depend on, beside the question; never a secret."""
+
+    @abstractmethod
+    def open(self) -> OpenModel:
+        """Loads it, or connects to it."""
+
+    def keep(self, running: object) -> None:
+        """Keeps what runs this model alive as long as the model is."""
+        self.__dict__["_running"] = running
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_running"}
+
+    @chooses
+    def embed(self, column: str) -> Expr:
+        """The vector of a text: `derive(vector=model.embed("text"))`."""
+        return Expr(
+            Call("model.embed", (Col(column_name(column)),), (("model", ModelRef.of(self)),))
+        )
+
+    @chooses
+    def generate(
+        self,
+        prompt: str | None = None,
+        *,
+        messages: Any = None,
+        max_tokens: int = 256,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        stop: str | Sequence[str] = (),
+        schema: Any = None,
+        repairs: int = 1,
+        show: Any = None,
+    ) -> Expr:
+        """What the model answers to a prompt, as text.
+
+        The template reads the columns that it names in braces: `"Answer from {hits}: {question}"`.
+        A list of hits, or of texts, is numbered in its order; `show=` renders other values.
+        `messages=[("system", "…"), ("user", "{question}")]` is a prompt with roles.
+
+        `schema={"name": str, "age": int}` asks for JSON with these keys, each a column:
+        `derive(model.generate(…, schema=…), into=("name", "age"))`. An answer that does not fit is
+        asked for again, `repairs` times, with the error; then the row fails.
+
+        With a `temperature` above 0 the answer is sampled, by a seed of the row.
+        """
+        made = Prompt.of(prompt, messages, show)
+        settings = Settings(
+            natural("generate(max_tokens=…)", max_tokens, least=1),
+            _share("temperature", temperature, 2.0),
+            _share("top_p", top_p, 1.0),
+            _texts(stop),
+            Schema.of(schema),
+            natural("generate(repairs=…)", repairs),
+        )
+        fields = made.fields()
+        params: tuple[tuple[str, Any], ...] = (
+            ("model", ModelRef.of(self)),
+            ("prompt", made),
+            ("settings", settings),
+        )
+        if settings.schema is not None and len(settings.schema.names) > 1:
+            params = (*params, ("carries", settings.schema.names[1:]))
+        op = "model.sample" if settings.temperature else "model.generate"
+        return Expr(Call(op, tuple(map(Col, fields)), params))
+
+    @chooses
+    def score(self, prompt: str, answer: str, *, show: Any = None) -> Expr:
+        """The log-likelihood of an answer after a prompt, per token; both are templates."""
+        made = Prompt.of(None, [("user", prompt), ("assistant", answer)], show)
+        params = (("model", ModelRef.of(self)), ("prompt", made))
+        return Expr(Call("model.score", tuple(map(Col, made.fields())), params))
+
+
+@tagged("Model", "identity -")
+@dataclass(frozen=True)
+class ModelRef:
+    """A model as a parameter of an operator: compared and fingerprinted by its identity."""
+
+    identity: str
+    model: Model
+
+    @staticmethod
+    def of(model: Model) -> ModelRef:
+        return ModelRef(model.identity, model)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ModelRef) and self.identity == other.identity
+
+    def __hash__(self) -> int:
+        return hash(self.identity)
+
+    def __repr__(self) -> str:
+        return repr(self.model)
+
+
+def key_of(model: Model, op: str, question: bytes, tenant: str = "") -> bytes:
+    """The digest under which an answer is kept."""
+    made = hashlib.blake2b(digest_size=32)
+    for part in (model.identity.encode(), op.encode(), tenant.encode(), question):
+        made.update(len(part).to_bytes(8, "little"))
+        made.update(part)
+    return made.digest()
+
+
+def _share(name: str, value: Any, most: float) -> float:
+    found = number(f"generate({name}=…)", value)
+    if not 0 <= found <= most:
+        raise PlanError(f"generate({name}=…) is between 0 and {most:g}, not {value!r}")
+    return found
+
+
+def _texts(stop: Any) -> tuple[str, ...]:
+    found = (stop,) if isinstance(stop, str) else several("generate(stop=…)", stop)
+    if not all(isinstance(one, str) and one for one in found):
+        raise PlanError(f"generate(stop=…) takes texts that are not empty, not {stop!r}")
+    return found

@@ -1,0 +1,110 @@
+"""Metrics: functions from a row to a number, which name the columns that they compare."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from silva.errors import ColumnError, PlanError
+from silva.plan.function import describe
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number for each row: the mean over rows is what a pipeline is judged by."""
+
+    name: str
+    reads: tuple[str, ...]
+    score: Callable[..., float]
+
+    def __call__(self, row: Mapping[str, Any]) -> float:
+        missing = [name for name in self.reads if name not in row]
+        if missing:
+            raise ColumnError(
+                f"the metric {self.name} reads {missing[0]!r}, which the rows do not have: they "
+                f"have {', '.join(row)}"
+            )
+        return float(self.score(*(row[name] for name in self.reads)))
+
+
+def metric_of(given: Any) -> Metric:
+    """A metric, or a function that is one: its parameters name the columns that it reads."""
+    if isinstance(given, Metric):
+        return given
+    if not callable(given):
+        raise PlanError(
+            f"a metric is a function of columns, or sv.f1(…) and the like, not {given!r}"
+        )
+    return Metric(describe(given), tuple(inspect.signature(given).parameters), given)
+
+
+def exact_match(answer: str, gold: str) -> Metric:
+    """1 where the answer is the gold one, or one of several, but for case, articles and
+    punctuation.
+
+    >>> exact_match("a", "g")({"a": "The Rhine.", "g": ["rhine", "Rhein"]})
+    1.0
+    """
+    return Metric(f"exact_match({answer})", (answer, gold), _exact)
+
+
+def f1(answer: str, gold: str) -> Metric:
+    """The words that the answer shares with the gold one, as the harmonic mean of precision and
+    recall; of several, with the best.
+
+    >>> f1("a", "g")({"a": "in the river Rhine", "g": "Rhine"})
+    0.5
+    """
+    return Metric(f"f1({answer})", (answer, gold), _f1)
+
+
+def recall_at(k: int, hits: str, gold: str) -> Metric:
+    """The share of the gold ids that are among the first `k` hits.
+
+    >>> recall_at(1, "h", "g")({"h": [{"id": 3}, {"id": 5}], "g": [5, 3]})
+    0.5
+    """
+
+    def score(found: Any, wanted: Any) -> float:
+        ids = [hit["id"] for hit in list(found or [])[:k]]
+        gold_ids = _several(wanted)
+        return sum(one in ids for one in gold_ids) / len(gold_ids) if gold_ids else 1.0
+
+    return Metric(f"recall_at({k}, {hits})", (hits, gold), score)
+
+
+def _exact(answer: Any, gold: Any) -> float:
+    words = normalised(answer)
+    return float(any(words == normalised(one) for one in _several(gold)))
+
+
+def _f1(answer: Any, gold: Any) -> float:
+    return max(
+        (_overlap(normalised(answer), normalised(one)) for one in _several(gold)), default=0.0
+    )
+
+
+def _overlap(found: list[str], wanted: list[str]) -> float:
+    if not found or not wanted:
+        return float(found == wanted)
+    shared = sum((Counter(found) & Counter(wanted)).values())
+    return 2 * shared / (len(found) + len(wanted))
+
+
+def normalised(text: Any) -> list[str]:
+    """The words of an answer as SQuAD compares them: lower case, no punctuation, no articles."""
+    plain = "" if text is None else str(text)
+    return _ARTICLES.sub(" ", plain.lower().translate(_PUNCTUATION)).split()
+
+
+def _several(gold: Any) -> list[Any]:
+    is_one = isinstance(gold, str | bytes | int | float) or not isinstance(gold, Iterable)
+    return [gold] if is_one else list(gold)

@@ -1,0 +1,113 @@
+"""A server process: uvicorn on one address, with TLS beyond this machine, drained when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from dataclasses import fields
+from typing import Any, Unpack
+
+from silva.errors import PlanError, ServiceError
+from silva.lifetime import Thread, close_at_exit, join_all
+from silva.plan.node import Node
+from silva.serve.app import App
+from silva.serve.options import ListenOptions, ServeArguments, ServeOptions
+from silva.service.access import is_loopback, server_context
+
+_DRAIN = 30.0
+"""Seconds that requests in flight get when a server ends."""
+_BACKLOG = 2048
+"""Connections that wait to be accepted."""
+
+
+class Server:
+    """A pipeline that answers requests at `address`, on a thread, until it is closed."""
+
+    def __init__(self, plan: Node, **arguments: Unpack[ServeArguments]) -> None:
+        names = {field.name for field in fields(ListenOptions)}
+        listen = ListenOptions(**{k: v for k, v in arguments.items() if k in names})  # type: ignore[arg-type]
+        own = ServeOptions(**{k: v for k, v in arguments.items() if k not in names})  # type: ignore[arg-type]
+        if listen.tls is None and not listen.behind_proxy and not is_loopback(listen.host):
+            raise PlanError(
+                f"a server at {listen.host} listens beyond this machine and therefore needs TLS: "
+                "pass tls=(certificate, key), or behind_proxy=True if a proxy ends TLS"
+            )
+        secure = None if listen.tls is None else server_context(listen.host, listen.tls)
+        self.app = App(plan, own)
+        self.token = self.app.token
+        self._server = _uvicorn(self.app, secure)
+        try:
+            self._socket = _listening(listen.host, listen.port)
+        except OSError as error:
+            self.app.close()
+            where = f"{listen.host}:{listen.port}"
+            raise ServiceError(f"the server cannot listen at {where}: {error}") from None
+        host, port = self._socket.getsockname()[:2]
+        self.address = f"{'https' if secure else 'http'}://{host}:{port}"
+        self._started = threading.Event()
+        self._thread = Thread(self._run, "server")
+        self._thread.start()
+        close_at_exit(self)
+
+    def _run(self) -> None:
+        with contextlib.suppress(SystemExit):
+            asyncio.run(self._server.serve([self._socket]))
+
+    def wait(self) -> None:
+        """Waits until the server is closed, or Ctrl-C."""
+        try:
+            while self._thread.is_alive():
+                self._thread.join(1.0)
+        except KeyboardInterrupt:
+            self.close()
+
+    def close(self) -> None:
+        """Answers the requests in flight, and ends the server."""
+        self.app.drain()
+        self._server.should_exit = True
+        join_all([self._thread], _DRAIN)
+        self.app.close()
+        self._socket.close()
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def _uvicorn(app: App, secure: Any) -> Any:
+    import uvicorn
+
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=int(_DRAIN),
+        server_header=False,
+        date_header=False,
+        lifespan="off",
+    )
+    config.load()
+    config.ssl = secure
+    config.is_ssl  # noqa: B018  reads config.ssl
+    return uvicorn.Server(config)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket that listens. Its protocol is named, or asyncio would not switch off Nagle's
+    algorithm, and each reply would wait 40 ms for an acknowledgement."""
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE
+    )[0]
+    made = socket.socket(family, kind, protocol)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen(_BACKLOG)
+    except BaseException:
+        made.close()
+        raise
+    return made

@@ -1,0 +1,135 @@
+"""Verbs that answer requests with a pipeline: in a program, offline, and over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Unpack
+
+from silva.plan.node import Node
+
+if TYPE_CHECKING:
+    from silva.options import LoaderArguments
+    from silva.pipeline import Pipeline
+    from silva.serve.options import AsgiArguments, ServeArguments
+    from silva.serve.program import Program
+    from silva.serve.search.evaluation import Evaluation
+    from silva.serve.search.tune import Tuned
+    from silva.serve.server import Server
+
+
+class ServeVerbs:
+    """The verbs of `Pipeline` that answer requests; it begins with `sv.requests`."""
+
+    __slots__ = ("_program",)
+
+    plan: Node
+    _program: Program | None
+    """The engine of `ask`, once it was used."""
+
+    def over(self, rows: Iterable[Mapping[str, Any]]) -> Pipeline:
+        """This pipeline over given requests: one that can be written, explained or looped over.
+
+        >>> import silva as sv
+        >>> answers = sv.requests("x").derive(y=lambda x: 2 * x)
+        >>> answers.over([{"x": 1}, {"x": 2}]).head(1)
+        [{'x': 1, 'y': 2}]
+        """
+        from silva.pipeline import Pipeline
+        from silva.serve.requests import with_rows
+
+        return Pipeline(with_rows(self.plan, rows))
+
+    def run(
+        self, rows: Iterable[Mapping[str, Any]], **arguments: Unpack[LoaderArguments]
+    ) -> list[dict[str, Any]]:
+        """Answers many requests and returns the rows, in their order. `arguments` are those of
+        `loader`. To write the answers, or to go on after a crash: `over(rows).to_parquet(…)`.
+
+        >>> import silva as sv
+        >>> sv.requests("x").filter(lambda x: x > 1).run([{"x": 1}, {"x": 2}])
+        [{'x': 2}]
+        """
+        with self.over(rows).loader(**arguments) as loader:
+            return list(loader)
+
+    def ask(self, *, deadline: float = 60.0, **row: Any) -> Any:
+        """Answers one request in this program; None if a filter drops it.
+
+        The first call plans the pipeline and opens its models, which stay open with the pipeline.
+
+        >>> import silva as sv
+        >>> sv.requests("x").derive(y=lambda x: 2 * x).ask(x=4)
+        {'x': 4, 'y': 8}
+        """
+        return self._opened_program().ask(row, deadline)
+
+    async def ask_async(self, *, deadline: float = 60.0, **row: Any) -> Any:
+        """`ask` for programs with an event loop: many requests may wait at once, and costly steps
+        run on batches of them."""
+        return await self._opened_program().ask_async(row, deadline)
+
+    def asgi(self, **arguments: Unpack[AsgiArguments]) -> Any:
+        """An ASGI app that answers requests, to be mounted in an app of your own."""
+        from silva.serve.app import app_of
+
+        return app_of(self.plan, **arguments)
+
+    def serve(self, **arguments: Unpack[ServeArguments]) -> Server:
+        """Answers requests over HTTP, on a thread, until the server is closed.
+
+        `POST /` takes a JSON object with the columns of a request, and shows its `token`. See
+        `ServeOptions` and `ListenOptions` for all arguments.
+        """
+        from silva.serve.server import Server
+
+        return Server(self.plan, **arguments)
+
+    def evaluate(self, dev: Iterable[Mapping[str, Any]], metric: Any) -> Evaluation:
+        """How well the pipeline answers rows with known answers, with a 95 % interval.
+
+        A row of `dev` holds the columns of a request and those that the metric compares with. A
+        metric is `sv.exact_match("answer", "gold")`, `sv.f1(…)`, `sv.recall_at(…)`, or a function
+        of columns that returns a number.
+
+        >>> import silva as sv
+        >>> doubled = sv.requests("x").derive(y=lambda x: 2 * x)
+        >>> dev = [{"x": 1, "wanted": 2}, {"x": 2, "wanted": 5}]
+        >>> doubled.evaluate(dev, lambda y, wanted: y == wanted).mean.value
+        0.5
+        """
+        from silva.serve.search.evaluation import evaluate
+
+        return evaluate(self.plan, list(dev), metric)
+
+    def tune(
+        self,
+        dev: Iterable[Mapping[str, Any]],
+        *,
+        maximize: Any,
+        p95: float | None = None,
+        seconds: float | None = None,
+    ) -> Tuned:
+        """Finds the best values of all choices, and which of them are worth their time.
+
+        All configurations race on the rows of `dev`: what is clearly worse is left out early, and
+        a step that several configurations have alike runs once for all. `p95` bounds the latency,
+        `seconds` the search. `tuned.best` is the winner, an ordinary pipeline.
+
+        >>> import silva as sv
+        >>> x = sv.col("x")
+        >>> open = sv.requests("x").derive(y=sv.choice(x + 1, x * 2, name="op"))
+        >>> dev = [{"x": n, "wanted": 2 * n} for n in range(40)]
+        >>> tuned = open.tune(dev, maximize=lambda y, wanted: y == wanted)
+        >>> tuned.best.ask(x=4)
+        {'x': 4, 'y': 8}
+        """
+        from silva.serve.search.tune import tune
+
+        return tune(self.plan, list(dev), maximize, p95=p95, seconds=seconds)
+
+    def _opened_program(self) -> Program:
+        from silva.serve.program import Program
+
+        if self._program is None:
+            self._program = Program(self.plan)
+        return self._program
