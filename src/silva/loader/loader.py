@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import sys
 import time
 import warnings
 import weakref
@@ -28,7 +29,6 @@ from silva.physical.plan import PhysicalNode
 from silva.physical.stage.context import Failure
 from silva.plan import node as logical
 from silva.plan.arguments import duration, explains, natural, path_of, whole
-from silva.plan.choice import resolve
 from silva.plan.decision import Decision
 from silva.plan.node import option
 from silva.plan.schema import is_batched, verify_eval
@@ -92,7 +92,8 @@ class Loader:
         if options.eval:
             verify_eval(plan)
         self._options = options
-        plan = resolve(plan)
+        choices = sys.modules.get("silva.plan.choice")  # who has written a choice has imported it
+        plan = plan if choices is None else choices.resolve(plan)
         self._logical = logical.without_shuffles(plan) if options.eval else plan
         seed = option(plan, "seed", 0) if options.seed is None else options.seed
         self._seed = whole("loader(seed=…)", seed)

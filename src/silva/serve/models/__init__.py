@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from silva.serve.models.embedding import Embedding, StaticEmbedding
     from silva.serve.models.endpoint import Endpoint
     from silva.serve.models.gguf import Gguf
     from silva.serve.models.model import Answer, Model, Question
@@ -18,13 +19,24 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Answer": "model",
+    "Embedding": "embedding",
     "Endpoint": "endpoint",
     "Gguf": "gguf",
     "Model": "model",
     "Question": "model",
     "Recorded": "recorded",
+    "StaticEmbedding": "embedding",
 }
-__all__ = ["Answer", "Endpoint", "Gguf", "Model", "Question", "Recorded"]
+__all__ = [
+    "Answer",
+    "Embedding",
+    "Endpoint",
+    "Gguf",
+    "Model",
+    "Question",
+    "Recorded",
+    "StaticEmbedding",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -85,7 +85,9 @@ class Asking(Generic[Q, V]):
         self._land(futures, found)
         return found
 
-    def _land(self, futures: dict[bytes, Future[V]], found: Mapping[bytes, V | BaseException]) -> None:
+    def _land(
+        self, futures: dict[bytes, Future[V]], found: Mapping[bytes, V | BaseException]
+    ) -> None:
         with self._lock:
             for key in futures:
                 del self._flying[key]

@@ -1,9 +1,10 @@
 """Local GGUF models: llama.cpp in a child process, with prompts that share their prefixes exactly.
 
 Matrix products change in the last bits with the shape of a batch, so a prompt that is evaluated in
-other pieces may get another text. Here the pieces depend on the request alone: a prompt is cut where
-its fields begin and end, and each piece is one evaluation. What an earlier prompt has left in the
-cache is used up to such a cut and no further, so answers do not depend on what was asked before.
+other pieces may get another text. Here the pieces depend on the request alone: a prompt is cut
+where its fields begin and end, and each piece is one evaluation. What an earlier prompt has left in
+the cache is used up to such a cut and no further, so answers do not depend on what was asked
+before.
 """
 
 from __future__ import annotations
