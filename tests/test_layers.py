@@ -55,7 +55,7 @@ EXCEPTIONS = {
         "them by name only, and imports nothing of theirs"
     ),
     ("silva.inspect", "serve"): (
-        "what-if on quality runs the pipeline as requests do: the verb asks for it when it is called"
+        "what-if on quality runs the pipeline as requests do; the verb asks for it when called"
     ),
     ("silva.plan.operator", "serve"): (
         "operators of models and indices register themselves in the same way as the built-in ones"

@@ -312,7 +312,7 @@ def test_a_changed_version_file_is_refused(index: sv.Index) -> None:
 
 KILLED = """
 import os, sys
-import bm25s, pyarrow.parquet
+import pyarrow.parquet
 import silva as sv
 
 path = sys.argv[1]
@@ -391,6 +391,9 @@ def test_a_build_that_failed_goes_on_where_it_was(tmp_path: Path) -> None:
     broken.unlink()
     assert len(rows.to_index(tmp_path / "i", keyword="text", workers=0)) == 5000
     assert len(log.read_text()) < 1500  # of 5,000: 4,096 were there
+    assert not os.listdir(tmp_path / "i" / "building")
+    os.makedirs(tmp_path / "i" / "building" / "killed")
+    sv.Index(tmp_path / "i").gc()
     assert not os.listdir(tmp_path / "i" / "building")
 
 
