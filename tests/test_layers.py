@@ -54,9 +54,6 @@ EXCEPTIONS = {
         "built-in operators register themselves when their name is first asked for; the plan knows "
         "them by name only, and imports nothing of theirs"
     ),
-    ("silva.inspect", "serve"): (
-        "what-if on quality runs the pipeline as requests do; the verb asks for it when called"
-    ),
     ("silva.plan.operator", "serve"): (
         "operators of models and indices register themselves in the same way as the built-in ones"
     ),
