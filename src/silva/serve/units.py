@@ -123,7 +123,7 @@ def run_unit(unit: Unit, parts: Sequence[Part], context: Context, worker: Worker
     rows = Rows(
         context,
         columns,
-        np.array([parts[owner].identity for owner in owners], dtype=np.uint64),
+        np.array([parts[owner].identity for owner in owners.tolist()], dtype=np.uint64),
         None if places is None else np.array(places, dtype=np.uint64),
         len(flat),
     )
@@ -156,7 +156,7 @@ def _regroup(
         part.rows = []
         part.places = None if rows.places is None else []
     for i, source in enumerate(origin.tolist()):
-        part = parts[owners[source]]
+        part = parts[int(owners[source])]
         own = {name: values[i] for name, values in made.items()}
         part.rows.append(own if whole else {**flat[source], **own})
         if rows.places is not None and part.places is not None:

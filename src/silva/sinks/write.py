@@ -141,15 +141,16 @@ class _ShardedWrite:
                 rows += len(chunk)
                 if self._limits.reached(rows, nbytes):
                     progress, is_open = self._closed(progress, rows), False
-            if is_open:
-                progress = self._closed(progress, rows)
+            if is_open:  # with its end in one file: a state between them begins the next epoch
+                progress = self._closed(progress, rows, done=True)
         finally:
             try:
                 writer.discard()
             finally:
                 loader.close()
-        progress = replace(progress, done=True)
-        self._note(progress)
+        if not progress.done:
+            progress = replace(progress, done=True)
+            self._note(progress)
         return progress
 
     def _telling_full_disk(self) -> AbstractContextManager[None]:
@@ -159,7 +160,7 @@ class _ShardedWrite:
         with self._telling_full_disk():
             write_progress(self._folder, progress)
 
-    def _closed(self, progress: WriteProgress, rows: int) -> WriteProgress:
+    def _closed(self, progress: WriteProgress, rows: int, *, done: bool = False) -> WriteProgress:
         with self._telling_full_disk():
             name = self._writer.close()
         progress = replace(
@@ -168,6 +169,7 @@ class _ShardedWrite:
             rows=[*progress.rows, rows],
             kept=self._writer.keep(),
             state=self._loader.state_dict(),
+            done=done,
         )
         self._note(progress)
         return progress

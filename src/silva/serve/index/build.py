@@ -50,6 +50,8 @@ def build(plan: Node, path: Any, roles: Roles, arguments: WriteArguments) -> Ver
     name = digest((fingerprint(plan), roles_key(roles), arguments.get("seed")))
     head = folder.head()
     if head is not None and head.pipeline == name:
+        with contextlib.suppress(FileNotFoundError):  # left by a kill after the version was there
+            folder.building.remove(name)
         return head
 
     def make(head: Version | None, rows: Any) -> tuple[Held, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -111,10 +111,28 @@ class Contents:
             return self._best(scores, None, k)
         return self._best(scores[allowed], allowed, k)
 
+    def lookup(self, ids: Sequence[Any]) -> Hits:
+        """The passages with these ids, in this order."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        there = self.rows.column(self._version.roles.id)
+        try:
+            rows = pc.index_in(pa.array(list(ids), there.type), value_set=there.combine_chunks())
+        except (pa.ArrowException, TypeError, OverflowError):
+            raise SilvaError(f"the ids of {self._shown} are {there.type}") from None
+        for each, row in zip(ids, rows.to_pylist(), strict=True):
+            if row is None:
+                raise SilvaError(f"{self._shown} has no passage {each!r}")
+        return self._hits(rows.to_numpy(zero_copy_only=False), np.ones(len(rows)))
+
     def _best(self, scores: np.ndarray, rows: np.ndarray | None, k: int) -> Hits:
         rounded = np.round(scores, _DIGITS) + 0.0
         places = top(rounded, k)
         picked = places if rows is None else rows[places]
+        return self._hits(picked, rounded[places])
+
+    def _hits(self, picked: np.ndarray, scores: np.ndarray) -> Hits:
         roles = self._version.roles
         ids = self.rows.column(roles.id).take(picked).to_pylist()
         texts = [""] * len(ids)
@@ -122,7 +140,7 @@ class Contents:
             texts = self.rows.column(roles.text).take(picked).to_pylist()
         return [
             {"id": each, "score": score, "text": text}
-            for each, score, text in zip(ids, rounded[places].tolist(), texts, strict=True)
+            for each, score, text in zip(ids, scores.tolist(), texts, strict=True)
         ]
 
     def _mask(self, where: Term) -> np.ndarray:

@@ -61,7 +61,9 @@ def build(vectors: np.ndarray, floor: float) -> tuple[bytes, Recall]:
     graph = Index(ndim=vectors.shape[1], metric="ip", dtype="f32", expansion_add=128)
     graph.add(np.arange(len(vectors)), vectors, threads=1)  # one thread: the same graph each time
     recall = _measure(graph, vectors, floor)
-    return bytes(graph.save()), recall
+    data = graph.save()
+    assert data is not None  # it was given no file
+    return bytes(data), recall
 
 
 def _measure(graph: Any, vectors: np.ndarray, floor: float) -> Recall:

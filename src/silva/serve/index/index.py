@@ -14,6 +14,7 @@ from silva.operators.arguments import column_name
 from silva.options import WriteArguments
 from silva.pipeline import Pipeline
 from silva.plan.arguments import explains_verbs, natural, number, one_of, several
+from silva.plan.choice import chooses
 from silva.plan.class_tags import tagged
 from silva.plan.expr import Call, Col, Expr, RowId, Term, columns_read, show_term, walk
 from silva.plan.node import Derive, Node, OneInput
@@ -96,6 +97,7 @@ class Index:
         """The index, opened once in this process."""
         return indices().contents(self.path, self._version)
 
+    @chooses
     def search(
         self,
         question: str | None = None,
@@ -152,6 +154,10 @@ class Index:
         if where is not None:
             params = (*params, ("where", Condition(self._condition(where))))
         return Expr(Call("index.search", args, params))
+
+    def lookup(self, ids: Iterable[Any]) -> list[dict[str, Any]]:
+        """The passages with these ids as hits, in this order, with the score 1.0."""
+        return self.contents().lookup(several("lookup", ids))
 
     def _query(self, question: str | None, vector: str | None, embed: Model | None) -> Term:
         if vector is not None:

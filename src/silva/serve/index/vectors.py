@@ -26,7 +26,8 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 
 def cosines(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
     """The cosine of a unit vector with each row."""
-    return np.vecdot(vectors, query).astype(np.float64)
+    found: np.ndarray = np.vecdot(vectors, query).astype(np.float64)
+    return found
 
 
 def query_vector(value: Any, dims: int) -> np.ndarray:

@@ -11,6 +11,7 @@ that the version states, before anything decodes them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable
@@ -19,9 +20,10 @@ from typing import Annotated
 
 import msgspec
 
-from silva.errors import FolderError, SilvaError
+from silva.errors import FolderError, PlanError, SilvaError
 from silva.folders import OwnFolder, telling_full_disk
 from silva.io.objects.addresses import local_folder
+from silva.sinks.progress import alone
 from silva.store.versions.sealed import encode, name_of, seal, unseal
 
 FORMAT = 1
@@ -181,6 +183,9 @@ class IndexFolder:
         for entry in parts.entries():
             if entry.name not in named:
                 freed += parts.remove(entry.name)[1]
+        for entry in self.building.entries():
+            with contextlib.suppress(PlanError), alone(self.building.below(entry.name)):
+                freed += self.building.remove(entry.name)[1]
         return freed
 
 
