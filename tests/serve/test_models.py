@@ -125,7 +125,8 @@ def test_a_schema_gives_columns_and_asks_again(upstream: Upstream) -> None:
 def test_embeddings_are_vectors_of_float32(upstream: Upstream) -> None:
     rows = sv.from_columns({"t": ["a", "bcd"]}).derive(v=upstream.model().embed("t"))
     assert [row["v"].tolist() for row in rows] == [[1.0, 1.0], [3.0, 1.0]]
-    assert len(upstream.calls) == 1
+    assert [row["v"].dtype for row in rows] == ["float32", "float32"]
+    assert sum(len(call["input"]) for call in upstream.calls) == 2
 
 
 def test_recorded_answers_need_no_model(upstream: Upstream, tmp_path: Path) -> None:

@@ -1,0 +1,153 @@
+"""Choices, their search, what-if on quality, and cascades: what they say holds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import silva as sv
+from silva.pipeline import Pipeline
+from silva.plan.choice import choices_of, configurations, resolve
+from silva.serve.search.bounds import p_value, rows_needed, upper_bound
+from silva.serve.search.sharing import Shared
+
+X = sv.col("x")
+
+
+def open_pipeline() -> sv.Pipeline:
+    return (
+        sv.requests("x")
+        .derive(hit=sv.choice(X, X + 1, name="retriever"))
+        .derive(
+            answer=sv.choice(sv.col("hit") * 2, sv.col("hit") * 2 + 1, sv.col("hit"), name="reader")
+        )
+    )
+
+
+def test_the_first_value_of_a_choice_is_taken() -> None:
+    assert open_pipeline().ask(x=3) == {"x": 3, "hit": 3, "answer": 6}
+    assert open_pipeline().run([{"x": 3}]) == [{"x": 3, "hit": 3, "answer": 6}]
+
+
+def test_every_configuration_is_an_ordinary_pipeline() -> None:
+    plan = open_pipeline().plan
+    assert list(choices_of(plan)) == ["retriever", "reader"]
+    answers = [Pipeline(resolve(plan, one)).ask(x=3)["answer"] for one in configurations(plan)]
+    assert answers == [6, 7, 3, 8, 9, 4]
+    with pytest.raises(sv.PlanError, match="no choice 'k'"):
+        resolve(plan, {"k": 1})
+
+
+def test_one_choice_in_two_places_is_one() -> None:
+    model = sv.models.Recorded("none.json")
+    most = sv.choice(3, 4)
+    both = sv.requests("x").derive(
+        a=model.generate("{x}", max_tokens=most), b=model.generate("also {x}", max_tokens=most)
+    )
+    assert len(configurations(both.plan)) == 2
+
+
+def test_the_best_configuration_wins_for_a_share_of_the_work() -> None:
+    dev = [{"x": n, "gold": 2 * n} for n in range(128)]
+    tuned = open_pipeline().tune(dev, maximize=lambda answer, gold: answer == gold)
+    assert tuned.front[0].configuration == {"retriever": 0, "reader": 0}
+    assert tuned.best.ask(x=5)["answer"] == 10
+    assert tuned.executions <= 0.6 * tuned.exhaustive
+
+
+def test_equal_configurations_are_not_ranked() -> None:
+    same = sv.requests("x").derive(y=sv.choice(X * 2, X + X, name="op"))
+    tuned = same.tune([{"x": n} for n in range(64)], maximize=lambda x, y: y == 2 * x)
+    assert len(tuned.front) + sum("slower" in str(c.why_not) for c in tuned.candidates) == 2
+    assert not any("scores more" in str(c.why_not) for c in tuned.candidates)
+
+
+def test_steps_that_configurations_share_run_once() -> None:
+    plan = (
+        sv.requests("x")
+        .derive(hit=lambda x: x)
+        .derive(y=sv.choice(sv.col("hit") + 1, sv.col("hit") + 2, sv.col("hit") + 3, name="op"))
+        .plan
+    )
+    shared = Shared(plan, [{"x": n} for n in range(10)])
+    for one in configurations(plan):
+        shared.run(one, range(10))
+    (first,) = (label for label in shared.ran if label.startswith("hit"))
+    assert (shared.ran[first], shared.asked[first]) == (10, 30)
+    assert sum(shared.ran.values()) == 40
+
+
+def test_ceilings_of_a_known_pipeline_lie_in_their_intervals() -> None:
+    rng, n = np.random.default_rng(1), 1500
+    found, reads = rng.random(n) < 0.6, rng.random(n) < 0.8
+
+    def retrieve(i):
+        return bool(found[i])
+
+    def read(hit, i):
+        return "yes" if hit and reads[i] else "no"
+
+    pipeline = sv.requests("i").derive(hit=retrieve).derive(answer=read)
+    dev = [{"i": i, "gold": "yes", "gold_hit": True} for i in range(n)]
+    metric = sv.exact_match("answer", "gold")
+    table = pipeline.what_if(on=dev, metric=metric, gold={"hit": "gold_hit", "answer": "gold"})
+    gains = {one.column: one.perfect for one in table.steps}
+    hit, answer = gains["hit"], gains["answer"]
+    assert hit is not None
+    assert answer is not None
+    assert hit.low <= reads.mean() - (found & reads).mean() <= hit.high
+    assert answer.low <= found.mean() - (found & reads).mean() <= answer.high
+    assert table.limit == "hit"
+    assert "work on hit next" in str(table)
+
+
+def test_metrics_compare_as_people_do() -> None:
+    row = {"a": "The  Rhine.", "g": ["rhine", "Rhein"], "h": [{"id": 1}, {"id": 2}], "ids": [2, 9]}
+    assert sv.exact_match("a", "g")(row) == 1
+    assert sv.f1("a", "g")({**row, "a": "in river Rhine"}) == pytest.approx(0.5)
+    assert sv.recall_at(2, "h", "ids")(row) == 0.5
+    with pytest.raises(sv.ColumnError, match="'gold'"):
+        sv.f1("a", "gold")(row)
+
+
+# Bounds and cascades.
+
+
+@given(st.integers(1, 300), st.floats(0.01, 0.5), st.randoms(use_true_random=False))
+def test_a_larger_loss_never_fits_better(count: int, epsilon: float, draw: object) -> None:
+    rng = np.random.default_rng(count)
+    losses = np.sort((rng.random(count) < epsilon).astype(float))
+    more = losses.copy()
+    more[: count // 3] = 1.0
+    assert p_value(more, epsilon) >= p_value(losses, epsilon)
+    assert upper_bound(losses, 0.1) >= losses.mean()
+
+
+def test_few_rows_promise_nothing() -> None:
+    assert rows_needed(0.02, 0.1) == 114
+    with pytest.raises(sv.PlanError, match="114 rows"):
+        sv.calibrate([1.0] * 113, [0.0] * 113, epsilon=0.02, delta=0.1)
+
+
+def test_a_calibrated_risk_is_broken_as_rarely_as_promised() -> None:
+    rng = np.random.default_rng(3)
+    sure = rng.random(1190)
+    wrong = (rng.random(1190) > np.sqrt(sure)).astype(float)
+    draws, delta, epsilon = 200, 0.1, 0.05
+    broken = 0
+    for _ in range(draws):
+        some = rng.integers(0, len(sure), 400)
+        found = sv.calibrate(sure[some], wrong[some], epsilon=epsilon, delta=delta)
+        if found.threshold is not None:
+            broken += np.where(sure >= found.threshold, wrong, 0.0).mean() > epsilon
+    assert broken / draws <= delta + 2 * np.sqrt(delta * (1 - delta) / draws)
+
+
+@pytest.mark.parametrize("backend", ["inline", "threads", "processes"])
+def test_a_cascade_asks_the_large_model_for_the_rest_alone(backend: str) -> None:
+    rows = sv.from_columns({"x": list(range(20))})
+    both = sv.cascade(X * 10, X * 100, accept=X, threshold=12)
+    with rows.derive(y=both).loader(backend=backend, workers=1) as loader:  # type: ignore[arg-type]
+        assert [row["y"] for row in loader] == [x * (10 if x >= 12 else 100) for x in range(20)]
