@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -129,6 +134,20 @@ def test_substitutes_are_named() -> None:
         reply = http.post("/", json={"x": 0}).json()
     assert reply["y"] == -1.0
     assert reply["substituted"] == ["y = half(x)"]
+
+
+def test_the_command_line_serves_a_pipeline_until_it_is_interrupted(tmp_path: Path) -> None:
+    file = tmp_path / "app.py"
+    file.write_text('import silva as sv\nanswers = sv.requests("x").derive(y=lambda x: 2 * x)\n')
+    command = [sys.executable, "-m", "silva", "serve", f"{file}:answers"]
+    environment = {**os.environ, "SILVA_TOKEN": "sixteen-characters"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().split()[1]
+        headers = {"authorization": "Bearer sixteen-characters"}
+        assert httpx.post(address, json={"x": 4}, headers=headers).json() == {"x": 4, "y": 8}
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) in (0, 130)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])

@@ -25,6 +25,7 @@ from silva.insight.progress import rows_of
 from silva.physical.stage.raised import user_traceback
 from silva.pipeline import Pipeline
 from silva.plan.schema import is_batched
+from silva.serve.requests import answers_requests
 from silva.service.access import VARIABLE
 
 app = App(
@@ -179,7 +180,8 @@ def serve(
 ) -> int:
     """Run pipelines once and send their batches to many trainers, until Ctrl-C.
 
-    Trainers need the token in $SILVA_TOKEN; without it, a token is generated and shown.
+    A pipeline that begins with sv.requests answers requests over HTTP instead; give it alone.
+    Readers need the token in $SILVA_TOKEN; without it, a token is generated and shown.
 
     Parameters
     ----------
@@ -206,21 +208,36 @@ def serve(
     """
     if (certificate is None) != (key is None):
         raise PlanError("TLS needs both --certificate and --key")
+    found = {_name(target): find_pipeline(target) for target in targets}
+    secure = None if certificate is None or key is None else (certificate, key)
+    if any(answers_requests(pipeline.plan) for pipeline in found.values()):
+        if len(found) > 1:
+            raise PlanError("a pipeline that answers requests is served alone")
+        (pipeline,) = found.values()
+        tls = None if secure is None else (str(secure[0]), str(secure[1]))
+        with pipeline.serve(host=host, port=port, tls=tls) as server:
+            _show_address(server.address, server.token)
+            server.wait()
+        return 0
     with silva.Service(
-        {_name(target): find_pipeline(target) for target in targets},
+        found,
         host=host,
         port=port,
-        certificate=None if certificate is None or key is None else (certificate, key),
+        certificate=secure,
         memory=memory,
         runs=runs,
         connections=connections,
         workers="auto" if workers is None else workers,
         cluster=cluster,
     ) as service:
-        token = f"of ${VARIABLE}" if VARIABLE in os.environ else service.token
-        print(f"address {service.address}\ntoken {token}", flush=True)
+        _show_address(service.address, service.token)
         service.wait()
     return 0
+
+
+def _show_address(address: str, token: str) -> None:
+    shown = f"of ${VARIABLE}" if VARIABLE in os.environ else token
+    print(f"address {address}\ntoken {shown}", flush=True)
 
 
 @app.command

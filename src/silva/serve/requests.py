@@ -148,6 +148,12 @@ def with_rows(plan: logical.Node, rows: Iterable[Mapping[str, Any]]) -> logical.
     return logical.transform(plan, replaced)
 
 
+def answers_requests(plan: logical.Node) -> bool:
+    """Whether a plan begins with requests."""
+    sources = (node for node in logical.walk(plan) if isinstance(node, logical.Source))
+    return any(isinstance(node.source, Requests) for node in sources)
+
+
 def source_of(plan: logical.Node) -> Requests:
     """The requests that a plan begins with. Refuses verbs that are not about one request alone."""
     refused = [node.verb for node in logical.walk(plan) if not isinstance(node, _BY_REQUEST)]
