@@ -65,7 +65,7 @@ def test_empty_and_small_shapes():
 def test_what_waits_is_bounded():
     held = [empty((64 << 20,), np.uint8) for _ in range(8)]
     held.clear()
-    assert 0 < allocation.free_bytes() <= allocation._MOST_FREE_BYTES
+    assert 0 < allocation.free_bytes() <= allocation.MOST_FREE_BYTES
     allocation._free.clear()
 
 

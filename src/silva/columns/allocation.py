@@ -34,7 +34,7 @@ import numpy as np
 
 _LEAST_BYTES = 1 << 20
 """Below this, malloc recycles well enough."""
-_MOST_FREE_BYTES = 256 << 20
+MOST_FREE_BYTES = 256 << 20
 """Free buffers that are kept for their next use; beyond this they are released."""
 
 _FILLED = 1.25
@@ -82,7 +82,7 @@ class _Lease(np.ndarray):
         buffer = self._buffer
         if buffer is None or not buffer.recyclable:
             return
-        if free_bytes() + len(buffer) <= _MOST_FREE_BYTES:
+        if free_bytes() + len(buffer) <= MOST_FREE_BYTES:
             _free.setdefault(len(buffer), deque()).append(buffer)
 
 
