@@ -117,8 +117,8 @@ class Width:
     def look(
         self, now: float, waited: float, busy: float, idle: int = 0, *, complete: bool = True
     ) -> None:
-        """Adapts the number of workers, given the time, the seconds that the trainer has waited, the
-        seconds of work and how often workers had nothing to do so far; `complete`: all required
+        """Adapts the number of workers, given the time, the seconds that the trainer has waited,
+        the seconds of work and how often workers had nothing to do so far; `complete`: all required
         workers have started."""
         if self._at is not None and now - self._at < INTERVAL:
             return
