@@ -78,6 +78,15 @@ def test_sizes_that_are_no_longer_wanted_are_freed():
     del new
 
 
+def test_batches_of_different_lengths_share_their_memory():
+    allocation._free.clear()
+    for megabytes in (24, 10, 24, 7, 24, 14):
+        array = empty((megabytes << 20,), np.uint8)
+        assert allocation.free_bytes() == 0, "it lies in the only buffer there is"
+        del array
+        assert allocation.free_bytes() == 24 << 20
+
+
 def test_threads_never_share_a_buffer():
     wrong: list[int] = []
 
