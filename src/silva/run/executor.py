@@ -186,7 +186,7 @@ class Executor:
         try:
             while True:
                 flights.look()
-                lane.stats.idle += bool(flights) and flights.done == len(flights)
+                lane.stats.idle += 0 < len(flights) < flights.done + lane.width.now
                 while not ended and _admits(lane, flights):
                     rows = slots.rows_of_next(lane.blocks.next_rows())
                     try:

@@ -26,6 +26,9 @@ _SPARE = 0.25
 quarter, since blocks take unequally long."""
 _MOST_AHEAD = 8
 """Blocks in flight for each worker, at most: 0.4 s of work."""
+_TOLERATED = 2
+"""Intervals in which the trainer waits for workers that are enough, before there are more of them:
+they may have been held up by others."""
 _PATIENCE = 8
 """Intervals after which a number of workers that was too small may be tried again: a try lets the
 trainer wait for an interval or two."""
@@ -56,10 +59,10 @@ class Width:
     what is enough at once, and nothing more while those workers start, since a start slows others
     down. Where it does not wait, and fewer are enough, half of the rest go. A number that proved
     too small is not tried again for a while, each time for twice as long, so that the width
-    settles; a demand that has changed ends this. Where workers are enough and the trainer waits all
-    the same, although they had finished all that they were given, more is done ahead before there
-    are more of them. Where they had not, more blocks would only take more memory, and memory that
-    was never used costs many times what a small block does.
+    settles; a demand that has changed ends this. Where workers are enough, one of them had nothing
+    to do, and the trainer waits all the same, more is done ahead before there are more of them.
+    Where all had something to do, more blocks would only take more memory; a block in memory that
+    was never used can cost many times what the others do.
 
     >>> width = Width(8)
     >>> for second in range(1, 9):  # one worker's work in all, and the trainer never waits
@@ -88,7 +91,8 @@ class Width:
     _load: float = field(default=0.0, init=False)
     """The average number of busy workers in the last interval."""
     _had_nothing: bool = field(default=False, init=False)
-    """Whether workers had finished all that they were given in the last interval."""
+    """Whether a worker had nothing to do in the last interval."""
+    _tolerated: int = field(default=0, init=False)
     _waits: bool = field(default=False, init=False)
     """Whether the trainer waited in the last interval. An interval in which it begins to wait mixes
     two demands."""
@@ -158,9 +162,11 @@ class Width:
     def _more(self, demand: float) -> None:
         """Uses more workers: the trainer waits, and no worker is starting."""
         needed = self._enough(demand)
-        spare = self._had_nothing and self._load < (1 - _WAITS) * self.now
-        if needed <= self.now and spare and self.ahead < _MOST_AHEAD:
+        are_enough = needed <= self.now and self._load < (1 - _WAITS) * self.now
+        if are_enough and self._had_nothing and self.ahead < _MOST_AHEAD:
             self.ahead *= 2
+        elif are_enough and self._tolerated < _TOLERATED:
+            self._tolerated += 1
         elif self.now < self.most:
             changed = _differ(demand, self._floor_demand)
             self._patience = _PATIENCE if changed else 2 * self._patience
