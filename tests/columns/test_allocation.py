@@ -65,7 +65,7 @@ def test_empty_and_small_shapes():
 def test_what_waits_is_bounded():
     held = [empty((64 << 20,), np.uint8) for _ in range(8)]
     held.clear()
-    assert 0 < allocation.free_bytes() <= allocation._MOST_FREE_BYTES
+    assert 0 < allocation.free_bytes() <= allocation.MOST_FREE_BYTES
     allocation._free.clear()
 
 
@@ -76,6 +76,15 @@ def test_sizes_that_are_no_longer_wanted_are_freed():
     new = [empty((9 << 20,), np.uint8) for _ in range(4)]
     assert allocation.free_bytes() == 0
     del new
+
+
+def test_batches_of_different_lengths_share_their_memory():
+    allocation._free.clear()
+    for megabytes in (24, 10, 24, 7, 24, 14):
+        array = empty((megabytes << 20,), np.uint8)
+        assert allocation.free_bytes() == 0, "it lies in the only buffer there is"
+        del array
+        assert allocation.free_bytes() == 24 << 20
 
 
 def test_threads_never_share_a_buffer():

@@ -89,6 +89,14 @@ def test_a_prediction_made_on_cold_rows_is_not_used_later() -> None:
     assert made.judge(best) == "processes"
 
 
+def test_warm_rows_do_not_make_bringing_results_back_any_faster() -> None:
+    made = trial(threads=190.0, processes=180.0)
+    made.cpu, made.most = 0.01, {"processes": 200.0}
+    seen = after(300.0)
+    assert made.judge(seen._replace(cpu=0.001 * seen.rows)) == "inline"  # ten times as fast, warm
+    assert "processes" not in made.seen
+
+
 def test_cores_that_are_slower_together_do_not_excuse_a_place() -> None:
     made = trial(threads=190.0)
     made.cpu = 10e-3

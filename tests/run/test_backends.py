@@ -126,6 +126,16 @@ def test_memory_bounds_what_waits_and_one_large_row_goes_alone():
     assert not made.admits(one, width=2, ahead=2)
 
 
+def test_no_more_is_done_ahead_than_memory_that_is_kept_for_reuse():
+    made = Blocks(LaneStats(), lambda held: 1 << 40, calls_python=False)
+    made.stats.blocks = 100
+    windows = [in_flight(count) for count in range(20)]
+    for bytes_per_row, most in ((1 << 20, 17), (24 << 20, 10), (100 << 20, 5)):
+        made.bytes_per_row = float(bytes_per_row)
+        admitted = [made.admits(window, width=2, ahead=8) for window in windows]
+        assert admitted.index(False) == most
+
+
 def in_flight(count: int) -> TasksInFlight[None]:
     """Tasks of one row each, in flight."""
     flights: TasksInFlight[None] = TasksInFlight()

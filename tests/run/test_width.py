@@ -94,14 +94,14 @@ def test_other_widths_give_the_same_stream() -> None:
 def test_where_work_comes_unevenly_more_of_it_is_done_ahead() -> None:
     width = Width(2)
     for second in range(1, 20):  # both workers have time to spare, and yet the trainer waits
-        width.look(now=float(second), waited=0.03 * second, busy=1.8 * second)
+        width.look(now=float(second), waited=0.03 * second, busy=1.8 * second, idle=second)
     assert (width.now, width.ahead) == (2, 8)
 
 
 def test_a_trainer_that_only_waits_has_more_done_ahead_at_once() -> None:
     width = Width(2)
     for look in range(4):
-        width.look(now=0.5 * look, waited=0.5 * look, busy=0.9 * look)
+        width.look(now=0.5 * look, waited=0.5 * look, busy=0.9 * look, idle=look)
     assert width.ahead == 8
 
 
@@ -109,6 +109,13 @@ def test_where_workers_have_no_time_to_spare_doing_more_ahead_would_not_help() -
     width = Width(2)
     for second in range(1, 20):
         width.look(now=float(second), waited=0.5 * second, busy=1.99 * second)
+    assert (width.now, width.ahead) == (2, 2)
+
+
+def test_where_workers_always_had_more_to_do_nothing_is_gained_by_doing_more_ahead() -> None:
+    width = Width(2)
+    for second in range(1, 20):  # they share their threads with another stage
+        width.look(now=float(second), waited=0.5 * second, busy=1.2 * second)
     assert (width.now, width.ahead) == (2, 2)
 
 

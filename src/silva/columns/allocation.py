@@ -34,9 +34,11 @@ import numpy as np
 
 _LEAST_BYTES = 1 << 20
 """Below this, malloc recycles well enough."""
-_MOST_FREE_BYTES = 256 << 20
+MOST_FREE_BYTES = 256 << 20
 """Free buffers that are kept for their next use; beyond this they are released."""
-
+_MOST_TIMES = 4
+"""How many times as large as an array a free buffer may be that is used for it: batches that are
+padded to their longest row differ by less, and share their buffers."""
 _FILLED = 1.25
 """Bytes of a buffer per byte of an array that fills it; sizes are rounded up by at most 1/8."""
 _MOST_SHARED = 512
@@ -82,7 +84,7 @@ class _Lease(np.ndarray):
         buffer = self._buffer
         if buffer is None or not buffer.recyclable:
             return
-        if free_bytes() + len(buffer) <= _MOST_FREE_BYTES:
+        if free_bytes() + len(buffer) <= MOST_FREE_BYTES:
             _free.setdefault(len(buffer), deque()).append(buffer)
 
 
@@ -135,8 +137,9 @@ def _new_file(size: int) -> int | None:
 
 
 def _take(size: int) -> _Buffer | None:
-    """The smallest free buffer that is large enough, but less than twice as large."""
-    for found in sorted(s for s, buffers in list(_free.items()) if buffers and s < 2 * size):
+    """The smallest free buffer that is large enough, but not too large."""
+    most = _MOST_TIMES * size
+    for found in sorted(s for s, buffers in list(_free.items()) if buffers and s < most):
         if found >= size:
             try:
                 return _free[found].popleft()

@@ -80,6 +80,9 @@ class Experiment(Generic[C]):
     the way before. As many must be measured then."""
     cpu: float = 0.0
     """CPU seconds of a row when the prediction was made; 0 if the CPU was not the limit."""
+    most: dict[C, float] = field(default_factory=dict)
+    """Rows per second that a candidate cannot exceed, however warm the rows are: their results must
+    be brought back."""
     margin: float = MARGIN
     own: float | None = None
     """The consumer's own seconds per row that are part of the default's throughput, where the
@@ -169,4 +172,8 @@ class Experiment(Generic[C]):
         times, self.cpu = self.cpu * rows / cpu, cpu / rows
         self.pace *= times
         self.seen[self.default] *= times
-        self.promised = {one: pace * times for one, pace in self.promised.items()}
+        no_limit = float("inf")
+        self.promised = {
+            one: min(pace * times, self.most.get(one, no_limit))
+            for one, pace in self.promised.items()
+        }

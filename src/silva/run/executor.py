@@ -185,6 +185,8 @@ class Executor:
         self._memory.hold(held)
         try:
             while True:
+                flights.look()
+                lane.stats.idle += 0 < len(flights) < flights.done + lane.width.now
                 while not ended and _admits(lane, flights):
                     rows = slots.rows_of_next(lane.blocks.next_rows())
                     try:
@@ -243,7 +245,8 @@ class Executor:
             return
         pool = self._pools.get(lane.backend)
         complete = pool is None or pool.complete
-        lane.width.look(now, lane.stats.starved, lane.stats.busy, complete=complete)
+        stats = lane.stats
+        lane.width.look(now, stats.starved, stats.busy, stats.idle, complete=complete)
         lane.grow(now)
         if pool is not None:
             self._share(lane.backend, pool)

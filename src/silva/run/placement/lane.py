@@ -357,6 +357,7 @@ class Lane:
                 self.counters.progress,
                 settling=settling(self.workers),
                 cpu=load.cpu if load.cpu > load.seconds / 2 else 0.0,
+                most={"processes": 1 / load.back} if load.back else {},
                 own=self._consumer.seconds,
             )
         self.move(place.backend, place.reason)

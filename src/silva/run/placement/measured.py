@@ -225,6 +225,9 @@ class LaneStats:
     """The most bytes of finished blocks that were ever waiting for the consumer."""
     queue_fill: float = 0.0
     """The average number of finished blocks that wait when the consumer asks for one."""
+    idle: int = 0
+    """Times that fewer blocks than workers were not done when the consumer asked for one: a worker
+    had nothing to do."""
     ready: int = 0
     """Rows done and waiting for the consumer now."""
     followed: int = 0

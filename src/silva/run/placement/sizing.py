@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from silva.columns.allocation import MOST_FREE_BYTES
 from silva.cost.experiment import LIMITS, SECONDS
 from silva.cost.model import GAIN
 from silva.run.placement.measured import (
@@ -25,6 +26,9 @@ _SPARE = 0.25
 quarter, since blocks take unequally long."""
 _MOST_AHEAD = 8
 """Blocks in flight for each worker, at most: 0.4 s of work."""
+_TOLERATED = 2
+"""Intervals in which the trainer waits for workers that are enough, before there are more of them:
+they may have been held up by others."""
 _PATIENCE = 8
 """Intervals after which a number of workers that was too small may be tried again: a try lets the
 trainer wait for an interval or two."""
@@ -55,8 +59,10 @@ class Width:
     what is enough at once, and nothing more while those workers start, since a start slows others
     down. Where it does not wait, and fewer are enough, half of the rest go. A number that proved
     too small is not tried again for a while, each time for twice as long, so that the width
-    settles; a demand that has changed ends this. Where workers are enough and the trainer waits all
-    the same, more is done ahead before there are more of them.
+    settles; a demand that has changed ends this. Where workers are enough, one of them had nothing
+    to do, and the trainer waits all the same, more is done ahead before there are more of them.
+    Where all had something to do, more blocks would only take more memory; a block in memory that
+    was never used can cost many times what the others do.
 
     >>> width = Width(8)
     >>> for second in range(1, 9):  # one worker's work in all, and the trainer never waits
@@ -81,8 +87,12 @@ class Width:
     _at: float | None = field(default=None, init=False)
     _waited: float = field(default=0.0, init=False)
     _busy: float = field(default=0.0, init=False)
+    _idle: int = field(default=0, init=False)
     _load: float = field(default=0.0, init=False)
     """The average number of busy workers in the last interval."""
+    _had_nothing: bool = field(default=False, init=False)
+    """Whether a worker had nothing to do in the last interval."""
+    _tolerated: int = field(default=0, init=False)
     _waits: bool = field(default=False, init=False)
     """Whether the trainer waited in the last interval. An interval in which it begins to wait mixes
     two demands."""
@@ -108,9 +118,12 @@ class Width:
             self._change(most if most > self.most else min(self.now, most))
             self.most = most
 
-    def look(self, now: float, waited: float, busy: float, *, complete: bool = True) -> None:
-        """Adapts the number of workers, given the time, the seconds that the trainer has waited and
-        the seconds of work so far; `complete`: all required workers have started."""
+    def look(
+        self, now: float, waited: float, busy: float, idle: int = 0, *, complete: bool = True
+    ) -> None:
+        """Adapts the number of workers, given the time, the seconds that the trainer has waited,
+        the seconds of work and how often workers had nothing to do so far; `complete`: all required
+        workers have started."""
         if self._at is not None and now - self._at < INTERVAL:
             return
         before = self.changes
@@ -122,8 +135,9 @@ class Width:
             several = 1 < self.now < self.most
             if self._waits and not known and spent < 2 * SECONDS and several:
                 return
+            self._had_nothing = idle > self._idle
             self._judge(share, (busy - self._busy) / spent, complete and self._complete, known)
-        self._at, self._waited, self._busy = now, waited, busy
+        self._at, self._waited, self._busy, self._idle = now, waited, busy, idle
         self._complete = complete and self.changes == before
 
     def _judge(self, wait_share: float, load: float, complete: bool, known: bool) -> None:
@@ -148,8 +162,11 @@ class Width:
     def _more(self, demand: float) -> None:
         """Uses more workers: the trainer waits, and no worker is starting."""
         needed = self._enough(demand)
-        if needed <= self.now and self._load < (1 - _WAITS) * self.now and self.ahead < _MOST_AHEAD:
+        are_enough = needed <= self.now and self._load < (1 - _WAITS) * self.now
+        if are_enough and self._had_nothing and self.ahead < _MOST_AHEAD:
             self.ahead *= 2
+        elif are_enough and self._tolerated < _TOLERATED:
+            self._tolerated += 1
         elif self.now < self.most:
             changed = _differ(demand, self._floor_demand)
             self._patience = _PATIENCE if changed else 2 * self._patience
@@ -322,7 +339,9 @@ class Blocks:
         if expected > self._budget(window.held(self.bytes_per_row)):
             self.stats.blocked += 1
             return False
-        if blocks < ahead * width + 1:
+        # memory that is not kept for the next block costs more than one more block ahead gains
+        kept = blocks <= AHEAD * width or expected <= MOST_FREE_BYTES
+        if blocks < ahead * width + 1 and kept:
             return True
         if self.stats.blocks < ENOUGH_BLOCKS:
             return False  # blocks are small as long as little is known: no need for many
