@@ -99,7 +99,8 @@ def test_text_data_and_page(loader) -> None:
     assert repr(found) == str(found)
     data = found.to_dict()
     assert set(data) == {
-        "asked", "now", "now_limit", "expected", "low", "high", "limit", "error", "notes", "gain",
+        "asked", "now", "now_limit", "now_share", "expected", "low", "high", "limit", "error",
+        "notes", "gain",
     }  # fmt: skip
     assert "what if slow=0.5" in found._repr_html_()
 
