@@ -12,6 +12,9 @@ import pytest
 from busy import spin
 
 import silva as sv
+from silva.errors import PlanError
+from silva.facts.model import Limit
+from silva.insight.headroom import Headroom
 from silva.insight.replay import KeptInputs, measure_rate
 from silva.loader import Loader
 
@@ -74,7 +77,7 @@ def test_text_and_data() -> None:
     text = str(found)
     assert max(map(len, text.splitlines())) <= 100
     assert "The next gain is in `a = spinning`: if it were free, " in text
-    assert "rows/s now (limit: the consumer's thread, stage 1)." in text
+    assert "rows/s now (limit: the consumer's thread, stage 1, in use " in text
     data = found.to_dict()
     assert data["limit"] == "the consumer's thread, stage 1"
     assert data["lowest"] == data["steps"][0]["label"]
@@ -82,6 +85,16 @@ def test_text_and_data() -> None:
         "label", "stage", "resource", "rows_per_second", "share", "gain", "scaled",
     }  # fmt: skip
     assert "<table" in found._repr_html_()
+
+
+def test_headroom_of_rows_from_a_cache_says_that_no_step_ran() -> None:
+    nothing = Headroom(10.0, Limit("the consumer's thread", None, 0.99), (), 1.0)
+    assert str(nothing).startswith("10.0 rows/s now (limit: the consumer's thread, in use 99 % of")
+    assert "the rows came from a cache" in " ".join(str(nothing).split())
+    assert nothing.to_dict()["lowest"] is None
+    assert "the rows came from a cache" in nothing._repr_html_()
+    with pytest.raises(PlanError, match="none was run"):
+        _ = nothing.lowest
 
 
 def test_headroom_of_a_pipeline_without_rows_is_an_error() -> None:

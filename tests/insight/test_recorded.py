@@ -7,7 +7,7 @@ from hypothesis import Phase, given, settings
 from recorded import recorded, runs
 
 from silva.cost.model import Work
-from silva.facts.formatting import rate
+from silva.facts.formatting import percent, rate
 from silva.facts.model import RunFacts
 from silva.facts.why import why
 from silva.insight.explanation import Explanation
@@ -36,10 +36,11 @@ def test_explain_why_headroom_and_what_if_agree_about_a_run(facts: RunFacts) -> 
     alone = StepHeadroom("y = first(x)  [recorded.py:17]", "stage 1", "workers", 1e3)
     measured = in_run(alone, facts, run)
     headroom = Headroom(asked.now, run.limit, (measured,), 1.0)
-    said = f"{rate(asked.now)} (limit: {asked.now_limit}"
-    for text in (Explanation(facts, analyze=True), why(facts, "stage 1")):
+    limit = f"limit: {asked.now_limit}, in use {percent(asked.now_share)} of the time"
+    said = f"{rate(asked.now)} ({limit})"
+    for text in (Explanation(facts, analyze=True), why(facts, "stage 1"), str(asked)):
         assert said in " ".join(text.split())
-    assert f"{rate(asked.now)} now (limit: {asked.now_limit})" in " ".join(str(headroom).split())
+    assert f"{rate(asked.now)} now ({limit})" in " ".join(str(headroom).split())
     step = next(s for s in facts.stages[0].steps if s.id == "y#0")
     assert measured.gain == pytest.approx(what_if(facts, {"y#0": 0}).gain)
     busy = sum(stage.totals.busy for stage in facts.stages)

@@ -21,7 +21,7 @@ import pytest
 import silva as sv
 from silva.cost.model import Work
 from silva.facts.loop import Interval, LoopFacts
-from silva.facts.model import ForecastFacts, OperatorFacts, RunFacts, StageFacts, StepFacts
+from silva.facts.model import ForecastFacts, Limit, OperatorFacts, RunFacts, StageFacts, StepFacts
 from silva.facts.text import stage_stats
 from silva.facts.why import why
 from silva.insight.explanation import Explanation
@@ -138,7 +138,7 @@ def headroom() -> Headroom:
         StepHeadroom("y = double(x)  [train.py:3]", "stage 1", "workers", 500.0, 0.75, 2.0, True),
         StepHeadroom("batch 10", None, "consumer", 9000.0),
     )
-    return Headroom(400.0, "the threads, stage 1", steps, 5.0)
+    return Headroom(400.0, Limit("the threads", "stage 1", 0.93), steps, 5.0)
 
 
 def report(facts: RunFacts, folder: Path) -> str:

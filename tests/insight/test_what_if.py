@@ -8,6 +8,7 @@ import pytest
 from busy import spin
 
 import silva as sv
+from silva.facts.formatting import percent, rate
 from silva.facts.names import known_names
 
 
@@ -99,9 +100,22 @@ def test_text_data_and_page(loader) -> None:
     assert repr(found) == str(found)
     data = found.to_dict()
     assert set(data) == {
-        "asked", "now", "now_limit", "expected", "low", "high", "limit", "error", "notes", "gain",
+        "asked", "now", "now_limit", "now_share", "expected", "low", "high", "limit", "error",
+        "notes", "gain",
     }  # fmt: skip
     assert "what if slow=0.5" in found._repr_html_()
+
+
+def test_explain_why_and_what_if_say_the_same_of_a_real_run(loader) -> None:
+    found = loader.what_if()
+    limit = f"{found.now_limit}, in use {percent(found.now_share)} of the time"
+    for text in (loader.explain(analyze=True), loader.why("stage 1"), str(found)):
+        assert f"{rate(found.now)} (limit: {limit})" in " ".join(str(text).split())
+    text = str(loader.explain(analyze=True))
+    titles = ["Plan as written\n", "Rules\n", "Plan as run\n", "Measured\n"]
+    assert [text.count(title) for title in titles] == [1] * 4
+    assert [text.count(f"derive {name} = ") for name in ("slow", "quick", "n")] == [1] * 3
+    assert [text.count(f"% {name} = ") for name in ("slow", "quick", "n")] == [1] * 3
 
 
 def test_what_if_needs_a_measurement() -> None:

@@ -10,6 +10,8 @@ import pytest
 import silva as sv
 from silva.run.placement.measured import LaneStats
 from silva.run.placement.sizing import Blocks, RowCost
+from silva.run.pools.task import Flight, Task, TasksInFlight
+from silva.run.pools.threads import InlinePool
 from silva.testing import assert_same_stream, cut_blocks, digest
 
 ROWS = 40_000
@@ -61,6 +63,19 @@ def test_a_large_batch_does_not_fill_the_window_with_tiny_blocks(backend):
     with pipeline.loader(backend=backend, workers=2) as loader:
         assert sum(len(batch["y"]) for batch in loader) == 100_000
         assert loader.stats()["stage 1"]["blocks"] < 300
+
+
+@pytest.mark.parametrize("came", [8, 100])
+def test_blocks_that_were_measured_to_be_slow_do_not_fill_the_window(came: int) -> None:
+    """As the first ones are on a busy machine: blocks of one row, for a batch of 8,192."""
+    blocks = Blocks(LaneStats(blocks=came), lambda held: 1 << 30, calls_python=True)
+    blocks.expect(8192, aligned=False)
+    blocks.learn(RowCost(0.05, 0.0, 8.0), 1.0, 0, None)
+    window: TasksInFlight[int] = TasksInFlight()
+    while blocks.admits(window, width=2, ahead=2):
+        task = Task(None, None, None)  # type: ignore[arg-type]
+        window.add(Flight(0, task, InlinePool(), blocks.next_rows()))
+    assert len(window) == came
 
 
 def rows_of_a_block(actors: int, left: int | None, waits: float = 0.0) -> int:

@@ -40,6 +40,12 @@ from silva.run.failures import Failures
 from silva.run.placement.lane import Lane
 
 _TOTALS = " ".join(field.name for field in fields(StageTotals))
+_EXCLUDED: dict[Backend, str] = {
+    "inline": "not compared",
+    "threads": "not possible: a function draws from a global random generator",
+    "processes": "not tried: their start takes longer than they could save",
+}
+"""Why no rate was predicted for a backend."""
 _DIFFERENCES = (
     "the difference between the plan as run and the plan as written, on rows that were compared"
 )
@@ -269,7 +275,7 @@ def _backends(lane: Lane) -> Iterator[Decision]:
         if backend == lane.backend:
             continue
         predicted, measured = tried.promised.get(backend), tried.seen.get(backend)
-        why_not = "not possible, or not worth its start"
+        why_not = _EXCLUDED[backend]
         if measured is not None:
             why_not = "slower"
         elif predicted is not None:

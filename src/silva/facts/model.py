@@ -12,6 +12,7 @@ from typing import Any
 from silva.cost.experiment import LIMITS
 from silva.cost.model import CONSUMER, Backend, Placed, Prediction, Work, loop_work, predict
 from silva.errors import PlanError
+from silva.facts.formatting import percent
 from silva.facts.loop import LoopFacts
 from silva.physical.plan import PhysicalNode
 from silva.physical.stage.context import Failure
@@ -230,6 +231,11 @@ class Limit:
 
     def __str__(self) -> str:
         return self.resource if self.stage is None else f"{self.resource}, {self.stage}"
+
+    @property
+    def with_share(self) -> str:
+        """The limit, and how much of the time it is in use."""
+        return f"{self}, in use {percent(self.share)} of the time"
 
 
 @dataclass(frozen=True)

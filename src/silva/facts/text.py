@@ -44,6 +44,13 @@ _CHANGES = 3
 _KEEPS_UP = 0.05
 """Share of its time that a trainer may wait and still count as supplied in time."""
 
+_HOW = (
+    "seconds and CPU were measured in every block by the worker that ran it, shares of operators "
+    "on a few of its rows; predictions were made before, when the stage was placed",
+    "rows/s are those that the trainer gets, its own loop included; a stage rate counts rows that "
+    "enter the stage, as if nothing else limited it",
+)
+"""How the figures of a run were measured."""
 _TORN = (
     "The shuffle spreads equal rows over all batches, so that grouped= has little to share: "
     "shuffle(by='column'), with the column that a table is grouped by, keeps a group together."
@@ -148,7 +155,7 @@ def _segment_lines(facts: RunFacts, node: Segment, width: int, analyze: bool) ->
     else:
         lines = wrapped(f"{node.name} {place(stage)}", width=width)
         lines += wrapped(counters(stage), INDENT, INDENT * 2, width)
-        for line in stage_lines(stage) if analyze else ():
+        for line in stage_lines(stage, _rows_for_one(facts, stage)) if analyze else ():
             lines += wrapped(line, INDENT, INDENT * 2, width)
     if stage is None or not stage.steps:
         for label in shown_labels(node.stage):
@@ -254,11 +261,19 @@ def counters(stage: StageFacts) -> str:
     return ", ".join(parts)
 
 
-def stage_lines(stage: StageFacts) -> Iterator[str]:
-    """Where the time of a stage went, and whether it was as fast as predicted."""
+def _rows_for_one(facts: RunFacts, stage: StageFacts) -> float:
+    """Rows that enter a stage for one that the trainer gets; 1 before it got any."""
+    placed = () if facts.consumer is None else facts.consumer.stages
+    return next((one.rows for one in placed if one.name == stage.name), 1.0)
+
+
+def stage_lines(stage: StageFacts, rows: float = 1.0) -> Iterator[str]:
+    """Where the time of a stage went, and whether it was as fast as predicted; `rows` of it make
+    one for the trainer."""
     load = stage.load
+    there = "" if stage.backend == "inline" else " on its workers"
     yield (
-        f"per row: {seconds(load.seconds)}, of which {seconds(load.cpu)} CPU and "
+        f"per row{there}: {seconds(load.seconds)}, of which {seconds(load.cpu)} CPU and "
         f"{seconds(stage.waits)} waiting; {size(stage.bytes_in)} in, {size(stage.bytes_out)} out"
     )
     fetched = {"disks": stage.from_disk, "object stores": stage.from_network}
@@ -277,20 +292,23 @@ def stage_lines(stage: StageFacts) -> Iterator[str]:
     yield forecast_line(stage.forecast)
     backends = [made for made in stage.decisions if made.kind == "backend"]
     if len(backends) > 1:
-        yield from map(candidate_line, backends)
+        yield from (candidate_line(found, rows) for found in backends)
 
 
-def candidate_line(found: Decision) -> str:
-    """A backend that was compared with others: what it was expected to do, what it did, and why it
-    is not used.
+def candidate_line(found: Decision, rows: float = 1.0) -> str:
+    """A backend that was compared with others: what the trainer was expected to get with it, what
+    it got, and why it is not used. `rows` that enter the stage make one for the trainer.
 
     >>> from silva.plan.decision import Quantity
     >>> made = Decision("threads", "", Quantity(190.0), Quantity(150.0), why_not="slower")
     >>> candidate_line(made)
     'candidate threads: predicted 190 rows/s, measured 150 rows/s; slower'
+    >>> candidate_line(made, rows=10)  # a filter keeps a tenth
+    'candidate threads: predicted 19.0 rows/s, measured 15.0 rows/s; slower'
     """
     parts = {"predicted": found.predicted, "measured": found.measured}
-    shown = ", ".join(f"{name} {rate(one.value)}" for name, one in parts.items() if one is not None)
+    known = {name: one.value / max(rows, 1e-12) for name, one in parts.items() if one is not None}
+    shown = ", ".join(f"{name} {rate(value)}" for name, value in known.items())
     return f"candidate {found.what}: " + "; ".join(filter(None, (shown, found.why_not or "in use")))
 
 
@@ -342,8 +360,7 @@ def operator_lines(step: StepFacts, indent: str) -> list[str]:
 def now_text(facts: RunFacts) -> Iterator[str]:
     """The throughput that the trainer sees, and what limits it; nothing before the first row."""
     if facts.consumer is not None and facts.limit is not None:
-        limit = f"{facts.limit}, in use {percent(facts.limit.share)} of the time"
-        yield f"{rate(facts.consumer.present_rate)} (limit: {limit})"
+        yield f"{rate(facts.consumer.present_rate)} (limit: {facts.limit.with_share})"
 
 
 def consumer_lines(facts: RunFacts) -> list[str]:
@@ -361,8 +378,9 @@ def consumer_lines(facts: RunFacts) -> list[str]:
         return [
             *lines,
             f"the cost model finds, from the same measurements, {rate(model.rows_per_second)}",
+            *_HOW,
         ]
-    return [*lines, "the stages keep up with it"]
+    return [*lines, "the stages keep up with it", *_HOW]
 
 
 def verdict(facts: RunFacts) -> str:

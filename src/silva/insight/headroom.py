@@ -15,8 +15,9 @@ from html import escape
 from typing import Any, Literal
 
 from silva.columns import Block
+from silva.errors import PlanError
 from silva.facts.formatting import percent, rate, tidy, times, wrapped
-from silva.facts.model import READ, ConsumerFacts, RunFacts, StageFacts, StepFacts
+from silva.facts.model import READ, ConsumerFacts, Limit, RunFacts, StageFacts, StepFacts
 from silva.facts.plans import Segment, node_line
 from silva.facts.text import bar, short
 from silva.insight import html
@@ -49,6 +50,7 @@ _MEASURED = (
     "Stage rates are those of each step alone, on inputs of the run. Shares were measured in the "
     "run, and gains are predicted from it, as by what_if(…=0)."
 )
+_NO_STEPS = "No step could be run alone, because none was run: the rows came from a cache"
 _BATCH = 64
 """Rows of a batch that does not have a fixed number of them."""
 
@@ -80,20 +82,26 @@ class Headroom:
 
     now: float
     """The rows per second that the trainer got."""
-    limit: str
+    limit: Limit
     """What limits them."""
     steps: tuple[StepHeadroom, ...]
+    """Empty if no step has run: all rows came from a cache."""
     seconds: float
     """The time that the measurement took."""
 
     @property
     def lowest(self) -> StepHeadroom:
         """The slowest step: the next gain is here."""
+        if not self.steps:
+            raise PlanError(_NO_STEPS)
         return self.steps[0]
 
     def __str__(self) -> str:
+        now = f"{rate(self.now)} now (limit: {self.limit.with_share})."
+        if not self.steps:
+            return "\n".join(wrapped(f"{now} {_NO_STEPS}."))
         lines = [
-            *wrapped(f"{rate(self.now)} now (limit: {self.limit}). Each step alone:"),
+            *wrapped(f"{now} Each step alone:"),
             "",
             f"  {'stage rate':>12}  {'share of time':<17}  if free",
         ]
@@ -123,10 +131,11 @@ class Headroom:
     def to_dict(self) -> dict[str, Any]:
         return {
             "now": self.now,
-            "limit": self.limit,
+            "limit": str(self.limit),
+            "share": self.limit.share,
             "seconds": self.seconds,
             "steps": [asdict(step) for step in self.steps],
-            "lowest": self.lowest.label,
+            "lowest": self.lowest.label if self.steps else None,
         }
 
     def _repr_html_(self) -> str:
@@ -142,8 +151,9 @@ class Headroom:
         ]
         head = ("step alone", "share of time", "", "stage rate", "if it were free")
         table = html.table(head, rows, measured=True)
-        now = f"{rate(self.now)} now (limit: {self.limit})"
-        return html.fragment(html.panel("Headroom", table, now) + html.note(_MEASURED))
+        now = f"{rate(self.now)} now (limit: {self.limit.with_share})"
+        note = _MEASURED if self.steps else f"{_NO_STEPS}."
+        return html.fragment(html.panel("Headroom", table, now) + html.note(note))
 
 
 def measure_headroom(

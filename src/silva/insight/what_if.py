@@ -21,7 +21,8 @@ from silva.cost.model import Backend, Placed, Work, choose_place, loop_work, pre
 from silva.cost.replay import Own, Replay, Replayed
 from silva.cost.trace import Trace
 from silva.errors import PlanError
-from silva.facts.formatting import percent, rate, times
+from silva.facts.formatting import percent, plural, rate, times
+from silva.facts.formatting import seconds as duration
 from silva.facts.model import ConsumerFacts, RunFacts, StageFacts, StepFacts
 from silva.facts.names import NamedWork, find_work
 from silva.insight.html import fragment, note, table
@@ -47,6 +48,8 @@ class WhatIf:
     """The resource that would limit the throughput."""
     error: float
     """Half of the error bar, as a share of `expected`."""
+    now_share: float
+    """The share of the time that the present limit is in use."""
     notes: tuple[str, ...] = ()
     trace: Trace = field(default=Trace(()), repr=False)
     """The simulated run that it was read from."""
@@ -62,7 +65,8 @@ class WhatIf:
     def __str__(self) -> str:
         lines = [
             self._question if self.asked else "as it is",
-            f"  now        {rate(self.now)} (limit: {self.now_limit})",
+            f"  now        {rate(self.now)} (limit: {self.now_limit}, in use "
+            f"{percent(self.now_share)} of the time)",
             f"  predicted  {rate(self.expected)} (limit: {self.limit}), {times(self.gain)}",
             f"             between {rate(self.low)} and {rate(self.high)} (±{percent(self.error)})",
         ]
@@ -113,12 +117,13 @@ def what_if(facts: RunFacts, asked: Mapping[str, Any]) -> WhatIf:
     return WhatIf(
         asked=dict(asked),
         now=now,
-        now_limit=run.limit,
+        now_limit=str(run.limit),
         expected=expected,
         low=expected / (1 + error),
         high=expected * (1 + error),
-        limit=run.limit if after == run.before else _limit(after),
+        limit=str(run.limit) if after == run.before else _limit(after),
         error=error,
+        now_share=run.limit.share,
         notes=changes.notes(run.consumer),
         trace=trace,
     )
@@ -133,7 +138,7 @@ class RecordedRun:
         self.before = _measured_run(facts, self.consumer)
         limit = facts.limit
         assert limit is not None  # something has run
-        self.limit = str(limit)
+        self.limit = limit
 
     @functools.cached_property
     def _replayed(self) -> Replayed:
@@ -281,6 +286,10 @@ class _Changes:
         ]
         if not found.is_limited_by_stages:
             notes.append("the bottleneck now is the loop that reads the batches")
+        notes.append(
+            f"replayed from {plural(found.rows, 'row')} in {duration(found.seconds)}; the interval "
+            "is the spread of their blocks and the errors of earlier predictions"
+        )
         return tuple(notes)
 
 

@@ -13,7 +13,6 @@ from silva.cost.model import GAIN
 from silva.run.placement.measured import (
     AHEAD,
     BLOCK_SECONDS,
-    ENOUGH_BLOCKS,
     INTERVAL,
     LaneStats,
 )
@@ -343,8 +342,8 @@ class Blocks:
         kept = blocks <= AHEAD * width or expected <= MOST_FREE_BYTES
         if blocks < ahead * width + 1 and kept:
             return True
-        if self.stats.blocks < ENOUGH_BLOCKS:
-            return False  # blocks are small as long as little is known: no need for many
+        if blocks >= self.stats.blocks:
+            return False  # blocks are small as long as few came from which their size is learned
         return window.rows < ahead * self.need_rows + width * self.next_rows()
 
 
