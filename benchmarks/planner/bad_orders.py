@@ -58,14 +58,17 @@ class Step:
 class Work:
     """The function of a step."""
 
-    def __init__(self, number: int, loops: int, keeps: int) -> None:
-        self.number, self.loops, self.keeps = number, loops, keeps
+    def __init__(self, number: int, loops: int, keeps: int, fails: int = 0) -> None:
+        """`fails`: it fails on one in so many rows; 0 for never."""
+        self.number, self.loops, self.keeps, self.fails = number, loops, keeps, fails
 
     def __call__(self, *values: int) -> int | bool:
         count_call(self.number)
         for _ in range(self.loops):
             pass
         found = result(self.number, values)
+        if self.fails and found // 7 % self.fails == 0:  # whether or not a filter keeps the row
+            raise ValueError(f"step {self.number} cannot use {values}")
         return found if self.keeps == 1 else found % self.keeps == 0
 
 
@@ -286,13 +289,14 @@ class Built:
     """By the id of the node in the plan."""
 
 
-def build(case: BadOrder, order: Sequence[Step], loops: int = 0) -> Built:
-    """The pipeline of these steps; `loops`: rounds of a loop for a cost of 1."""
+def build(case: BadOrder, order: Sequence[Step], loops: int = 0, fails: int = 0) -> Built:
+    """The pipeline of these steps; `loops`: rounds of a loop for a cost of 1; `fails`: each
+    function fails on one in so many rows."""
     made_by = {step.writes for step in order} | {0, 1, 2, PARTS}
     renames = [s for s in case.steps if s.verb == "rename" and s not in order]
     order = [*order, *(step for step in renames if step.reads[0] in made_by)]
     cut = len(order) // 2 if case.branches > 1 else len(order)
-    made = [_Builder(case, branch, loops) for branch in range(case.branches)]
+    made = [_Builder(case, branch, loops, fails) for branch in range(case.branches)]
     for builder in made:
         builder.add(order[:cut])
     first = made[0]
@@ -312,7 +316,7 @@ def build(case: BadOrder, order: Sequence[Step], loops: int = 0) -> Built:
 class _Builder:
     """Adds steps to a pipeline, and knows the names that its columns have."""
 
-    def __init__(self, case: BadOrder, branch: int, loops: int) -> None:
+    def __init__(self, case: BadOrder, branch: int, loops: int, fails: int) -> None:
         source = source_values(case, branch)
         self.names = {0: "a", 1: "b", 2: "c"}
         columns: dict[str, Any] = {name: source[n] for n, name in self.names.items()}
@@ -320,7 +324,7 @@ class _Builder:
             columns["parts"] = [list(range(count)) for count in source[PARTS]]
         self.pipeline = sv.from_columns(columns)
         self.steps: dict[str, Step] = {}
-        self._loops = loops
+        self._loops, self._fails = loops, fails
 
     def add(self, steps: Iterable[Step]) -> None:
         for step in steps:
@@ -332,7 +336,7 @@ class _Builder:
     def _add(self, step: Step) -> None:
         pipeline, read = self.pipeline, [self.names[n] for n in step.reads]
         into = f"d{step.number}"
-        work = Work(step.number, self._loops * step.cost, step.keeps)
+        work = Work(step.number, self._loops * step.cost, step.keeps, self._fails)
         match step.verb:
             case "derive":
                 pipeline = pipeline.derive(work, into=into, reads=read)

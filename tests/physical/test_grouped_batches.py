@@ -10,7 +10,7 @@ import pytest
 import silva as sv
 from silva.columns import Array, Block, Column, Lists, Values
 from silva.columns.dictionary import Dictionary
-from silva.columns.number_runs import appearance
+from silva.columns.number_runs import appearance, appearance_in_each
 from silva.errors import ColumnError
 from silva.physical.stage.batch_value import batch_value, grouped_batches
 from silva.testing import digest
@@ -124,6 +124,27 @@ def test_first_appearances_are_those_of_a_loop(dtype, wide):
         assert number.tolist() == expected
         assert first.tolist() == [expected.index(i) for i in range(len(known))]
         assert first.dtype == number.dtype == np.int64
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i4", "i8", "u8"])
+@pytest.mark.parametrize("most", [3, 100, None])
+@pytest.mark.parametrize("longest", [1, 2, 9])
+def test_first_appearances_in_each_batch_are_those_of_the_batch_alone(dtype, most, longest):
+    rng = np.random.default_rng(0)
+    info = np.iinfo(dtype)
+    for size in (1, 2, 7, 50):
+        count = 20 * size
+        least = 0 if most else int(info.min)
+        keys = rng.integers(least, most or int(info.max), count, dtype, True)
+        keys = np.repeat(keys, rng.integers(1, longest + 1, count))[:count]
+        for given in (keys, np.sort(keys)):
+            first, number, bounds = appearance_in_each(given, size)
+            alone = [appearance(given[at : at + size]) for at in range(0, count, size)]
+            assert number.tolist() == [n for _, found in alone for n in found.tolist()]
+            assert first.tolist() == [
+                i * size + n for i, (found, _) in enumerate(alone) for n in found.tolist()
+            ]
+            assert np.diff(bounds).tolist() == [len(found) for found, _ in alone]
 
 
 def test_rows_are_distinct_as_they_are_before_padding():

@@ -65,6 +65,28 @@ class ScriptedCosts:
         pass
 
 
+class CostsAfterTheFirstBatch:
+    """Declares the seconds for a row and the share of rows kept of each step, once it is asked."""
+
+    effort = Effort(0.0, math.inf, math.inf)
+
+    def __init__(self, steps: dict[str, tuple[float, float]]) -> None:
+        self._steps = {
+            name: Cost(100, round(100 * keeps), 100 * took, 100 * took)
+            for name, (took, keeps) in steps.items()
+        }
+
+    def before(self, run: StepRun) -> Measured:
+        return Measured()
+
+    def now(self, run: StepRun) -> Measured:
+        steps = {step.id: self._steps[step.id] for step in run.steps}
+        return Measured(Cost(100, 100, 1e-6, 1e-6, {"x": 800, "z": 800}), Cost(), steps)
+
+    def keep(self, runs: Sequence[StepRun], known: Sequence[Measured]) -> None:
+        pass
+
+
 def read(loader: sv.Loader) -> tuple[list[str], list[str]]:
     """The batches of an epoch, and the state after each of them."""
     states = []
@@ -108,6 +130,19 @@ def test_a_cost_that_changes_too_little_moves_nothing() -> None:
     with two_filters().loader(backend="inline").with_seams(costs=costs) as loader:
         read(loader)
         assert history(loader) == []
+
+
+def test_a_step_that_few_rows_reach_does_not_hide_what_a_change_saves() -> None:
+    branches = [sv.from_columns({"x": range(ROWS), "z": range(ROWS)}) for _ in range(2)]
+    rows = sv.concat([b.filter(first_filter).filter(second_filter) for b in branches])
+    pipeline = rows.derive(y=lambda x: x).batch(8)
+    costs = CostsAfterTheFirstBatch({"filter#0": (2.0, 0.1), "filter#1": (1.0, 0.1), "y#0": (9, 1)})
+    with pipeline.loader(backend="inline").with_seams(costs=costs) as loader:
+        read(loader)
+        (change,) = history(loader)
+    before, after = 2 * (2.0 + 0.1 * 1.0), 2 * (1.0 + 0.1 * 2.0)  # in both branches
+    reached = 2 * 0.1 * 0.1 * 9
+    assert change.predicted_gain == pytest.approx((before + reached) / (after + reached), rel=0.05)
 
 
 def test_costs_that_alternate_do_not_make_plans_alternate() -> None:

@@ -13,7 +13,7 @@ import torch
 
 import silva as sv
 from silva.plan.decision import Decision
-from silva.testing import replanned, stream
+from silva.testing import digest, replanned, stream
 
 ROWS = 1200
 
@@ -304,3 +304,49 @@ def test_a_state_whose_laws_are_no_list_is_refused(close) -> None:
     state = {**loader.state_dict(), "close": close}
     with pytest.raises(sv.StateError):
         loader.load_state_dict(state)
+
+
+def test_the_steps_of_a_join_are_measured_like_others() -> None:
+    right = {"key": list(range(0, ROWS, 2)), "found": list(range(0, ROWS, 2))}
+    joined = _rows().filter(dull).join(right, on={"z": "key"}, how="inner").filter(sharp)
+    pipeline = joined.derive(n=sv.col("found") + 1).batch(8)
+    with pipeline.loader(backend="inline", cache="off") as loader:
+        found = stream(loader) + stream(loader)
+        assert _names(loader) == ["order"]
+    with pipeline.options(optimize=False).loader(backend="inline", cache="off") as written:
+        assert found == stream(written) + stream(written)
+
+
+def test_a_costly_filter_overtakes_another_one_to_pass_an_explode() -> None:
+    """Whether that pays depends on what they cost, so it is known only when they were measured."""
+
+    def whole(parts):
+        spin(1e-4)
+        return parts >= 0
+
+    def fails_on_one(x):
+        spin(2e-5)
+        return x % 10 == 0 and 1 / (x - 500) != 0
+
+    rows = sv.from_columns({"x": range(ROWS), "parts": [[i, -1, i] for i in range(ROWS)]})
+    pipeline = rows.explode("parts").filter(whole).filter(fails_on_one).batch(8)
+    for policy in ("raise", sv.Skip(at_most=9)):
+        found = []
+        for optimize in (True, False):
+            seen = []
+            given = pipeline.options(optimize=optimize)
+            with given.loader(backend="inline", cache="off", on_error=policy) as loader:
+                for _ in range(2):
+                    try:
+                        for batch in loader:
+                            seen += [(digest(batch), json.dumps(loader.state_dict()))]
+                    except sv.RowError as error:
+                        seen.append((str(error), ""))
+                if optimize and policy == "raise":
+                    assert _names(loader) == ["order"]
+                    ran = str(loader.explain()).partition("Plan as run")[2]
+                    assert ran.index("filter fails_on_one(x)") < ran.index("explode parts")
+                elif optimize:
+                    assert _names(loader) == []
+            found.append(seen)
+        assert found[0] == found[1]

@@ -64,15 +64,25 @@ def together(columns: Sequence[Column]) -> tuple[np.ndarray, np.ndarray]:
     return joined(codes(c) for c in columns)
 
 
-def numbers(columns: Sequence[Column]) -> np.ndarray:
-    """A whole number from 0 up for each row, equal where rows are equal in all these columns. The
-    index of a dictionary is one already."""
+def row_keys(columns: Sequence[Column]) -> np.ndarray:
+    """A whole number for each row, equal where rows are equal in all these columns. The index of a
+    dictionary is one already, and so are numbers."""
     first, *others = columns
     if isinstance(first, Dictionary) and first.distinct:
         alike = (isinstance(c, Dictionary) and c.inverse is first.inverse for c in others)
         if all(alike):
             return first.inverse
+    if not others and _holds_numbers(first):
+        found = codes(first)
+        return found.view(np.int64) if found.dtype == np.uint64 else found
     return together(columns)[1]
+
+
+def _holds_numbers(column: Column) -> bool:
+    """Whether the bytes of a row are its code."""
+    if isinstance(column, Dictionary):
+        return len(column.unique) <= len(column) and _holds_numbers(column.unique)
+    return isinstance(column, Array) and column.data.ndim == 1 and column.data.itemsize <= 8
 
 
 def _codes_at(column: Dictionary, rows: np.ndarray) -> np.ndarray:

@@ -18,6 +18,9 @@ _AT_ONCE = 1 << 20
 _FEW = 4096
 """Up to this many runs, looking them up one by one is faster than numpy."""
 
+_CLUSTERED = 4
+"""Rows for each change of a key from which sorting the changes alone is faster."""
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class NumberRuns:
@@ -93,6 +96,55 @@ def appearance(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return heads, np.cumsum(changes) - 1
     first, number = _ranked(keys[heads])
     return heads[first], number[np.cumsum(changes) - 1]
+
+
+def appearance_in_each(keys: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, list[int]]:
+    """`appearance` in each batch of `size` rows: where keys first appear in their batch, the number
+    of each row's key in its batch, and where the first rows of each batch begin and end. Batches
+    are sorted one by one, in a quarter of the time of all rows together, unless few keys change.
+
+    >>> first, number, bounds = appearance_in_each(np.array([7, 7, 3, 7, 3, 3]), 3)
+    >>> first.tolist(), number.tolist(), bounds
+    ([0, 2, 3, 4], [0, 0, 1, 0, 1, 1], [0, 2, 4])
+    """
+    changes = np.ones(len(keys), dtype=bool)
+    np.not_equal(keys[1:], keys[:-1], out=changes[1:])
+    changes[::size] = True
+    heads, run = np.flatnonzero(changes), np.cumsum(changes) - 1
+    few, batch = keys[heads], heads // size
+    if ((few[1:] > few[:-1]) | (batch[1:] > batch[:-1])).all():
+        first, number = heads, run
+    elif len(heads) < len(keys) // _CLUSTERED:
+        ranks = np.unique(few, return_inverse=True)[1]
+        first, number = _ranked(batch * len(few) + ranks)
+        first, number = heads[first], number[run]
+    else:
+        first, number = _ranked_in_each(keys, size)
+    bounds = np.searchsorted(first, np.arange(0, len(keys) + 1, size))
+    number.reshape(-1, size)[:] -= bounds[:-1, None]
+    return first, number, bounds.tolist()
+
+
+def _ranked_in_each(keys: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """`_ranked` where keys of different batches differ."""
+    bits, least, most = size.bit_length(), int(keys.min()), int(keys.max())
+    if (most - least).bit_length() + bits > 63:
+        keys, least = np.unique(keys, return_inverse=True)[1], 0
+    both = (keys.astype(np.int64) - least).reshape(-1, size) << bits
+    both |= np.arange(size)
+    both.sort(axis=1)
+    starts = np.arange(len(both))[:, None] * size
+    row = ((both & ((1 << bits) - 1)) + starts).reshape(-1)
+    both >>= bits
+    new = np.ones(both.shape, dtype=bool)
+    np.not_equal(both[:, 1:], both[:, :-1], out=new[:, 1:])
+    place = row[new.reshape(-1)]
+    is_first = np.zeros(len(row), dtype=bool)
+    is_first[place] = True
+    rank = (np.cumsum(is_first) - 1)[place]
+    number = np.empty(len(row), np.int64)
+    number[row] = rank[np.cumsum(new) - 1]
+    return np.flatnonzero(is_first), number
 
 
 def _ranked(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -143,7 +143,8 @@ class Lowering:
                 return self._derive(node, wanted)
             case logical.Filter():
                 chain = self._rows(node.input, wanted | set(step_reads(node.step)))
-                return self._with(chain, Keep(self._bound(node.step), node.id, node.written))
+                keep = Keep(self._bound(node.step), node.id, node.written, node.step)
+                return self._with(chain, keep)
             case logical.Rename():
                 return self._rename(node, wanted)
             case logical.Explode():
@@ -203,7 +204,8 @@ class Lowering:
             return self._with(chain, kind(step, into, node.id, node.written))
         if isinstance(step, expr.Call) and step.op == "join.take":
             step, into = narrow(step, into, wanted)
-        return self._with(chain, Evaluate(self._rights.bound(step), into, node.id, node.written))
+        bound = self._rights.bound(step)
+        return self._with(chain, Evaluate(bound, into, node.id, node.written, node.step))
 
     def _bound(self, step: expr.Term | Function) -> expr.Term | Function:
         return step if isinstance(step, Function) else self._rights.bound(step)

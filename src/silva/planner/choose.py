@@ -3,13 +3,15 @@ judged on the backend that suits the remaining work best."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from silva.cost.model import GAIN, duration
+from silva.order.length import plan_rows
 from silva.plan.decision import Decision, Quantity
 from silva.plan.function import show_step
-from silva.plan.node import Cache, Filter, Node, walk
+from silva.plan.node import Cache, Filter, Node, Source, walk
 from silva.planner.cache_locations import CacheLocation
 from silva.planner.candidates import Offer, Units
 from silva.planner.chosen import WHY, Chosen, Form, Part
@@ -58,11 +60,14 @@ def price(
     workers: int,
     warm: bool = False,
 ) -> float | None:
-    """Seconds per row of the source with these forms of the runs, over all `epochs` to come; `warm`
-    where caches are full already. None where the costs or the parts of a step are other ones
-    now."""
+    """Seconds per row of the largest source with these forms of the runs, over all `epochs` to
+    come; `warm` where caches are full already. None where the costs or the parts of a step are
+    other ones now."""
     total = 0.0
-    for number, (run, known) in enumerate(zip(step_runs(plan), measured, strict=True)):
+    runs = list(step_runs(plan))
+    for number, (run, known, rows) in enumerate(
+        zip(runs, measured, _rows_into(runs, measured), strict=True)
+    ):
         if not known.knows(run.steps):
             continue
         units, form = Units(plan, run, known, workers, reorders=True), forms.get(number)
@@ -76,8 +81,29 @@ def price(
         after = None if offer is None or form is None else form.cache_after
         made = arrange(units.movables, order, epochs, offer, after, units.hardware)
         whole = warm and offer is not None
-        total += epochs * units.hardware.seconds(made.later) if whole else made.seconds
+        total += rows * (epochs * units.hardware.seconds(made.later) if whole else made.seconds)
     return total
+
+
+def _rows_into(runs: Sequence[StepRun], measured: Sequence[Measured]) -> list[float]:
+    """The rows that enter each run, for each row of the largest source: steps above a concat are
+    reached by what the filters of all its branches keep."""
+    tops = {id(run.top): (run, known) for run, known in zip(runs, measured, strict=True)}
+    sources = [node for run in runs for node in walk(run.below) if isinstance(node, Source)]
+    sizes = [plan_rows(source) for source in sources]
+    largest = 0 if None in sizes else max(filter(None, sizes), default=0)
+
+    def rows(node: Node) -> float:
+        if isinstance(node, Source):
+            return (plan_rows(node) or 0) / largest if largest else 1.0
+        if (found := tops.get(id(node))) is None:
+            return sum(map(rows, node.inputs))
+        run, known = found
+        steps = [known.steps.get(step.id) for step in run.steps if isinstance(step, Filter)]
+        parts = [known.explodes.get(explode.column) for _, explode in run.explodes]
+        return rows(run.below) * math.prod(c.selectivity for c in (*steps, *parts) if c)
+
+    return [rows(run.below) for run in runs]
 
 
 def _parts(units: Units) -> list[Part]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from silva.cost.costs import Cost
@@ -85,7 +85,7 @@ class Measured:
     def with_costs(self, costs: Mapping[str, Cost]) -> Measured:
         """The same with other costs, by the same names."""
         steps = {name: costs[name] for name in self.steps}
-        return Measured(costs[READ], costs[LATE], steps, self.pace, costs[LOOP])
+        return replace(self, read=costs[READ], late=costs[LATE], steps=steps, loop=costs[LOOP])
 
     def knows(self, steps: Iterable[Derive | Filter]) -> bool:
         return all(self.steps.get(s.id, _NOTHING).rows for s in steps)
@@ -152,22 +152,22 @@ class MeasuredCosts:
 
 def from_lanes(lanes: Iterable[Lane], steps: Iterable[Derive | Filter]) -> Measured:
     """The costs of these steps as the lanes measured them. Two pipelines of a mix may have steps of
-    the same name, so steps are matched by the object that they run."""
+    the same name, so steps are matched by the object that the plan holds."""
     lanes = list(lanes)
     found = Measured(loop=_loop(lanes))
     names = {id(step.step): step.id for step in steps}
     for lane in lanes:
-        ran = [step.runs for step in getattr(lane.stage, "steps", ())]
+        ran = lane.stage.steps if isinstance(lane.stage, Stage) else ()
         costs = lane.stats.steps
-        mine = [names[id(what)] for what in ran if id(what) in names]
-        for what, cost in zip(ran, costs[1:], strict=False):
-            if id(what) in names and cost.rows:
-                found.steps[names[id(what)]] = cost.copy()
-        if mine and isinstance(lane.stage, Stage):
-            for spread, cost in zip(lane.stage.steps, costs[1:], strict=False):
-                if isinstance(spread, Spread) and cost.rows:
-                    found.explodes[spread.column] = cost.copy()
-        if mine and getattr(lane.stage, "read", None) is not None and costs:
+        mine = [names.get(id(step.planned)) for step in ran]
+        if not any(mine):
+            continue
+        for name, step, cost in zip(mine, ran, costs[1:], strict=False):
+            if name is not None and cost.rows:
+                found.steps[name] = cost.copy()
+            elif isinstance(step, Spread) and cost.rows:
+                found.explodes[step.column] = cost.copy()
+        if getattr(lane.stage, "read", None) is not None and costs:
             found.read, found.late = costs[0].copy(), lane.stats.late.copy()
             found.pace = DevicePace(*lane.device_seconds)
     return found

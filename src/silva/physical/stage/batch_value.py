@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from silva.columns import Array, Block, Column, Ragged, Values
-from silva.columns.codes import numbers, rows_at, together
+from silva.columns.codes import row_keys, rows_at, together
 from silva.columns.column import Strings, is_masked_array
-from silva.columns.number_runs import appearance, offsets_of
+from silva.columns.number_runs import appearance_in_each, offsets_of
 from silva.columns.ragged import Grouped, filled
 from silva.columns.union import Union, typed_rows
 from silva.columns.values import PLAIN, batch_of_rows, common_dtype, plain_item
@@ -68,27 +68,26 @@ def grouped_batches(
 ) -> Iterator[BatchValue]:
     """`batch_value` of each `size` rows of a block. Distinct rows are found and copied once for all
     batches, so that a batch costs slices only: less than the copies of rows that repeat."""
-    starts = range(0, len(block) - size + 1, size)
     try:
         groups = [_distinct_in_each(names, block.columns, size) for names in grouped]
     except ColumnError:  # of a later batch, perhaps: those before it come first
-        for at in starts:
+        for at in range(0, len(block) - size + 1, size):
             yield batch_value(block.slice(at, at + size), pad, grouped)
         return
-    cuts = {name: _cut(name, column, pad) for name, column in block.columns.items()}
-    ends = dict.fromkeys(cuts, np.arange(0, len(block) + 1, size).tolist())
-    for names, (first, _, bounds) in zip(grouped, groups, strict=True):
-        for name in names:
-            cuts[name] = _cut(name, rows_at(block.columns[name], first), pad)
-            ends[name] = bounds
-    ids = block.ids.tolist()
-    places = None if block.places is None else block.places.tolist()
-    for i, at in enumerate(starts):
-        values = {name: cut(ends[name][i], ends[name][i + 1]) for name, cut in cuts.items()}
-        for names, (_, number, _) in zip(grouped, groups, strict=True):
-            inverse = number[at : at + size]
-            values |= {name: Grouped.of(values[name], inverse) for name in names}
-        yield BatchValue(values, size, ids[at], None if places is None else places[at])
+    whole = range(0, len(block) + 1, size)
+    cuts: dict[str, tuple[Column, Sequence[int]]]
+    cuts = {name: (column, whole) for name, column in block.columns.items()}
+    inverse: dict[str, list[np.ndarray]] = {}
+    for names, (first, number, bounds) in zip(grouped, groups, strict=True):
+        numbers = list(number.reshape(-1, size))
+        inverse |= dict.fromkeys(names, numbers)
+        cuts |= {name: (rows_at(block.columns[name], first), bounds) for name in names}
+    each = {name: _cut(name, column, bounds, pad) for name, (column, bounds) in cuts.items()}
+    each |= {name: map(Grouped.of, each[name], rows) for name, rows in inverse.items()}
+    ids = block.ids[::size].tolist()
+    places = [None] * len(ids) if block.places is None else block.places[::size].tolist()
+    for row, place, values in zip(ids, places, zip(*each.values(), strict=True), strict=True):
+        yield BatchValue(dict(zip(each, values, strict=True)), size, row, place)
 
 
 def _distinct_in_each(
@@ -96,19 +95,15 @@ def _distinct_in_each(
 ) -> tuple[np.ndarray, np.ndarray, list[int]]:
     """The rows at which a combination first appears in its batch, the number of each row's
     combination in its batch, and where the first rows of each batch begin and end."""
-    number = numbers([columns[name] for name in names])
-    batch = np.arange(len(number)) // size
-    first, number = appearance(batch * (int(number.max(initial=0)) + 1) + number)
-    bounds = np.searchsorted(first, np.arange(0, len(number) + 1, size))
-    return first, number - bounds[batch], bounds.tolist()
+    return appearance_in_each(row_keys([columns[name] for name in names]), size)
 
 
-def _cut(name: str, column: Column, pad: Any) -> Callable[[int, int], Any]:
-    """A function that gives some rows of a column as a batch holds them."""
+def _cut(name: str, column: Column, bounds: Sequence[int], pad: Any) -> Iterator[Any]:
+    """The rows of a column between the bounds, as batches hold them."""
     if isinstance(column, Array) and column.valid is None:
-        data = writable(column.data)
-        return lambda start, stop: data[start:stop]
-    return lambda start, stop: column_batch(name, column.slice(start, stop), pad)
+        return map(writable(column.data).__getitem__, map(slice, bounds, bounds[1:]))
+    parts = map(column.slice, bounds, bounds[1:])
+    return (column_batch(name, part, pad) for part in parts)
 
 
 def _distinct(names: tuple[str, ...], columns: dict[str, Column]) -> tuple[np.ndarray, np.ndarray]:

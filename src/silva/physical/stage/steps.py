@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -43,6 +43,12 @@ class RowStep:
     """The id of the node that it was written as; empty for steps that the user did not write."""
     written: str | None = None
     """What it runs, as text, where the user wrote it with other names of columns."""
+    planned: expr.Term | Function | None = None
+    """The step of the plan; it runs another form of it if that finds rows in tables."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the plan of a table: a worker needs only what runs."""
+        return {name: value for name, value in vars(self).items() if name != "planned"}
 
     @property
     def label(self) -> str:
@@ -86,6 +92,10 @@ class _CallsFunction(RowStep):
 
     @property
     def runs(self) -> Function:
+        return self.function
+
+    @property
+    def planned(self) -> Function:  # type: ignore[override]
         return self.function
 
     @property
@@ -185,6 +195,7 @@ class Evaluate(RowStep):
     into: tuple[str, ...]
     id: str
     written: str | None = None
+    planned: expr.Term | Function | None = field(default=None, repr=False, compare=False)
 
     @property
     def runs(self) -> expr.Term:
@@ -215,6 +226,7 @@ class Keep(RowStep):
     step: expr.Term | Function
     id: str
     written: str | None = None
+    planned: expr.Term | Function | None = field(default=None, repr=False, compare=False)
 
     @property
     def runs(self) -> expr.Term | Function:
