@@ -114,7 +114,7 @@ def test_operators_of_ones_own_work_in_processes():
 
 
 def test_memory_bounds_what_waits_and_one_large_row_goes_alone():
-    made = Blocks(LaneStats(), lambda held: 1000, calls_python=False)
+    made = Blocks(LaneStats(), lambda held: 1000, calls_python=False, alone=False)
     made.bytes_per_row, made.rows = 400.0, 1
     none, one, two = (in_flight(count) for count in range(3))
     two.running_rows, two.done_bytes = 1, 400
@@ -127,7 +127,7 @@ def test_memory_bounds_what_waits_and_one_large_row_goes_alone():
 
 
 def test_no_more_is_done_ahead_than_memory_that_is_kept_for_reuse():
-    made = Blocks(LaneStats(), lambda held: 1 << 40, calls_python=False)
+    made = Blocks(LaneStats(), lambda held: 1 << 40, calls_python=False, alone=False)
     made.stats.blocks = 100
     windows = [in_flight(count) for count in range(20)]
     for bytes_per_row, most in ((1 << 20, 17), (24 << 20, 10), (100 << 20, 5)):

@@ -68,7 +68,7 @@ def test_a_large_batch_does_not_fill_the_window_with_tiny_blocks(backend):
 @pytest.mark.parametrize("came", [8, 100])
 def test_blocks_that_were_measured_to_be_slow_do_not_fill_the_window(came: int) -> None:
     """As the first ones are on a busy machine: blocks of one row, for a batch of 8,192."""
-    blocks = Blocks(LaneStats(blocks=came), lambda held: 1 << 30, calls_python=True)
+    blocks = Blocks(LaneStats(blocks=came), lambda held: 1 << 30, calls_python=True, alone=False)
     blocks.expect(8192, aligned=False)
     blocks.learn(RowCost(0.05, 0.0, 8.0), 1.0, 0, None)
     window: TasksInFlight[int] = TasksInFlight()
@@ -80,7 +80,7 @@ def test_blocks_that_were_measured_to_be_slow_do_not_fill_the_window(came: int) 
 
 def rows_of_a_block(actors: int, left: int | None, waits: float = 0.0) -> int:
     """Where a row takes 10 ms."""
-    blocks = Blocks(LaneStats(blocks=2), lambda held: 1 << 30, calls_python=True)
+    blocks = Blocks(LaneStats(blocks=2), lambda held: 1 << 30, calls_python=True, alone=False)
     for _ in range(8):
         blocks.learn(RowCost(0.01, waits, 8.0), 1.0, actors, left)
     return blocks.rows

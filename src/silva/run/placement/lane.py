@@ -117,7 +117,9 @@ class Lane:
         self.growth = Growth(workers, workers)
         """Finds how many threads there are, if rows mostly wait."""
         self.stats = LaneStats()
-        self.blocks = Blocks(self.stats, memory.lane_bytes, _calls_python(stage))
+        self.blocks = Blocks(
+            self.stats, memory.lane_bytes, _calls_python(stage), alone=self.backend == "inline"
+        )
         self.forecasts = Forecasts()
         """Predictions, each beside what was then measured."""
         self._at = self._seams.clock()

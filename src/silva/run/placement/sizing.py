@@ -263,6 +263,9 @@ _QUICK_SECONDS = 1e-3
 """Blocks that take less grow faster: one 16 times as long still starts and stops quickly."""
 BLOCK_BYTES = 8 << 20
 """Bytes of a block, at most: what is larger does not stay in the CPU's cache between two steps."""
+_FIRST_ROWS = 4
+"""Rows of the first block, where nobody else waits for some: functions are checked on it, and a
+function that changes its input, or looks at its neighbours, seldom shows that on one row."""
 _MOST_ROWS = 1 << 17
 """Rows of a block, at most: columns of numbers then stay in the CPU's cache."""
 _MOST_PYTHON_ROWS = 1 << 14
@@ -283,16 +286,18 @@ class Blocks:
         stats: LaneStats,
         budget: Callable[[float | None], int],
         calls_python: bool,
+        *,
+        alone: bool,
     ) -> None:
-        """`budget`: the bytes that may be in flight, given those that are, or for a start
-        (None)."""
+        """`budget`: the bytes that may be in flight, given those that are, or for a start (None);
+        `alone`: the consumer's thread runs the first blocks."""
         self.stats = stats
         self._budget = budget
         self.align = 1
         """Rows of a batch, if the stage neither drops nor adds rows."""
         self.need_rows = 0
         """Rows that the consumer takes at once; a window should hold twice as many."""
-        self.rows = 1
+        self.rows = _FIRST_ROWS if alone else 1
         self.bytes_per_row = 0.0
         self._most_rows = _MOST_PYTHON_ROWS if calls_python else _MOST_ROWS
 
