@@ -86,9 +86,9 @@ def run_server(name: str) -> None:
 
     import uvicorn
 
-    from silva.serve.server import listen
+    from silva.serve.server import listening_socket
 
-    listening = listen("127.0.0.1", 0)
+    listening = listening_socket("127.0.0.1", 0)
     settings = {"log_level": "warning", "access_log": False, "loop": "uvloop", "http": "httptools"}
     server = uvicorn.Server(uvicorn.Config(app(name), **settings))
 

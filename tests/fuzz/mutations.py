@@ -101,7 +101,7 @@ MUTATIONS = (
         "filters are reordered where failures are counted",
         (
             ("rewrite/runner.py", "if rule.reorders and self._counts:", "if False:"),
-            ("planner/planner.py", "not self._counts and not self._fails()", "True"),
+            ("planner/planner.py", "moves=may_move and not counts,", "moves=may_move,"),
         ),
     ),
     Mutation(

@@ -39,7 +39,7 @@ class Server:
         self.token = self.app.token
         self._server = _uvicorn(self.app, secure)
         try:
-            self._socket = listen(listen.host, listen.port)
+            self._socket = listening_socket(listen.host, listen.port)
         except OSError as error:
             self.app.close()
             where = f"{listen.host}:{listen.port}"
@@ -96,7 +96,7 @@ def _uvicorn(app: App, secure: Any) -> Any:
     return uvicorn.Server(config)
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listening_socket(host: str, port: int) -> socket.socket:
     """A socket that listens. Its protocol is named, or asyncio would not switch off Nagle's
     algorithm, and each reply would wait 40 ms for an acknowledgement."""
     family, kind, protocol, _, address = socket.getaddrinfo(
