@@ -23,6 +23,8 @@ ENTRY_POINTS = {
     "silva/plan/operator.py": "built-in operators, by the part of their name before the dot",
     "silva/run/pools/processes.py": "run/pools/worker.py, the script of a worker process",
     "silva/run/ray/pool.py": "the actor class, which Ray pickles",
+    "silva/serve/models/__init__.py": "kinds of models, by their home",
+    "silva/serve/models/gguf.py": "serve/models/gguf_process.py, the process of a local model",
     "silva/store/files/extra.py": "libraries of the extra `store`, which are not silva's",
     "silva/testing.py": "a fresh process, which imports silva.testing",
 }

@@ -184,6 +184,8 @@ BUILT_IN = {
     "memory": "silva.io.arrays.memory",
     "npy": "silva.io.arrays.npy",
     "parquet": "silva.io.lake.parquet",
+    "request rows": "silva.serve.requests",
+    "requests": "silva.serve.requests",
     "table": "silva.store.derived.table_source",
     "tar": "silva.io.tar",
     "torch dataset": "silva.io.datasets.torch",
