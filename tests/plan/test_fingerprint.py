@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -149,3 +150,14 @@ def test_a_cached_property_is_part_of_its_class():
 
     assert made(lambda self: 1) == made(lambda self: 1)
     assert made(lambda self: 1) != made(lambda self: 2)
+
+
+def test_a_value_that_is_nested_too_deep_is_known_by_its_address() -> None:
+    """Costs are kept under the sketch of a source whenever there is enough to keep."""
+    deep: list[Any] = []
+    for _ in range(5000):
+        deep = [deep]
+    rows = sv.from_items([{"v": deep}])
+    assert rows.fingerprint == rows.fingerprint
+    assert opaque_parts(deep)
+    assert not opaque_parts([[[[1, 2], 3]]])

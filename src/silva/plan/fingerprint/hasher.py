@@ -28,6 +28,10 @@ from silva.plan.function import Function, Stateful, Step
 from silva.plan.node import Node, Options, Source, walk
 from silva.plan.operator import revision_of
 
+_DEEPEST = 150
+"""How deep values may be nested to be hashed: each level takes three or four of the thousand calls
+that Python allows."""
+
 
 def fingerprint(node: Node) -> str:
     """The identity of the rows that `node` yields: 32 hex digits."""
@@ -85,6 +89,7 @@ class Hasher:
         self._digest = hashlib.blake2b(digest_size=16)
         self._seen: dict[int, int] = {}
         self._keep: list[Any] = []
+        self._depth = 0
         self.opaque: list[str] = []
         """The names of values that were hashed by their address, for want of anything stable."""
 
@@ -128,7 +133,12 @@ class Hasher:
         else:
             self._seen[id(value)] = len(self._seen)
             self._keep.append(value)  # ids stay unique while we hash
-            self._add_object(value, name)
+            self._depth += 1
+            if self._depth > _DEEPEST:
+                self._add_address(value, name)
+            else:
+                self._add_object(value, name)
+            self._depth -= 1
 
     def _add_object(self, value: Any, name: str) -> None:
         match value:
@@ -163,6 +173,11 @@ class Hasher:
                 self._add_class(value, name)
             case _:
                 self._add_instance(value, name)
+
+    def _add_address(self, value: Any, name: str) -> None:
+        """An object that nothing stable is known of."""
+        self.opaque.append(name or type(value).__qualname__)
+        self._write("opaq", f"{type(value).__qualname__}:{id(value)}".encode())
 
     def _add_array(self, array: np.ndarray, name: str) -> None:
         dtype = array.dtype.descr if array.dtype.names else array.dtype.str
@@ -288,8 +303,7 @@ class Hasher:
         """An object by its class and its attributes; by its address where it has none."""
         state = getattr(value, "__dict__", None)
         if state is None or inspect.isgenerator(value):
-            self.opaque.append(name or type(value).__qualname__)
-            self._write("opaq", f"{type(value).__qualname__}:{id(value)}".encode())
+            self._add_address(value, name)
             return
         self.add(type(value), name)
         for key in sorted(state):
