@@ -7,7 +7,6 @@ a model takes memory, and the questions of several threads make larger batches.
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import threading
 import weakref
@@ -53,7 +52,9 @@ class Running:
     """One open model, and the questions that it is being asked. It is closed when nobody has a
     model of that identity any more."""
 
-    def __init__(self, answers: Answers, seconds: float | None) -> None:
+    def __init__(self, models: Models, seconds: float | None) -> None:
+        self._models = models  # which keep their file of answers open as long as this
+        answers = models.answers
         self._lock = threading.Lock()
         self._opened: OpenModel | None = None
         self.vectors: Asking[str, np.ndarray] = Asking(answers, _Vectors(), seconds)
@@ -93,7 +94,7 @@ class Models:
         with self._lock:
             found = self._running.get(model.identity)
             if found is None:
-                found = Running(self.answers, model.lifetime)
+                found = Running(self, model.lifetime)
                 self._running[model.identity] = found
         model.keep(found)
         return found
@@ -107,14 +108,21 @@ class Models:
             for one in running:
                 stack.callback(one.close)
 
+    def __del__(self) -> None:
+        self.close()
 
-@functools.cache
-def _models_of(process: int, folder: Path) -> Models:
-    models = Models(folder)
-    close_at_exit(models)
-    return models
+
+_lock = threading.Lock()
+_opened: weakref.WeakValueDictionary[tuple[int, Path], Models] = weakref.WeakValueDictionary()
 
 
 def models() -> Models:
-    """The open models of this process, with the answers in today's folder."""
-    return _models_of(os.getpid(), default_folder())
+    """The open models of this process, with the answers in today's folder. They live as long as
+    one of them is open."""
+    key = os.getpid(), default_folder()
+    with _lock:
+        found = _opened.get(key)
+        if found is None:
+            found = _opened[key] = Models(key[1])
+            close_at_exit(found)
+        return found
