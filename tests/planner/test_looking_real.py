@@ -95,14 +95,14 @@ class Warm:
 
 def test_a_cache_that_is_warm_in_the_second_epoch_changes_the_order() -> None:
     """The function is the dearer filter in the first epoch, and the cheaper one in the next."""
-    rows = sv.from_columns({"x": range(3000), "z": range(3000)})
+    rows = sv.from_columns({"x": range(9000), "z": range(9000)})
 
     def made() -> sv.Pipeline:
         return rows.filter(light).filter(Warm()).batch(16).options(disable=["cache"])
 
     with made().loader(backend="inline", epochs=4) as loader:
         found = [stream(loader) for _ in range(4)]
-        late = [change for change in history(loader) if rows_before(change) > 3000]
+        late = [change for change in history(loader) if rows_before(change) > 9000]
         assert any((change.predicted_gain or 0.0) > 1.1 for change in late)
     plain = made().options(optimize=False).loader(backend="inline", epochs=4)
     assert found == [stream(plain) for _ in range(4)]
