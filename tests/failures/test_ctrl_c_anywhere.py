@@ -46,8 +46,7 @@ def as_threads_start(code: Any) -> bool:
 
 
 def around_locks(code: Any) -> bool:
-    """Not the finaliser itself: CPython ignores what is raised in one."""
-    return code.co_filename.endswith(("/writer.py", "/locks.py")) and code.co_name != "close"
+    return code.co_filename.endswith(("/writer.py", "/locks.py"))
 
 
 class Moments:

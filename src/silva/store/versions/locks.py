@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import select
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,20 +58,22 @@ def _wait(handle: int, folder: Path, deadline: float) -> None:
 
 class FolderLock:
     """An exclusive lock on a folder, released by `close` or when nothing refers to it any more: an
-    interrupt between two calls, such as Ctrl-C, leaves no lock behind."""
+    interrupt between two calls, such as Ctrl-C, leaves no lock behind.
 
-    handle = -1
-    """A descriptor of the folder; -1 once it is closed."""
+    The descriptor belongs to an object of C, which closes it when it is dropped. A destructor in
+    Python would do so too, but Ctrl-C in a destructor is lost: Python reports and ignores it.
+    """
 
     def __init__(self, handle: int = -1) -> None:
-        self.handle = handle
+        self._owner = select.epoll.fromfd(handle) if handle >= 0 else None
+
+    @property
+    def handle(self) -> int:
+        """A descriptor of the folder; -1 once it is closed."""
+        return -1 if self._owner is None else self._owner.fileno()
 
     def close(self) -> None:
-        handle, self.handle = self.handle, -1
-        if handle >= 0:
-            os.close(handle)
-
-    __del__ = close
+        self._owner = None
 
 
 def try_lock_folder(folder: OwnFolder, *, make: bool = False) -> FolderLock | None:
