@@ -10,6 +10,15 @@ from silva.cost.bytes_fit import Line
 from silva.cost.gil import WATCHED_SECONDS
 from silva.operators.meter import Metered
 
+BLOCK_SECONDS = 0.05
+"""Seconds that a block takes: long enough to hide the cost of handing it over, short enough to
+start and stop quickly. Less work than that is too little for a measurement."""
+BLOCK_BYTES = 8 << 20
+"""Bytes of a block, at most: what is larger does not stay in the CPU's cache between two steps."""
+ENOUGH_BLOCKS = 8
+"""Blocks of a measurement, at least: the error of fewer is not known, and the first are small."""
+AHEAD = 2
+"""Blocks in flight for each worker: the one it runs, and the next one."""
 _FASTEST = 5e10
 """Bytes per second that a core can read and write in memory, at the very most."""
 

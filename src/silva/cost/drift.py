@@ -14,11 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from silva.cost.costs import Cost
+from silva.cost.costs import ENOUGH_BLOCKS, Cost
 from silva.cost.model import GAIN, duration
 
-_BLOCKS = 8
-"""Blocks of a stretch, at least: the error of fewer is not known."""
 _ERRORS = 4.0
 """Standard errors by which the mean of a stretch differs from the mean before it, at least. It is
 asked of every cost, several times a second."""
@@ -101,7 +99,7 @@ class Drift:
             return self._change(name, was, total) if drifted else None
         if total.rows < track.mark.rows:
             track = self._tracks[name] = _Track()  # the steps of its stage have changed
-        if total.blocks - track.mark.blocks < _BLOCKS:
+        if total.blocks - track.mark.blocks < ENOUGH_BLOCKS:
             return None
         before, stretch = track.mark.since(track.origin), total.since(track.mark)
         if track.doubted is not None:
@@ -111,7 +109,7 @@ class Drift:
                 track.origin, track.doubted, track.mark = track.doubted, None, total.copy()
                 return self._change(name, before, total.since(track.origin))
             track.doubted = None
-        elif before.blocks >= _BLOCKS and any(_moves(before, stretch)):
+        elif before.blocks >= ENOUGH_BLOCKS and any(_moves(before, stretch)):
             track.doubted = track.mark
         track.mark = total.copy()
         return None

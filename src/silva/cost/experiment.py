@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
+from silva.cost.costs import BLOCK_SECONDS, ENOUGH_BLOCKS
 from silva.cost.model import GAIN
 
 LIMITS = 0.05
@@ -24,9 +25,9 @@ _MOSTLY = 0.5
 """The same share, from which on what it waits for is the bottleneck nearly all the time."""
 SECONDS = 1.5
 """Time that a candidate is measured before it is kept."""
-ENOUGH = 0.4
+ENOUGH = ENOUGH_BLOCKS * BLOCK_SECONDS
 """Seconds after which a measurement can be compared: a candidate that is slower than promised is
-left."""
+left, and the number of workers is looked at again."""
 _KEPT = 0.8
 """Share of the promised throughput, below which another candidate is tried."""
 MARGIN = 1 + LIMITS

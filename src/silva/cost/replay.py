@@ -17,14 +17,13 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import NamedTuple
 
+from silva.cost.costs import AHEAD
 from silva.cost.model import CONSUMER, SHARED, Placed, Work, loop_work, predict
 from silva.cost.simulate import Hold, Resource, Task, simulate
 from silva.cost.trace import Trace
 
 _WAITS = "waits"
 """The resource of which there is always enough: time that passes."""
-_AHEAD = 2
-"""Blocks in flight for each worker."""
 _MOST = 64
 """Workers of a stage that are simulated, at most, and rounds that are measured, at least: the
 simulator's work for a block grows with the blocks that run beside it. What more workers change
@@ -173,7 +172,7 @@ class Replay:
     def _ahead(self, stage: int) -> int:
         """Rounds between a stage and the consumer, at most."""
         return sum(
-            _AHEAD * max(one.workers, 1) + 1
+            AHEAD * max(one.workers, 1) + 1
             for one in self.stages[stage:]
             if one.backend != "inline"
         )

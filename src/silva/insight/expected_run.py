@@ -12,11 +12,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from silva.cost.experiment import SECONDS
+from silva.cost.costs import BLOCK_SECONDS
+from silva.cost.experiment import ENOUGH, SECONDS
 from silva.cost.model import PROCESS_START, Backend, Placed, Work, choose_place, loop_work
 from silva.cost.replay import Own, Replay
 from silva.facts.model import ConsumerFacts
-from silva.run.placement.measured import BLOCK_SECONDS, INTERVAL
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class ExpectedRun:
             yield chosen, SECONDS
             if alone > chosen:
                 yield alone, math.inf
-        yield from self._growing(INTERVAL)
+        yield from self._growing(ENOUGH)
 
     def _growing(self, each: float) -> Iterator[tuple[float, float]]:
         """Rates with more and more threads, for as long as that helps."""

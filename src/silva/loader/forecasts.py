@@ -12,6 +12,7 @@ import time
 from dataclasses import replace
 from typing import Literal
 
+from silva.cost.costs import BLOCK_SECONDS
 from silva.cost.machine import Machine
 from silva.cost.model import Backend
 from silva.cost.replay import Own
@@ -25,7 +26,6 @@ from silva.order.length import plan_rows
 from silva.plan.arguments import number
 from silva.plan.node import Batch, Node, Options
 from silva.planner.earlier_runs import known_work
-from silva.run.placement.measured import BLOCK_SECONDS
 from silva.run.placement.sizing import MOST_THREADS
 from silva.run.seams import Seams
 

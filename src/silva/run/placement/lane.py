@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from silva.cost.costs import Cost, StepUse
+from silva.cost.costs import BLOCK_BYTES, BLOCK_SECONDS, ENOUGH_BLOCKS, Cost, StepUse
 from silva.cost.disk import Disk
 from silva.cost.drift import Drift
-from silva.cost.experiment import Experiment
+from silva.cost.experiment import ENOUGH, Experiment
 from silva.cost.gil import WATCHED_SECONDS, GilProbe
 from silva.cost.machine import queued_seconds
 from silva.cost.model import (
@@ -36,9 +36,6 @@ from silva.plan.decision import Decision, Quantity
 from silva.plan.function import Function
 from silva.run.memory import MemoryBudget
 from silva.run.placement.measured import (
-    BLOCK_SECONDS,
-    ENOUGH_BLOCKS,
-    INTERVAL,
     Counters,
     Forecasts,
     LaneStats,
@@ -46,7 +43,7 @@ from silva.run.placement.measured import (
     settling,
     shared_seconds,
 )
-from silva.run.placement.sizing import BLOCK_BYTES, Blocks, Growth, RowCost, Width
+from silva.run.placement.sizing import Blocks, Growth, RowCost, Width
 from silva.run.pools.task import functions_of
 from silva.run.seams import Seams
 
@@ -502,7 +499,7 @@ class Lane:
     def begin_own(self) -> None:
         """The consumer has a block: from now on its time is its own."""
         # asking takes 20 µs, and the GIL from workers
-        queued = queued_seconds() if self._not_sampled >= INTERVAL else None
+        queued = queued_seconds() if self._not_sampled >= ENOUGH else None
         self._own_since = threading.get_ident(), time.perf_counter(), time.thread_time(), queued
 
     def end_own(self) -> None:

@@ -10,25 +10,15 @@ import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from silva.cost.costs import Cost
+from silva.cost.costs import AHEAD, BLOCK_SECONDS, ENOUGH_BLOCKS, Cost
 from silva.cost.disk import Disk
-from silva.cost.experiment import LIMITS, Progress
+from silva.cost.experiment import ENOUGH, LIMITS, Progress
 from silva.cost.gil import GilProbe
 from silva.cost.memory_bandwidth import memory_seconds
 from silva.cost.model import Backend, Prediction
 from silva.io.incoming import NOTHING, Incoming
 from silva.physical.stage.stage import Result
 
-BLOCK_SECONDS = 0.05
-"""Seconds that a block takes: long enough to hide the cost of handing it over, short enough to
-start and stop quickly. Less work than that is too little for a measurement."""
-INTERVAL = 0.5
-"""Seconds between two looks at the number of workers, and before the first prediction is checked:
-ten blocks of each worker."""
-AHEAD = 2
-"""Blocks in flight for each worker: the one it runs, and the next one."""
-ENOUGH_BLOCKS = 8
-"""Blocks of a measurement, at least: the first ones are small."""
 _ERRORS = 2.0
 """Standard errors by which two measurements of the same may differ (95 %)."""
 
@@ -161,7 +151,7 @@ class Forecasts:
         if self.settling or now.blocks - last.since.blocks < ENOUGH_BLOCKS:
             return False
         before = last.since.elapsed - (self.first.since.elapsed if self.first else 0.0)
-        return now.elapsed - last.since.elapsed > max(INTERVAL, before)
+        return now.elapsed - last.since.elapsed > max(ENOUGH, before)
 
     def add(self, prediction: Prediction, backend: Backend, workers: int, now: Counters) -> None:
         if self.made:

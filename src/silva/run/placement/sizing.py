@@ -8,14 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from silva.columns.allocation import MOST_FREE_BYTES
-from silva.cost.experiment import LIMITS, SECONDS
+from silva.cost.costs import AHEAD, BLOCK_BYTES, BLOCK_SECONDS, ENOUGH_BLOCKS
+from silva.cost.experiment import ENOUGH, LIMITS, SECONDS
 from silva.cost.model import GAIN
-from silva.run.placement.measured import (
-    AHEAD,
-    BLOCK_SECONDS,
-    INTERVAL,
-    LaneStats,
-)
+from silva.run.placement.measured import LaneStats
 from silva.run.pools.task import TasksInFlight
 
 _WAITS = 0.01
@@ -23,8 +19,8 @@ _WAITS = 0.01
 _SPARE = 0.25
 """Spare workers per square root of the demand: one core's worth of work takes one worker and a
 quarter, since blocks take unequally long."""
-_MOST_AHEAD = 8
-"""Blocks in flight for each worker, at most: 0.4 s of work."""
+_MOST_AHEAD = ENOUGH_BLOCKS
+"""Blocks in flight for each worker, at most: its work until the next look."""
 _TOLERATED = 2
 """Intervals in which the trainer waits for workers that are enough, before there are more of them:
 they may have been held up by others."""
@@ -51,7 +47,7 @@ def _differ(demand: float, other: float) -> bool:
 class Width:
     """The number of workers of a stage: as few as keep the trainer from waiting.
 
-    It is looked at every half second. Workers that were busy on average are the *load*. Where the
+    It is looked at every 0.4 s (`ENOUGH`). Workers that were busy on average are the *load*. Where the
     trainer waited for a share of its time, its *demand*, in workers, is the load divided by the
     rest. What is enough for a demand is a little more than that, by its square root: work comes
     unevenly, and the less so the more workers share it. Where the trainer waits, the stage gets
@@ -123,14 +119,14 @@ class Width:
         """Adapts the number of workers, given the time, the seconds that the trainer has waited,
         the seconds of work and how often workers had nothing to do so far; `complete`: all required
         workers have started."""
-        if self._at is not None and now - self._at < INTERVAL:
+        if self._at is not None and now - self._at < ENOUGH:
             return
         before = self.changes
         if self._at is not None:
             spent = now - self._at
             share = min((waited - self._waited) / spent, 1.0)
             # the demand shows in the time in which the trainer does not wait
-            known = (1 - share) * spent >= INTERVAL / 2
+            known = (1 - share) * spent >= ENOUGH / 2
             several = 1 < self.now < self.most
             if self._waits and not known and spent < 2 * SECONDS and several:
                 return
@@ -177,6 +173,9 @@ class Width:
         self.changes += 1
 
 
+_MOST_SECONDS = 1.0
+"""Seconds of the longest block on actors, whose blocks grow with their number: the trainer's thread
+spends half a millisecond on each block."""
 MOST_THREADS = 32
 """Threads of a stage whose rows mostly wait, where the number of workers was not given."""
 
@@ -217,7 +216,7 @@ class Growth:
         """Whether there is something to look at."""
         if self._settled or self.most <= self.least:
             return False
-        return self._at is None or now - self._at[0] >= INTERVAL
+        return self._at is None or now - self._at[0] >= ENOUGH
 
     def look(self, now: float, waited: float, rows: int, useful: float) -> None:
         """Adapts the number of threads, given the time, the seconds that the trainer has waited,
@@ -253,16 +252,11 @@ class Growth:
         return f"{count} threads, since its rows mostly wait: {gain}"
 
 
-_MOST_SECONDS = 1.0
-"""Seconds of the longest block on actors, whose blocks grow with their number: the trainer's thread
-spends half a millisecond on each block."""
 _AT_ONCE = 128
 """Rows that are requested together: two workers then use all requests that may be open, and if one
 row cannot be read, this many are read again one by one."""
 _QUICK_SECONDS = 1e-3
 """Blocks that take less grow faster: one 16 times as long still starts and stops quickly."""
-BLOCK_BYTES = 8 << 20
-"""Bytes of a block, at most: what is larger does not stay in the CPU's cache between two steps."""
 _FIRST_ROWS = 4
 """Rows of the first block, where nobody else waits for some: functions are checked on it, and a
 function that changes its input, or looks at its neighbours, seldom shows that on one row."""
