@@ -23,8 +23,10 @@ from silva.folders import OwnFolder
 _VERSION = 1
 """The version of the file format."""
 _MOST_FILES = 4096
+"""Steps that are known, at most: those of hundreds of pipelines, in a few megabytes."""
 _MOST_BYTES = 1 << 20
-"""The largest size of a file."""
+"""The largest size of a file: some are written by others, and one has a few hundred bytes for each
+column."""
 _WEIGHT_ROWS = 10_000
 """The history of a step counts as at most so many rows, so that new rows soon outweigh it."""
 

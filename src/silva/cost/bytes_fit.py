@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-_VARIED = 0.1
-"""The least spread of the sizes, relative to their mean, for which a fitted slope is meaningful."""
+from silva.cost.model import GAIN
+
 _LARGE = 1024
 """Bytes per row from which the cost is assumed to be per byte; below, it is assumed to be per
 row."""
@@ -56,8 +56,9 @@ class Line(NamedTuple):
 
     @property
     def varied(self) -> bool:
-        """Whether rows had different sizes, so that the slope is measured and not assumed."""
-        return self._spread > (_VARIED * self.size) ** 2 if self.rows else False
+        """Whether the sizes of rows differed by more than the error of measuring, so that the slope
+        is measured and not assumed."""
+        return self._spread > ((GAIN - 1) * self.size) ** 2 if self.rows else False
 
     @property
     def _spread(self) -> float:

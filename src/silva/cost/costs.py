@@ -17,6 +17,8 @@ BLOCK_BYTES = 8 << 20
 """Bytes of a block, at most: what is larger does not stay in the CPU's cache between two steps."""
 ENOUGH_BLOCKS = 8
 """Blocks of a measurement, at least: the error of fewer is not known, and the first are small."""
+ERRORS = 2.0
+"""Standard errors by which two measurements of the same may differ (95 %)."""
 AHEAD = 2
 """Blocks in flight for each worker: the one it runs, and the next one."""
 _FASTEST = 5e10

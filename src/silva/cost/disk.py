@@ -17,6 +17,8 @@ import time
 
 import numpy as np
 
+from silva.cost.costs import ENOUGH_BLOCKS
+from silva.cost.experiment import SECONDS
 from silva.io.paths import LocalFiles
 from silva.lifetime import Thread, join_all
 
@@ -24,9 +26,6 @@ _PIECE = 1 << 20
 """Bytes that are read at once: more than most files of a dataset have."""
 _READERS = 8
 """Readers at the same time, as many as a disk needs to be busy."""
-_PIECES = 6 * _READERS
-_SECONDS = 1.0
-"""The longest time to measure."""
 
 _known: dict[int | None, float] = {}
 """Seconds per byte, by disk."""
@@ -95,7 +94,7 @@ class Disk:
             room = memoryview(mmap.mmap(-1, _PIECE))  # aligned to a page, as O_DIRECT requires
             with contextlib.suppress(OSError):
                 for path, start, length in pieces[number::_READERS]:
-                    if self._closed.is_set() or time.perf_counter() - began > _SECONDS:
+                    if self._closed.is_set() or time.perf_counter() - began > SECONDS:
                         return
                     done[number] += _read(path, start, room[:length])
 
@@ -120,7 +119,8 @@ class Disk:
         if not len(ends) or not ends[-1]:
             return []
         found = []
-        for place in np.random.default_rng(0).integers(0, ends[-1], _PIECES).tolist():
+        rng, count = np.random.default_rng(0), _READERS * ENOUGH_BLOCKS
+        for place in rng.integers(0, ends[-1], count).tolist():
             file = int(np.searchsorted(ends, place, side="right"))
             size = int(sizes[file])
             latest = max(size - _PIECE, 0)

@@ -14,12 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from silva.cost.costs import ENOUGH_BLOCKS, Cost
+from silva.cost.costs import ENOUGH_BLOCKS, ERRORS, Cost
 from silva.cost.model import GAIN, duration
-
-_ERRORS = 4.0
-"""Standard errors by which the mean of a stretch differs from the mean before it, at least. It is
-asked of every cost, several times a second."""
 
 
 @dataclass
@@ -132,7 +128,8 @@ def _moves(before: Cost, after: Cost) -> tuple[int, int]:
 
 
 def _direction(a: float, b: float, error: float) -> int:
-    if max(a, b) <= GAIN * min(a, b) or abs(a - b) <= _ERRORS * error:
+    # twice the usual errors: it is asked of every cost, several times a second
+    if max(a, b) <= GAIN * min(a, b) or abs(a - b) <= 2 * ERRORS * error:
         return 0
     return 1 if b > a else -1
 

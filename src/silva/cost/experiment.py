@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
 from silva.cost.costs import BLOCK_SECONDS, ENOUGH_BLOCKS
-from silva.cost.model import GAIN
+from silva.cost.model import GAIN, NEARLY
 
 LIMITS = 0.05
 """Share of its time that the consumer waits, below which what it waits for is not the
@@ -28,8 +28,6 @@ SECONDS = 1.5
 ENOUGH = ENOUGH_BLOCKS * BLOCK_SECONDS
 """Seconds after which a measurement can be compared: a candidate that is slower than promised is
 left, and the number of workers is looked at again."""
-_KEPT = 0.8
-"""Share of the promised throughput, below which another candidate is tried."""
 MARGIN = 1 + LIMITS
 """How many times as fast as the default a candidate must be measured that costs more than it does:
 less is within the error of measuring. One that costs nothing may be as much slower."""
@@ -130,7 +128,7 @@ class Experiment(Generic[C]):
         pace, waits = now.pace(self.since), (now.waited - self.since.waited) / spent
         promised = self.promised[self.trying]
         slower = pace < min(self.margin * self.seen[self.default], promised) and waits > LIMITS
-        if not slower and (pace >= _KEPT * promised or waits <= _MOSTLY):
+        if not slower and (pace >= NEARLY * promised or waits <= _MOSTLY):
             if spent < SECONDS:
                 return None
             self.open = False

@@ -11,6 +11,7 @@ the GIL was held, the second from the time that it was free."""
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from types import TracebackType
@@ -22,8 +23,8 @@ _NAP = 0.0005
 """Seconds between two questions whether the GIL is free."""
 _SLACK = _NAP / 2
 """Seconds that a timer may be late by itself."""
-WATCHED_SECONDS = 0.004
-"""The shortest sample that counts: Python switches threads every 5 ms."""
+WATCHED_SECONDS = sys.getswitchinterval()
+"""The shortest sample that counts: after so long (5 ms), Python asks who holds the GIL for it."""
 
 
 class GilProbe:

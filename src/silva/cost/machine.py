@@ -11,8 +11,8 @@ from pathlib import Path
 
 from silva.errors import PlanError
 
-_UNITS = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
-          "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}  # fmt: skip
+_PREFIXES = ("", "k", "m", "g", "t")
+"""Each is 1000 times the one before; with an i, 1024 times."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,19 @@ def _read(path: str) -> str | None:
         return None
 
 
+def _bytes_of(unit: str) -> int:
+    """Bytes of a unit; a ValueError if there is none of this name.
+
+    >>> _bytes_of(""), _bytes_of("m"), _bytes_of("ki")
+    (1, 1000000, 1024)
+    """
+    prefix = unit[:1]
+    if unit not in (prefix, f"{prefix}i") or unit == "i":
+        raise ValueError(unit)
+    base = 1000 if unit == prefix else 1024
+    return int(base ** _PREFIXES.index(prefix))
+
+
 def parse_bytes(text: str | int) -> int:
     """Bytes from a number or from text such as `512MB` or `4GiB`.
 
@@ -108,8 +121,8 @@ def parse_bytes(text: str | int) -> int:
         digits = cleaned.rstrip("kmgti").strip()
         unit = cleaned[len(cleaned.rstrip("kmgti")) :].strip()
         try:
-            value = int(float(digits) * _UNITS[unit])
-        except (ValueError, KeyError, OverflowError):
+            value = int(float(digits) * _bytes_of(unit))
+        except (ValueError, OverflowError):
             raise PlanError(f"{text!r} is not an amount of memory: write e.g. '4GiB'") from None
     if value <= 0:
         raise PlanError(f"memory must be positive, not {text!r}")

@@ -24,7 +24,7 @@ _MOST_CORES = 16
 """So many cores use all of the bandwidth."""
 _MOST_BYTES = 4 << _LARGEST
 """Bytes that all cores together work on: more than a CPU cache holds."""
-_ROUNDS = 3
+ROUNDS = 3
 """Copies of which the fastest counts: the first one touches new memory."""
 _NEGLIGIBLE = 1e-9
 """Seconds per byte, more than on any machine: work that needs less bandwidth is not worth a
@@ -57,7 +57,7 @@ def _seconds(power: int) -> float:
     def copy(number: int, source: np.ndarray, target: np.ndarray) -> None:
         best = float("inf")
         with contextlib.suppress(threading.BrokenBarrierError):
-            for _ in range(_ROUNDS):
+            for _ in range(ROUNDS):
                 together.wait()
                 began = time.perf_counter()
                 np.copyto(target, source)

@@ -29,13 +29,15 @@ of measuring."""
 _TRAINS = 0.2
 """The consumer's own time per second of the stage from which it counts as a trainer, which should
 not wait."""
-_NO_WAIT = 1.01
-"""The least gain of threads beside a trainer: waits of one percent are seen."""
+WAITS = 0.01
+"""Share of its time that a trainer may wait: more is seen."""
 _HANDED_OVER = 0.75
 """Seconds of work per second under the GIL, if several threads compete for it: handing it over
 takes the rest. (Measured at a share of 0.62.)"""
-_NEARLY = 0.75
-"""A shared resource is the bottleneck if it takes this share of the longest time."""
+NEARLY = 0.8
+"""The share of a figure that is as good as all of it: a prediction is that of the measured rate
+within a quarter more. A candidate that reaches less of what it promised may have to go, and a
+shared resource is the bottleneck if it takes this share of the longest time."""
 
 CONSUMER = "the consumer's thread"
 COPYING = "copying results back from workers"
@@ -53,7 +55,8 @@ RESOURCES = (
 
 
 class Work(NamedTuple):
-    """Seconds of each resource per row."""
+    """Seconds of each resource per row: what a prediction is made of. A `Cost` (`cost/costs.py`) is
+    what was measured, in sums over blocks."""
 
     seconds: float = 0.0
     """Seconds of the worker that runs the steps."""
@@ -211,7 +214,7 @@ def limit_of(spent: Mapping[str, float]) -> str:
     'the disk'
     """
     most = max(spent.values())
-    shared = [name for name in SHARED if spent.get(name, 0.0) > _NEARLY * most]
+    shared = [name for name in SHARED if spent.get(name, 0.0) >= NEARLY * most]
     return max(shared or spent, key=lambda name: spent[name])
 
 
@@ -332,7 +335,7 @@ def choose_place(
         why = f"{seen}: {by_processes:.1f}× as fast with processes, {by_threads:.1f}× with threads"
         return Place("processes", why, possible)
     trains = consumer.seconds >= _TRAINS * work.seconds
-    if by_threads > (_NO_WAIT if trains else GAIN):
+    if by_threads > (1 + WAITS if trains else GAIN):
         return Place("threads", f"{seen}: {by_threads:.1f}× as fast with threads", possible)
     return Place("inline", f"{seen}: workers would not help")
 

@@ -6,15 +6,14 @@ import functools
 import mmap
 import os
 import time
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-_BYTES = 8 << 20
-"""Bytes that are copied to measure a speed: more than a core's own cache holds."""
-_CODING = 1 / 1e9
-"""Seconds per byte to encode and check a row, or to decode it."""
+from silva.cost.costs import BLOCK_BYTES
+from silva.cost.memory_bandwidth import ROUNDS
 
 
 @dataclass(frozen=True)
@@ -28,14 +27,14 @@ class Speeds:
 @functools.cache
 def memory_speeds() -> Speeds:
     """The speeds of a cache in memory."""
-    source = np.ones(_BYTES, np.uint8)
+    source = np.ones(BLOCK_BYTES, np.uint8)
     target = np.empty_like(source)
     best = float("inf")
-    for _ in range(3):  # the first round touches new memory
+    for _ in range(ROUNDS):
         began = time.perf_counter()
         np.copyto(target, source)
         best = min(best, time.perf_counter() - began)
-    spent = 2 * best / _BYTES  # a row is put into a block and taken out of it
+    spent = 2 * best / BLOCK_BYTES  # a row is put into a block and taken out of it
     return Speeds(spent, spent)
 
 
@@ -47,14 +46,14 @@ def crossing_seconds() -> float:
     >>> 0 < crossing_seconds() < 1e-6
     True
     """
-    source = np.ones(_BYTES, np.uint8)
+    source = np.ones(BLOCK_BYTES, np.uint8)
     best = float("inf")
     for _ in range(2):
-        target = np.frombuffer(mmap.mmap(-1, _BYTES), np.uint8)
+        target = np.frombuffer(mmap.mmap(-1, BLOCK_BYTES), np.uint8)
         began = time.perf_counter()
         np.copyto(target, source)
         best = min(best, time.perf_counter() - began)
-    return best / _BYTES
+    return best / BLOCK_BYTES
 
 
 @functools.cache
@@ -68,7 +67,7 @@ def disk_speeds(folder: Path) -> Speeds:
     """
     import tempfile
 
-    data = np.random.default_rng(0).bytes(_BYTES)
+    data = np.random.default_rng(0).bytes(BLOCK_BYTES)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
@@ -77,6 +76,9 @@ def disk_speeds(folder: Path) -> Speeds:
             file.flush()
             os.fsync(file.fileno())
             written = time.perf_counter() - began
+            began = time.perf_counter()
+            zlib.crc32(data)  # a row is checked when it is written and when it is read
+            checked = time.perf_counter() - began
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             file.seek(0)
             began = time.perf_counter()
@@ -84,4 +86,4 @@ def disk_speeds(folder: Path) -> Speeds:
             read = time.perf_counter() - began
     except OSError:
         return Speeds(float("inf"), float("inf"))
-    return Speeds(written / _BYTES + _CODING, read / _BYTES + _CODING)
+    return Speeds((written + checked) / BLOCK_BYTES, (read + checked) / BLOCK_BYTES)

@@ -30,7 +30,6 @@ _ROW_SECONDS = 3e-6
 _FUNCTIONS_SHARE = 0.5
 """The share of a function's time under the GIL, until it has been measured."""
 _NOT_MEASURED = Cost()
-_ONE = Cost(rows=1, kept=1)
 _HIDDEN = "part_{}"
 
 
@@ -120,7 +119,7 @@ class Units:
 
     def _parts_of(self, column: str) -> float:
         """The parts of a row's list, if the column is exploded."""
-        return max(self.known.explodes.get(column, _ONE).selectivity, 1.0)
+        return max(self.known.explodes.get(column, _NOT_MEASURED).selectivity, 1.0)
 
     def _explode_cost(self, explode: Explode) -> Cost:
         return self.known.explodes.get(explode.column, _NOT_MEASURED)

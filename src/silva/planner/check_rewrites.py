@@ -23,15 +23,14 @@ from silva.physical.stage.stage import Stage
 from silva.physical.stage.steps import Call, CallColumns, Evaluate, Keep, Project
 from silva.physical.written_form import segments
 from silva.planner.compare_blocks import Difference, differences
+from silva.planner.known_costs import PLANNING_SHARE
+from silva.run.placement.sizing import FIRST_ROWS
 from silva.run.pools.task import execute
 
 _ROWS = 16
-_BLOCKS = 4
-"""Rows and blocks of each stage: enough to see that a rewrite is wrong, few enough to cost little.
-"""
-_LEAST_ROWS = 4
-_SHARE = 1 / 64
-"""The largest share of a run's rows that is compared: each is computed twice more."""
+"""Rows of each stage: enough to see that a rewrite is wrong, few enough to cost little."""
+_BLOCKS = _ROWS // FIRST_ROWS
+"""Blocks of each stage: as many as have these rows, if they are as large as the first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +54,8 @@ class Witnesses:
     run."""
 
     def __init__(self, rows: int | None = None) -> None:
-        self.most = _ROWS if rows is None else min(max(int(_SHARE * rows), _LEAST_ROWS), _ROWS)
+        share = _ROWS if rows is None else int(PLANNING_SHARE * rows)
+        self.most = min(max(share, FIRST_ROWS), _ROWS)
         """The number of rows of a stage that is enough."""
         self.kept: list[Witness] = []
         self._rows: dict[str, int] = {}

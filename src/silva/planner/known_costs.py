@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from silva.cost.costs import Cost
+from silva.cost.experiment import LIMITS
 from silva.physical.stage.stage import Stage
 from silva.physical.stage.steps import Spread
 from silva.plan.fingerprint import digest, opaque_parts
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 
 _OCTAVES = 41
 """Sizes of rows that are distinguished, as powers of two: up to a terabyte."""
+_STRETCH = 0.15
+"""Seconds of work between two comparisons of costs: several times a second."""
+PLANNING_SHARE = 0.02
+"""The share of a run that planning may take: of its seconds of work, and of its rows for a check of
+rewrites."""
 READ, LATE, LOOP = "read", "read late", "the loop"
 DISK, NETWORK = "seconds of the disk", "seconds of the network"
 
@@ -97,12 +103,13 @@ _NOTHING = Cost()
 class Effort(NamedTuple):
     """How much looking and planning there may be."""
 
-    stretch: float = 0.15
-    """Seconds of work between two comparisons of costs: several times a second."""
-    share: float = 0.02
+    stretch: float = _STRETCH
+    """Seconds of work between two comparisons of costs."""
+    share: float = PLANNING_SHARE
     """The share of the run's work that planning may take."""
-    first: float = 0.05
-    """The share of the work for the first batch that planning before it may take."""
+    first: float = LIMITS
+    """The share of the work for the first batch that planning before it may take: less than what
+    makes a trainer wait."""
 
 
 class CostSource(Protocol):

@@ -40,19 +40,17 @@ from silva.run.placement.measured import (
     Forecasts,
     LaneStats,
     device_seconds,
+    measuring,
     settling,
     shared_seconds,
 )
-from silva.run.placement.sizing import Blocks, Growth, RowCost, Width
+from silva.run.placement.sizing import QUICK_SECONDS, Blocks, Growth, RowCost, Width
 from silva.run.pools.task import functions_of
 from silva.run.seams import Seams
 
 if TYPE_CHECKING:
     from silva.run.placement.offload import Offload
 
-_ENOUGH_KNOWN_SECONDS = 0.002
-"""Seconds of work to measure before the backend of built-in operators is chosen: they release the
-GIL, so only their cost is unknown. Where functions are called, it is a block's."""
 _STAGE, _LOOP = "stage", "loop"
 """The costs of which the backend depends."""
 _RECORDED = 4096
@@ -312,7 +310,8 @@ class Lane:
             self.rows_left -= rows
         self._given = max(rows, 1)
         self._reconsider()
-        enough = BLOCK_SECONDS if self._has_functions else _ENOUGH_KNOWN_SECONDS
+        # built-in operators release the GIL, so only their cost is unknown
+        enough = BLOCK_SECONDS if self._has_functions else QUICK_SECONDS
         if self._warm < enough:
             return
         self._choose()
@@ -542,7 +541,7 @@ class Lane:
         """The counters when the present number of workers had settled on the present backend; None
         while there is too little since then to measure."""
         blocks = self.stats.blocks - self._settled_since.blocks
-        enough = blocks >= max(ENOUGH_BLOCKS, 3 * self._width)
+        enough = blocks >= measuring(self._width)
         same = self._working == (self.backend, self._width)
         return self._settled_since if same and enough else None
 

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from silva.cost.costs import AHEAD, BLOCK_SECONDS, ENOUGH_BLOCKS, Cost
+from silva.cost.costs import AHEAD, BLOCK_SECONDS, ENOUGH_BLOCKS, ERRORS, Cost
 from silva.cost.disk import Disk
 from silva.cost.experiment import ENOUGH, LIMITS, Progress
 from silva.cost.gil import GilProbe
@@ -19,8 +19,10 @@ from silva.cost.model import Backend, Prediction
 from silva.io.incoming import NOTHING, Incoming
 from silva.physical.stage.stage import Result
 
-_ERRORS = 2.0
-"""Standard errors by which two measurements of the same may differ (95 %)."""
+
+def measuring(workers: int) -> int:
+    """Blocks of a measurement, at least: some of each worker."""
+    return max(ENOUGH_BLOCKS, 3 * workers)
 
 
 def settling(workers: int) -> int:
@@ -83,7 +85,7 @@ class Forecast:
         end = self.until or now
         rows, elapsed = end.rows - self.since.rows, end.elapsed - self.since.elapsed
         made = rows + end.ready - self.since.ready
-        if end.blocks - self.since.blocks < max(ENOUGH_BLOCKS, 3 * self.workers):
+        if end.blocks - self.since.blocks < measuring(self.workers):
             return None
         if self.backend == "inline":
             busy = end.busy - self.since.busy
@@ -128,7 +130,7 @@ class Forecast:
         after = max(end.blocks - self.since.blocks, 1)
         width = 0 if self.backend == "inline" else self.workers
         before = max(self.since.blocks - settling(width), 1)
-        return _ERRORS * spread * math.sqrt(1 / before + 1 / after) + width / after
+        return ERRORS * spread * math.sqrt(1 / before + 1 / after) + width / after
 
 
 @dataclass

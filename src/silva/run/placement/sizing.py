@@ -10,12 +10,10 @@ from typing import Any, NamedTuple
 from silva.columns.allocation import MOST_FREE_BYTES
 from silva.cost.costs import AHEAD, BLOCK_BYTES, BLOCK_SECONDS, ENOUGH_BLOCKS
 from silva.cost.experiment import ENOUGH, LIMITS, SECONDS
-from silva.cost.model import GAIN
+from silva.cost.model import GAIN, WAITS
 from silva.run.placement.measured import LaneStats
 from silva.run.pools.task import TasksInFlight
 
-_WAITS = 0.01
-"""Share of its time that the trainer may wait; workers that are idle for less are busy."""
 _SPARE = 0.25
 """Spare workers per square root of the demand: one core's worth of work takes one worker and a
 quarter, since blocks take unequally long."""
@@ -140,7 +138,7 @@ class Width:
         number of workers doubles at most."""
         before, self._load = self._load, load
         self.demand = load / max(1 - wait_share, 1e-3)
-        if wait_share > _WAITS:
+        if wait_share > WAITS:
             sudden, self._waits = not self._waits, True
             if complete and not (sudden and self._enough(self.demand) > self.now):
                 self._more(self.demand if known else min(self.demand, 2 * self.now))
@@ -157,7 +155,7 @@ class Width:
     def _more(self, demand: float) -> None:
         """Uses more workers: the trainer waits, and no worker is starting."""
         needed = self._enough(demand)
-        are_enough = needed <= self.now and self._load < (1 - _WAITS) * self.now
+        are_enough = needed <= self.now and self._load < (1 - WAITS) * self.now
         if are_enough and self._had_nothing and self.ahead < _MOST_AHEAD:
             self.ahead *= 2
         elif are_enough and self._tolerated < _TOLERATED:
@@ -255,9 +253,10 @@ class Growth:
 _AT_ONCE = 128
 """Rows that are requested together: two workers then use all requests that may be open, and if one
 row cannot be read, this many are read again one by one."""
-_QUICK_SECONDS = 1e-3
-"""Blocks that take less grow faster: one 16 times as long still starts and stops quickly."""
-_FIRST_ROWS = 4
+QUICK_SECONDS = 0.002
+"""Seconds of work to measure before anything is decided by it. Blocks that take less grow faster:
+one 16 times as long still starts and stops quickly."""
+FIRST_ROWS = 4
 """Rows of the first block, where nobody else waits for some: functions are checked on it, and a
 function that changes its input, or looks at its neighbours, seldom shows that on one row."""
 _MOST_ROWS = 1 << 17
@@ -291,7 +290,7 @@ class Blocks:
         """Rows of a batch, if the stage neither drops nor adds rows."""
         self.need_rows = 0
         """Rows that the consumer takes at once; a window should hold twice as many."""
-        self.rows = _FIRST_ROWS if alone else 1
+        self.rows = FIRST_ROWS if alone else 1
         self.bytes_per_row = 0.0
         self._most_rows = _MOST_PYTHON_ROWS if calls_python else _MOST_ROWS
 
@@ -312,7 +311,7 @@ class Blocks:
             return
         by_bytes = min(BLOCK_BYTES, self._budget(None) // 8) / max(self.bytes_per_row, 1e-9)
         by_time = _by_time(row, actors, left)
-        growth = 16 if self.rows * row.seconds < _QUICK_SECONDS else 4
+        growth = 16 if self.rows * row.seconds < QUICK_SECONDS else 4
         self.rows = max(1, int(min(by_time, by_bytes, self._most_rows, self.rows * growth)))
 
     def next_rows(self) -> int:
