@@ -10,7 +10,7 @@ from silva.columns import Array
 from silva.run.memory import MemoryBudget
 from silva.run.placement.lane import Lane
 from silva.run.placement.measured import LaneStats
-from silva.run.placement.sizing import Blocks
+from silva.run.placement.sizing import Blocks, RecentRow
 from silva.run.pools.task import Flight, Task, TasksInFlight
 from silva.run.pools.threads import InlinePool
 from silva.testing import stream
@@ -31,7 +31,7 @@ def _stage() -> object:
 def decide(made: Lane, *, per_row: float, bytes_per_row: float = 8, consumer: float = 0.0) -> str:
     made.stats.busy, made.stats.blocks, made.stats.rows_in = 1.0, 1, round(1 / per_row)
     made.consumer_seconds = consumer
-    made._seconds_per_row = made._cpu_per_row = per_row
+    made._recent = RecentRow(per_row, per_row)
     made.blocks._bytes_per_row = bytes_per_row
     made.decide(0)
     return made.backend

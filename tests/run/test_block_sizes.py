@@ -9,7 +9,7 @@ import pytest
 
 import silva as sv
 from silva.run.placement.measured import LaneStats
-from silva.run.placement.sizing import Blocks, RowCost
+from silva.run.placement.sizing import Blocks, RecentRow
 from silva.run.pools.task import Flight, Task, TasksInFlight
 from silva.run.pools.threads import InlinePool
 from silva.testing import assert_same_stream, cut_blocks, digest
@@ -70,7 +70,7 @@ def test_blocks_that_were_measured_to_be_slow_do_not_fill_the_window(came: int) 
     """As the first ones are on a busy machine: blocks of one row, for a batch of 8,192."""
     blocks = Blocks(LaneStats(blocks=came), lambda held: 1 << 30, calls_python=True, alone=False)
     blocks.expect(8192, aligned=False)
-    blocks.learn(RowCost(0.05, 0.0, 8.0), 1.0, 0, None)
+    blocks.learn(RecentRow(0.05, nbytes=8.0), 0, None)
     window: TasksInFlight[int] = TasksInFlight()
     while blocks.admits(window, width=2, ahead=2):
         task = Task(None, None, None)  # type: ignore[arg-type]
@@ -82,7 +82,7 @@ def rows_of_a_block(actors: int, left: int | None, waits: float = 0.0) -> int:
     """Where a row takes 10 ms."""
     blocks = Blocks(LaneStats(blocks=2), lambda held: 1 << 30, calls_python=True, alone=False)
     for _ in range(8):
-        blocks.learn(RowCost(0.01, waits, 8.0), 1.0, actors, left)
+        blocks.learn(RecentRow(0.01, waits=waits, nbytes=8.0), actors, left)
     return blocks.rows
 
 

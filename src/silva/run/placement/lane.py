@@ -44,7 +44,7 @@ from silva.run.placement.measured import (
     settling,
     shared_seconds,
 )
-from silva.run.placement.sizing import QUICK_SECONDS, Blocks, Growth, RowCost, Width
+from silva.run.placement.sizing import QUICK_SECONDS, Blocks, Growth, RecentRow, Width
 from silva.run.pools.task import functions_of
 from silva.run.seams import Seams
 
@@ -129,13 +129,9 @@ class Lane:
         """The latest blocks, on the workers."""
         self.looped: deque[tuple[float, float]] = deque(maxlen=_RECORDED)
         """From when to when the consumer had them."""
-        self._seconds_per_row = 0.0
-        self._cpu_per_row = 0.0
+        self._recent = RecentRow()
         self._given = 1
         """Rows of the block that the consumer has."""
-        self._waits_per_row = 0.0
-        """Seconds of waiting that the rows of a block share, as when reading from an object
-        store."""
         self._handed = 0.0
         """Bytes that another process would be sent or would send back."""
         self._objects = 0.0
@@ -265,14 +261,12 @@ class Lane:
         if not self.decided and self._has_functions:
             self._objects = object_seconds(block) * len(block) / rows_in
         weight = 0.5 if min(stats.blocks, stats.followed + 1) > 2 else 1.0
-        self._seconds_per_row += weight * (result.seconds / rows_in - self._seconds_per_row)
-        self._cpu_per_row += weight * (result.cpu / rows_in - self._cpu_per_row)
-        nbytes_a_row = max(nbytes, result.bytes_in) / rows_in
-        waits = result.waited / rows_in if _reads_at_once(self.stage) else 0.0
-        self._waits_per_row += weight * (waits - self._waits_per_row)
-        row = RowCost(self._seconds_per_row, self._waits_per_row, nbytes_a_row)
+        waited = result.waited if _reads_at_once(self.stage) else 0.0
+        block_used = result.seconds, result.cpu, waited, max(nbytes, result.bytes_in)
+        seen = RecentRow(*(amount / rows_in for amount in block_used))
+        self._recent = self._recent.after(seen, weight)
         actors = self.width.now if self.backend == "ray" else 0
-        self.blocks.learn(row, weight, actors, self.rows_left)
+        self.blocks.learn(self._recent, actors, self.rows_left)
 
     def begin(self, rows: int | None, epoch: int, epochs: int | None) -> None:
         """Begins an epoch. What was too little work for a worker before may be enough now. If the
@@ -299,7 +293,7 @@ class Lane:
             return None
         if self._has_little_left:
             return None
-        long = self.blocks.rows * self._seconds_per_row > WATCHED_SECONDS
+        long = self.blocks.rows * self._recent.seconds > WATCHED_SECONDS
         self._watching = self.probe if long or self._warm > BLOCK_SECONDS / 2 else None
         return self._watching
 
@@ -330,7 +324,7 @@ class Lane:
         """Whether too little of its work is known to be left for a worker, whoever holds the
         GIL."""
         left, known = self.rows_left or 0, self.rows_left is not None
-        return known and (left + self.later_rows) * self._seconds_per_row < LITTLE_WORK
+        return known and (left + self.later_rows) * self._recent.seconds < LITTLE_WORK
 
     def _choose(self) -> None:
         if self.decided:
@@ -570,7 +564,7 @@ class Lane:
 
     def load(self) -> Work:
         """The recent cost of a row."""
-        work = self._work(self._seconds_per_row, self._cpu_per_row)
+        work = self._work(self._recent.seconds, self._recent.cpu)
         if not self.workers or self.forced == "inline":
             return work  # nothing is decided by the rest
         return self._with_shared(work, self._warm_since)

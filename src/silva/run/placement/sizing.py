@@ -266,11 +266,31 @@ _MOST_PYTHON_ROWS = 1 << 14
 the system after each block."""
 
 
-class RowCost(NamedTuple):
-    seconds: float
-    waits: float
-    """Those of the seconds in which other rows of the block are waited for as well."""
-    nbytes: float
+class RecentRow(NamedTuple):
+    """What a row of the latest blocks took, by which the next one is sized.
+
+    It is not a `Cost`: that is a sum over all blocks since the steps of a stage changed, of which
+    the error is known, and plans are chosen by it. This average has to follow at once, and forgets
+    half of what it was with each block.
+
+    >>> row = RecentRow().after(RecentRow(2.0, nbytes=10.0), weight=1.0)
+    >>> row.after(RecentRow(4.0, nbytes=6.0), weight=0.5)
+    RecentRow(seconds=3.0, cpu=0.0, waits=0.0, nbytes=8.0)
+    """
+
+    seconds: float = 0.0
+    cpu: float = 0.0
+    waits: float = 0.0
+    """Those of the seconds in which other rows of the block are waited for as well, as when reading
+    from an object store."""
+    nbytes: float = 0.0
+
+    def after(self, seen: RecentRow, weight: float) -> RecentRow:
+        """The average with one more block, of this `weight`; more bytes count at once, since they
+        must fit into memory."""
+        found = [old + weight * (new - old) for old, new in zip(self, seen, strict=True)]
+        found[-1] = max(found[-1], seen.nbytes)
+        return RecentRow(*found)
 
 
 class Blocks:
@@ -301,12 +321,10 @@ class Blocks:
         if aligned:
             self.align = rows
 
-    def learn(self, row: RowCost, weight: float, actors: int, left: int | None) -> None:
-        """Adapts the block size to the recent cost of a row; `actors` share the rows that are left
-        (0: local workers)."""
-        self.bytes_per_row = max(
-            row.nbytes, self.bytes_per_row + weight * (row.nbytes - self.bytes_per_row)
-        )
+    def learn(self, row: RecentRow, actors: int, left: int | None) -> None:
+        """Adapts the block size to what a row takes; `actors` share the rows that are left (0:
+        local workers)."""
+        self.bytes_per_row = row.nbytes
         if self.stats.blocks == 1:
             return
         by_bytes = min(BLOCK_BYTES, self._budget(None) // 8) / max(self.bytes_per_row, 1e-9)
@@ -345,7 +363,7 @@ class Blocks:
         return window.rows < ahead * self.need_rows + width * self.next_rows()
 
 
-def _by_time(row: RowCost, actors: int, left: int | None) -> float:
+def _by_time(row: RecentRow, actors: int, left: int | None) -> float:
     seconds = max(row.seconds, 1e-9)
     rows = BLOCK_SECONDS / seconds
     if row.waits:
