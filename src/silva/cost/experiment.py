@@ -6,8 +6,10 @@ can be slower together than one alone. Nor does it know how cold the rows were t
 CPU seconds show that: if a row takes a fifth of the CPU time it took then, five times as many rows
 are expected of every candidate.
 
-The backends of a stage, the cluster, an order of steps and a cache are each an experiment: who
-proposes says what the default did, what each candidate promises, and which clock counts.
+The backends of a stage, the cluster, more threads, an order of steps and a cache are each an
+experiment: who proposes says what the default did, what each candidate promises, and which clock
+counts. The number of workers that a demand needs (`Width`) is none: it follows from what the
+workers did, nothing is compared, and it changes with the demand.
 """
 
 from __future__ import annotations
@@ -83,6 +85,8 @@ class Experiment(Generic[C]):
     """Rows per second that a candidate cannot exceed, however warm the rows are: their results must
     be brought back."""
     margin: float = MARGIN
+    enough: float = SECONDS
+    """Seconds that a candidate is measured before it is kept."""
     own: float | None = None
     """The consumer's own seconds per row that are part of the default's throughput, where the
     consumer takes turns with it. It may have been measured before the first batch was handed out;
@@ -129,7 +133,7 @@ class Experiment(Generic[C]):
         promised = self.promised[self.trying]
         slower = pace < min(self.margin * self.seen[self.default], promised) and waits > LIMITS
         if not slower and (pace >= NEARLY * promised or waits <= _MOSTLY):
-            if spent < SECONDS:
+            if spent < self.enough:
                 return None
             self.open = False
             self.measure(now)

@@ -247,7 +247,7 @@ class Executor:
         complete = pool is None or pool.complete
         stats = lane.stats
         lane.width.look(now, stats.starved, stats.busy, stats.idle, complete=complete)
-        lane.grow(now)
+        lane.grow()
         if pool is not None:
             self._share(lane.backend, pool)
 

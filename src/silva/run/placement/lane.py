@@ -210,17 +210,23 @@ class Lane:
             self.width.limit(self.growth.least)
         self.growth = Growth(self.growth.least, self.growth.most)
 
-    def grow(self, now: float) -> None:
+    def grow(self) -> None:
         """Uses more threads than workers if rows mostly wait and that is faster."""
-        if self.backend != "threads" or self._experiment is not None or not self.growth.due(now):
+        if self.backend != "threads" or self._experiment is not None:
             return
+        now = self.counters.progress
+        self.growth.judge(now)
+        if self.growth.due(now):
+            self.growth.look(now, self._useful_threads())
+        self.width.limit(self.growth.now)
+
+    def _useful_threads(self) -> float:
+        """The number of threads that would use up the cores, the GIL, or what workers share."""
         work = self.average()
         work = work.taking(max(work.seconds - work.queued, work.cpu))
         stage = Placed(self.name, work, "threads", self.growth.most)
         best = predict([stage], self._seams.machine.cpus)
-        useful = best.rows_per_second * work.seconds
-        self.growth.look(now, self.stats.starved, self.stats.rows_in, useful)
-        self.width.limit(self.growth.now)
+        return best.rows_per_second * work.seconds
 
     @property
     def rows_to_come(self) -> int:

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from silva.columns.allocation import MOST_FREE_BYTES
 from silva.cost.costs import AHEAD, BLOCK_BYTES, BLOCK_SECONDS, ENOUGH_BLOCKS
-from silva.cost.experiment import ENOUGH, LIMITS, SECONDS
+from silva.cost.experiment import ENOUGH, LIMITS, SECONDS, Experiment, Progress
 from silva.cost.model import GAIN, WAITS
-from silva.run.placement.measured import LaneStats
+from silva.run.placement.measured import LaneStats, settling
 from silva.run.pools.task import TasksInFlight
 
 _SPARE = 0.25
@@ -45,17 +45,17 @@ def _differ(demand: float, other: float) -> bool:
 class Width:
     """The number of workers of a stage: as few as keep the trainer from waiting.
 
-    It is looked at every 0.4 s (`ENOUGH`). Workers that were busy on average are the *load*. Where the
-    trainer waited for a share of its time, its *demand*, in workers, is the load divided by the
-    rest. What is enough for a demand is a little more than that, by its square root: work comes
-    unevenly, and the less so the more workers share it. Where the trainer waits, the stage gets
-    what is enough at once, and nothing more while those workers start, since a start slows others
-    down. Where it does not wait, and fewer are enough, half of the rest go. A number that proved
-    too small is not tried again for a while, each time for twice as long, so that the width
-    settles; a demand that has changed ends this. Where workers are enough, one of them had nothing
-    to do, and the trainer waits all the same, more is done ahead before there are more of them.
-    Where all had something to do, more blocks would only take more memory; a block in memory that
-    was never used can cost many times what the others do.
+    It is looked at every 0.4 s. Workers that were busy on average are the *load*. Where the trainer
+    waited for a share of its time, its *demand*, in workers, is the load divided by the rest. What
+    is enough for a demand is a little more than that, by its square root: work comes unevenly, and
+    the less so the more workers share it. Where the trainer waits, the stage gets what is enough at
+    once, and nothing more while those workers start, since a start slows others down. Where it does
+    not wait, and fewer are enough, half of the rest go. A number that proved too small is not tried
+    again for a while, each time for twice as long, so that the width settles; a demand that has
+    changed ends this. Where workers are enough, one of them had nothing to do, and the trainer
+    waits all the same, more is done ahead before there are more of them. Where all had something to
+    do, more blocks would only take more memory; a block in memory that was never used can cost many
+    times what the others do.
 
     >>> width = Width(8)
     >>> for second in range(1, 9):  # one worker's work in all, and the trainer never waits
@@ -181,16 +181,18 @@ MOST_THREADS = 32
 class Growth:
     """More threads than cores, for a stage whose rows mostly wait: waiting takes no core.
 
-    Every half second in which the trainer waits, the number of threads doubles, up to the number
-    that would use all cores or the GIL, whichever is less. In the next half second blocks settle,
-    and the one after shows whether it helped: twice as many threads must be 1.4× as fast, which is
-    as near to twice as to no gain. Otherwise they are taken back, and the stage keeps its number
-    until its steps change.
+    While the trainer waits, twice as many threads are tried, up to the number that would use all
+    cores or the GIL, whichever is less. Each try is an experiment: twice as many threads must be
+    1.4× as fast, which is as near to twice as to no gain. Otherwise they are taken back, and the
+    stage keeps its number until its steps change.
 
-    >>> growth, rows, now = Growth(2, 32), 0, 0.0
-    >>> while now < 10:  # each thread does 100 rows a second, up to 8 threads
-    ...     rows, now = rows + min(growth.now, 8) * 50, now + 0.5
-    ...     growth.look(now, waited=now, rows=rows, useful=300.0)
+    >>> growth, now = Growth(2, 32), Progress()
+    >>> while now.seconds < 10:  # each thread does 100 rows a second, up to 8 threads
+    ...     threads, since = min(growth.now, 8), now.seconds + 0.1
+    ...     now = Progress(now.rows + threads * 10, since, since, blocks=now.blocks + 2 * threads)
+    ...     growth.judge(now)
+    ...     if growth.due(now):
+    ...         growth.look(now, useful=300.0)
     >>> growth.now, growth.note
     (8, '8 threads, since its rows mostly wait: 4.0× as fast as 2, no faster with 16')
     """
@@ -200,48 +202,56 @@ class Growth:
         self.now = least
         self.note = ""
         """What was tried, and what came of it."""
-        self._at: tuple[float, float, int] | None = None
-        """Time, seconds that the trainer had waited, and rows at the last look."""
-        self._before: tuple[int, float] | None = None
-        """The number of threads and the rows per second before the latest growth, until it is
-        judged."""
+        self._since: Progress | None = None
+        """The last look."""
+        self._tried: Experiment[str] | None = None
+        """Compares the latest growth with the number before it, until it is judged."""
         self._first = 0.0
         """Rows per second with the least number of threads."""
         self._settled = False
         """Whether the number is final."""
 
-    def due(self, now: float) -> bool:
-        """Whether there is something to look at."""
-        if self._settled or self.most <= self.least:
+    def due(self, now: Progress) -> bool:
+        """Whether there is something to look at: not while a growth is measured."""
+        if self._settled or self._tried is not None or self.most <= self.least:
             return False
-        return self._at is None or now - self._at[0] >= ENOUGH
+        return self._since is None or now.seconds - self._since.seconds >= ENOUGH
 
-    def look(self, now: float, waited: float, rows: int, useful: float) -> None:
-        """Adapts the number of threads, given the time, the seconds that the trainer has waited,
-        the rows so far, and the number of threads that would use up another resource."""
-        if not self.due(now):
-            return
-        last, self._at = self._at, (now, waited, rows)
-        if last is None:
-            return
-        spent, pace = now - last[0], (rows - last[2]) / (now - last[0])
-        if waited - last[1] <= LIMITS * spent:
+    def look(self, now: Progress, useful: float) -> None:
+        """Tries more threads if the trainer waits; `useful` is the number of threads that would use
+        up another resource."""
+        since, self._since = self._since, now
+        if since is None or now.waited - since.waited <= LIMITS * (now.seconds - since.seconds):
             return  # a trainer that does not wait shows nothing of the stage
-        if self._before is not None:
-            self._judge(*self._before, pace)
         wanted = int(min(2 * self.now, useful, self.most))
-        if not self._settled and wanted >= GAIN * self.now:
-            self._first = self._first or pace
-            self._before, self.now = (self.now, pace), wanted
-            self._at = None  # blocks of before are still in flight
+        if wanted < GAIN * self.now:
+            return
+        pace, margin = now.pace(since), math.sqrt(wanted / self.now)
+        self._first = self._first or pace
+        self._tried = Experiment(
+            str(self.now),
+            pace,
+            {str(wanted): margin * pace},
+            str(wanted),
+            now,
+            settling=settling(wanted),
+            margin=margin,
+            enough=ENOUGH,
+        )
+        self.now = wanted
 
-    def _judge(self, count: int, before: float, pace: float) -> None:
-        self._before = None
-        if pace >= before * math.sqrt(self.now / count):
-            self.note = self._describe(self.now, pace)
-        else:
-            self.note = f"{self._describe(count, before)}, no faster with {self.now}"
+    def judge(self, now: Progress) -> None:
+        """Keeps the latest growth, or takes it back, once enough was measured."""
+        tried = self._tried
+        kept = None if tried is None else tried.judge(now)
+        if tried is None or kept is None or tried.open:
+            return
+        count, pace = int(kept), tried.seen[kept]
+        self.note = self._describe(count, pace)
+        if count != self.now:
+            self.note += f", no faster with {self.now}"
             self.now, self._settled = count, True
+        self._tried, self._since = None, tried.since
 
     def _describe(self, count: int, pace: float) -> str:
         if count == self.least:
