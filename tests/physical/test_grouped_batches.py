@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,8 @@ from silva.columns import Array, Block, Column, Lists, Values
 from silva.columns.dictionary import Dictionary
 from silva.columns.number_runs import appearance, appearance_in_each
 from silva.errors import ColumnError
-from silva.physical.stage.batch_value import batch_value, grouped_batches
+from silva.physical.stage.batch_value import batch_value
+from silva.physical.stage.grouped_batches import grouped_batches
 from silva.testing import digest
 
 ROWS = 60
@@ -65,28 +68,80 @@ def test_batches_made_together_are_those_made_one_by_one(grouped, size, pad):
     ]
     assert len(found) == len(one_by_one)
     for ours, expected in zip(found, one_by_one, strict=True):
-        assert digest(ours.values) == digest(expected.values)
-        assert list(ours.values) == list(expected.values)
-        assert (ours.rows, ours.id, ours.place) == (expected.rows, expected.id, expected.place)
+        assert digest(ours) == digest(expected.values)
+        assert list(ours) == list(expected.values)
 
 
 def test_columns_of_a_group_share_one_index_and_batches_share_no_values():
     block = _block(_columns(np.random.default_rng(0)))
     first, second, *_ = grouped_batches(block, 20, None, (("matrix", "text"),))
-    assert first.values["matrix"].inverse is first.values["text"].inverse
-    before = digest(second.values)
-    for value in first.values.values():
+    assert first["matrix"].inverse is first["text"].inverse
+    before = digest(second)
+    for value in first.values():
         data: Any = getattr(value, "values", value)
         if isinstance(data, np.ndarray) and data.dtype != object:
             data[...] = 0
-    assert digest(second.values) == before
+    assert digest(second) == before
+
+
+def _numbers(*columns: str) -> dict[str, Any]:
+    """The first batch of a block of arrays, in which no group has been read."""
+    data = np.array([7, 7, 3, 7, 0, 0, 0, 0])
+    block = Block({"x": Array(data), "y": Array(data * 2)}, np.arange(8), None)
+    return next(grouped_batches(block, 4, None, (columns,)))
+
+
+def test_numbers_are_expanded_without_their_groups_and_have_them_when_they_are_read():
+    x = _numbers("x")["x"]
+    assert isinstance(x, sv.Grouped)
+    assert (len(x), x.expand().tolist()) == (4, [7, 7, 3, 7])
+    x.expand()[:] = 0
+    assert (x.values.tolist(), x.offsets, x.inverse.tolist()) == ([7, 3], None, [0, 0, 1, 0])
+    assert (type(x), len(x), x.expand().tolist()) == (sv.Grouped, 4, [7, 7, 3, 7])
+
+
+@pytest.mark.parametrize("use", [repr, list, lambda x: x[2], lambda x: x.factor, digest])
+def test_groups_of_numbers_may_be_read_in_any_way(use):
+    read = sv.Grouped(np.array([7, 3]), None, np.array([0, 0, 1, 0]))
+    assert use(_numbers("x")["x"]) == use(read)
+
+
+def test_groups_of_numbers_are_copied_before_they_are_read():
+    for other in (
+        copy.copy(_numbers("x")["x"]),
+        copy.deepcopy(_numbers("x")["x"]),
+        dataclasses.replace(_numbers("x")["x"], offsets=None),
+    ):
+        assert type(other) is sv.Grouped
+        assert (other.values.tolist(), other.inverse.tolist()) == ([7, 3], [0, 0, 1, 0])
+
+
+def test_groups_of_numbers_cannot_be_assigned():
+    x = _numbers("x")["x"]
+    with pytest.raises(AttributeError):
+        x.values = np.zeros(1)
+    assert x.values.tolist() == [7, 3]
+    with pytest.raises(AttributeError):
+        x.values = np.zeros(1)
+
+
+def test_numbers_of_one_group_share_their_index():
+    batch = _numbers("x", "y")
+    assert batch["x"].inverse is batch["y"].inverse
+
+
+def test_groups_are_those_of_the_rows_before_the_consumer_changed_another_column():
+    rows = sv.from_columns({"x": [1, 1, 2, 2]}).derive(y=sv.col("x"))
+    (batch,) = rows.batch(4, grouped="y").head(1)
+    batch["x"][:] = 5
+    assert batch["y"].values.tolist() == [1, 2]
 
 
 def test_batches_before_one_that_cannot_be_grouped_come_first():
     rows = [[i] for i in range(40)] + [{1}] * 20
     block = _block({"x": Values(rows)})
     batches = grouped_batches(block, 20, None, (("x",),))
-    assert [next(batches).rows, next(batches).rows] == [20, 20]
+    assert [len(next(batches)["x"]), len(next(batches)["x"])] == [20, 20]
     with pytest.raises(ColumnError, match="column 'x'"):
         next(batches)
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from silva.columns import Array, Block, Column, Ragged, Values
-from silva.columns.codes import row_keys, rows_at, together
+from silva.columns import Block, Column, Ragged, Values
+from silva.columns.codes import rows_at, together
 from silva.columns.column import Strings, is_masked_array
-from silva.columns.number_runs import appearance_in_each, offsets_of
+from silva.columns.grouped_arrays import grouped_arrays
+from silva.columns.number_runs import offsets_of
 from silva.columns.ragged import Grouped, filled
 from silva.columns.union import Union, typed_rows
 from silva.columns.values import PLAIN, batch_of_rows, common_dtype, plain_item
@@ -53,57 +53,19 @@ def batch_value(block: Block, pad: Any, grouped: tuple[tuple[str, ...], ...] = (
     """The batch of these rows; columns named in `grouped` hold each distinct row once."""
     columns = dict(block.columns)
     inverse: dict[str, np.ndarray] = {}
+    later: dict[str, Grouped] = {}
     for names in grouped:
+        arrays = grouped_arrays(names, block.columns, len(block))
+        if arrays is not None:
+            later |= {name: next(arrays.batches(name)) for name in names}
+            continue
         first, number = _distinct(names, columns)
         columns |= {name: rows_at(columns[name], first) for name in names}
         inverse |= dict.fromkeys(names, number)
-    values = {name: column_batch(name, column, pad) for name, column in columns.items()}
+    values = {n: later[n] if n in later else column_batch(n, c, pad) for n, c in columns.items()}
     values |= {name: Grouped.of(values[name], number) for name, number in inverse.items()}
     place = None if block.places is None or not len(block) else int(block.places[0])
     return BatchValue(values, len(block), int(block.ids[0]) if len(block) else 0, place)
-
-
-def grouped_batches(
-    block: Block, size: int, pad: Any, grouped: tuple[tuple[str, ...], ...]
-) -> Iterator[BatchValue]:
-    """`batch_value` of each `size` rows of a block. Distinct rows are found and copied once for all
-    batches, so that a batch costs slices only: less than the copies of rows that repeat."""
-    try:
-        groups = [_distinct_in_each(names, block.columns, size) for names in grouped]
-    except ColumnError:  # of a later batch, perhaps: those before it come first
-        for at in range(0, len(block) - size + 1, size):
-            yield batch_value(block.slice(at, at + size), pad, grouped)
-        return
-    whole = range(0, len(block) + 1, size)
-    cuts: dict[str, tuple[Column, Sequence[int]]]
-    cuts = {name: (column, whole) for name, column in block.columns.items()}
-    inverse: dict[str, list[np.ndarray]] = {}
-    for names, (first, number, bounds) in zip(grouped, groups, strict=True):
-        numbers = list(number.reshape(-1, size))
-        inverse |= dict.fromkeys(names, numbers)
-        cuts |= {name: (rows_at(block.columns[name], first), bounds) for name in names}
-    each = {name: _cut(name, column, bounds, pad) for name, (column, bounds) in cuts.items()}
-    each |= {name: map(Grouped.of, each[name], rows) for name, rows in inverse.items()}
-    ids = block.ids[::size].tolist()
-    places = [None] * len(ids) if block.places is None else block.places[::size].tolist()
-    for row, place, values in zip(ids, places, zip(*each.values(), strict=True), strict=True):
-        yield BatchValue(dict(zip(each, values, strict=True)), size, row, place)
-
-
-def _distinct_in_each(
-    names: tuple[str, ...], columns: dict[str, Column], size: int
-) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """The rows at which a combination first appears in its batch, the number of each row's
-    combination in its batch, and where the first rows of each batch begin and end."""
-    return appearance_in_each(row_keys([columns[name] for name in names]), size)
-
-
-def _cut(name: str, column: Column, bounds: Sequence[int], pad: Any) -> Iterator[Any]:
-    """The rows of a column between the bounds, as batches hold them."""
-    if isinstance(column, Array) and column.valid is None:
-        return map(writable(column.data).__getitem__, map(slice, bounds, bounds[1:]))
-    parts = map(column.slice, bounds, bounds[1:])
-    return (column_batch(name, part, pad) for part in parts)
 
 
 def _distinct(names: tuple[str, ...], columns: dict[str, Column]) -> tuple[np.ndarray, np.ndarray]:

@@ -8,6 +8,7 @@ failures cost something per block and nothing per batch. Most kinds of batches c
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -17,7 +18,8 @@ import numpy as np
 from silva.columns import Array, Block
 from silva.errors import PlanError, SilvaError
 from silva.physical import plan as physical
-from silva.physical.stage.batch_value import BatchValue, batch_value, grouped_batches
+from silva.physical.stage.batch_value import BatchValue, batch_value
+from silva.physical.stage.grouped_batches import batches_of, grouped_batches, rows_together
 from silva.plan.schema import MASK
 from silva.run.flows.flow import Position, Positions, RankSession, Reader, Trail, TrailedBlock
 
@@ -110,32 +112,39 @@ class SlicedBatches:
     make: Callable[[Block], Made]
     sliceable: bool
     """Columns that are plain arrays may be sliced as they are, without `make`."""
-    make_all: Callable[[Block], Iterator[Made]] | None = None
-    """Makes all batches at once, where that costs less than one by one."""
+    make_all: Callable[[Block], Iterator[dict[str, Any]]] | None = None
+    """Makes the columns of all batches at once, where that costs less than one by one."""
 
     def made(self) -> Iterator[Made]:
         first = self.begin.row + 1
         if self.make_all is not None:
-            yield from self.make_all(self.block.slice(first, first + self.count * self.size))
+            block = self._whole()
+            ids = block.ids[:: self.size].tolist()
+            places = (
+                itertools.repeat(None)
+                if block.places is None
+                else block.places[:: self.size].tolist()
+            )
+            for values, row, place in zip(self.make_all(block), ids, places, strict=False):
+                yield BatchValue(values, self.size, row, place)
             return
         for at in range(first, first + self.count * self.size, self.size):
             yield self.make(self.block.slice(at, at + self.size))
 
+    def _whole(self) -> Block:
+        """The rows of all batches."""
+        first = self.begin.row + 1
+        return self.block.slice(first, first + self.count * self.size)
+
     def shown(self) -> Iterator[Any]:
+        if self.make_all is not None:
+            return self.make_all(self._whole())
         arrays = fast_arrays(self.block) if self.sliceable else None
         if arrays is None:
-            yield from map(_shown, self.made())
-            return
+            return map(_shown, self.made())
         size, first = self.size, self.begin.row + 1
-        if len(arrays) == 1:
-            ((name, array),) = arrays.items()
-            for batch in _batches_of(array, first, size, self.count):
-                yield {name: batch}
-        else:
-            names = list(arrays)
-            parts = (_batches_of(array, first, size, self.count) for array in arrays.values())
-            for batches in zip(*parts, strict=True):
-                yield dict(zip(names, batches, strict=True))
+        parts = {n: _batches_of(data, first, size, self.count) for n, data in arrays.items()}
+        return batches_of(parts)
 
     def positions(self, given: int) -> Positions:
         return replace(self.begin, row=self.begin.row + given * self.size)()
@@ -148,7 +157,7 @@ def _batches_of(array: np.ndarray, first: int, size: int, count: int) -> Iterabl
     """Consecutive slices of `size` rows; numpy gives the rows of a reshaped array fastest."""
     stop = first + count * size
     if array.flags.c_contiguous:
-        return array[first:stop].reshape(count, size, *array.shape[1:])
+        return rows_together(array[first:stop], size, count)
     return (array[at : at + size] for at in range(first, stop, size))
 
 
