@@ -1,4 +1,5 @@
-"""Four gigabytes through 256 MiB: what silva holds while a consumer reads, or stops reading.
+"""Four gigabytes through 256 MiB: what silva holds while a consumer reads, or stops reading. And
+caches that are opened later, in two epochs, under 128 MiB.
 
 Every page counts once. What an idle loader of the same backend takes (Python, numpy, workers) is
 taken off; what remains may exceed the budget only by what the consumer itself holds.
@@ -14,6 +15,7 @@ from benchmarks.arrays import SHAPE, make, one_number_a_page
 from benchmarks.workload import BATCH, Contestant, Open, Target, Workload, sizes
 
 _BUDGET = 256 << 20
+_SMALL_BUDGET = 128 << 20
 _CONSUMER = 64 << 20
 """The batch in hand and the next one (19 MB each), and what malloc keeps for itself."""
 _PAUSE_AFTER = 8
@@ -53,11 +55,43 @@ def stops(backend: str) -> Prepare:
     return lambda rows, pause: reads(backend, rows, SHAPE, pause)
 
 
+def later_caches(count: int, backend: str) -> Prepare:
+    """Rows that no cache keeps, then those of caches, in two epochs."""
+
+    def prepare(rows: int, pause: float) -> Open:
+        import silva as sv
+
+        _ = sv.Loader  # as above
+
+        def images(number: int) -> sv.Pipeline:
+            numbers = sv.from_columns({"i": range(rows // 8 + number)})
+            return numbers.derive(image=lambda i: make(i)).select("image")
+
+        caches = [images(number).cache() for number in range(1, count + 1)]
+        batches = sv.concat([images(0), *caches]).batch(BATCH)
+
+        def epochs() -> Iterator[dict[str, Any]]:
+            given: dict[str, Any] = {"backend": backend, "workers": 2, "memory": _SMALL_BUDGET}
+            with batches.loader(epochs=2, **given) as loader:
+                for _ in range(2):
+                    yield from loader
+
+        return epochs
+
+    return prepare
+
+
+_CACHES = {"a later cache": 1, "two later caches": 2}
+
+
 def contestants() -> Iterator[Contestant]:
     for backend in _BACKENDS:
         yield Contestant(f"{backend}, idle", idle(backend), key="image", group="idle", limit=True)
         yield Contestant(f"{backend}, full speed", full_speed(backend), key="image")
         yield Contestant(f"{backend}, reader stops", stops(backend), key="image")
+        for name, count in _CACHES.items():
+            prepare = later_caches(count, backend)
+            yield Contestant(f"{backend}, {name}", prepare, key="image", group=name)
 
 
 def targets() -> Iterator[Target]:
@@ -66,6 +100,13 @@ def targets() -> Iterator[Target]:
             yield Target(
                 f"{backend}, {reader}",
                 at_most=_BUDGET + _CONSUMER,
+                minus=f"{backend}, idle",
+                metric="peak",
+            )
+        for name in _CACHES:
+            yield Target(
+                f"{backend}, {name}",
+                at_most=_SMALL_BUDGET + _CONSUMER,
                 minus=f"{backend}, idle",
                 metric="peak",
             )

@@ -196,6 +196,7 @@ WORKLOAD = Workload(
     targets=(
         Target("silva lambdas", at_least=0.6, of="plain loop"),
         Target("silva lambdas", at_least=3, of=_DATALOADERS),
+        Target("silva lambdas", at_least=1, of="WebDataset"),
         Target("silva expressions", at_least=0.5, of="numpy on slices"),
         Target("silva batched", at_least=0.5, of="numpy on slices"),
     ),
