@@ -93,6 +93,14 @@ def free_bytes() -> int:
     return sum(size * len(buffers) for size, buffers in list(_free.items()))
 
 
+def release_free(most: float) -> None:
+    """Releases free buffers until the others have at most so many bytes."""
+    for buffers in list(_free.values()):
+        while buffers and free_bytes() > most:
+            with contextlib.suppress(IndexError):  # another thread was first
+                buffers.popleft()
+
+
 def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     """As `np.empty`, but large arrays may lie in recycled memory.
 

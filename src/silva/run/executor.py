@@ -222,6 +222,7 @@ class Executor:
                 lane.stats.ready += flights.ready - ready
                 ready = flights.ready
                 lane.decide(rows)
+                self._memory.release_free()
                 given = self._seams.clock()
                 self._adjust(lane, given)
                 yield trail, results

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 
 from silva.cache.row_store import CacheBudget, MemoryStore, RowStore
+from silva.columns.allocation import release_free
 
 _LEAST_BYTES = 1 << 16
 """Bytes that every stage may have in flight, however many stages there are."""
@@ -66,6 +67,10 @@ class MemoryBudget:
     def in_flight(self) -> float:
         """Bytes of all blocks in flight, about."""
         return sum(count() for count in list(self._held))  # other threads add to it
+
+    def release_free(self) -> None:
+        """Releases recycled memory, as far as blocks in flight and caches leave no room for it."""
+        release_free(self.total - (self.caches.size - self.caches.left) - self.in_flight())
 
     def lane_bytes(self, own: float | None = None) -> int:
         """Bytes that one segment may have in flight: its share; if it has `own` bytes now, no more
