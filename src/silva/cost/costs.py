@@ -200,8 +200,16 @@ class Cost:
         ...     cost.add(StepUse(seconds, seconds, rows_in=10, rows_out=10))
         >>> round(cost.uncertainty, 2)
         0.5
+
+        Blocks without rows say nothing about a row:
+
+        >>> cost = Cost()
+        >>> for _ in range(2):
+        ...     cost.add(StepUse(1.0, 1.0, rows_in=0, rows_out=0))
+        >>> cost.uncertainty
+        1.0
         """
-        if self.blocks < 2 or not self.seconds:
+        if self.blocks < 2 or not self.seconds or not self.rows:
             return 1.0 if self.seconds else 0.0
         mean = self.seconds_a_row
         variance = max(self.squares / self.rows - mean**2, 0.0)
