@@ -44,6 +44,25 @@ def test_the_next_epoch_has_begun_before_the_last_batch_is_taken(backend: str) -
         assert not loader._epochs.has_begun_next, "after the last epoch there is none"
 
 
+def _begun(rows: sv.Pipeline) -> list[bool]:
+    """After each batch of the first of two epochs, whether the second one has begun."""
+    with cut_blocks(rows.batch(8).loader(backend="threads", workers=2, epochs=2), [8]) as loader:
+        return [loader._epochs.has_begun_next for _ in loader]
+
+
+def test_the_next_epoch_waits_for_the_last_pipeline_of_a_concat() -> None:
+    parts = [sv.from_columns({"x": range(160)}).derive(y=lambda x: x + 1) for _ in range(3)]
+    begun = _begun(sv.concat(parts))
+    assert not any(begun[:40]), "two of three pipelines give 40 batches"
+    assert any(begun)
+
+
+def test_the_next_epoch_waits_for_a_cache_that_is_opened_later() -> None:
+    first = sv.from_columns({"x": range(80)}).derive(y=lambda x: x + 1)
+    later = sv.from_columns({"x": range(160)}).derive(y=lambda x: x + 2).cache()
+    assert not any(_begun(sv.concat([first, later])))
+
+
 def test_a_state_of_the_last_batches_is_of_this_epoch() -> None:
     expected = _expected()
     with _pipeline().loader(backend="threads", workers=2, epochs=EPOCHS) as loader:

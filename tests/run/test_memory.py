@@ -9,7 +9,7 @@ import pytest
 
 import silva as sv
 from silva.cache.row_store import MemoryStore
-from silva.columns import Block
+from silva.columns import Block, allocation, empty
 from silva.run import executor
 from silva.run.memory import MemoryBudget
 from silva.run.pools.task import TasksInFlight
@@ -105,6 +105,19 @@ def test_a_cache_takes_nothing_that_blocks_in_flight_hold() -> None:
     memory.release(held)
     assert memory.caches.take(20_000)
     assert not memory.caches.take(1), "half of the memory is all that caches get"
+
+
+def test_recycled_memory_has_what_caches_and_blocks_in_flight_leave() -> None:
+    allocation._free.clear()
+    arrays = [empty((4 << 20,), np.uint8) for _ in range(4)]
+    del arrays
+    memory = MemoryBudget(16 << 20)
+    memory.release_free()
+    assert allocation.free_bytes() == 16 << 20
+    memory.hold(lambda: 4.0 * (1 << 20))
+    assert memory.caches.take(1 << 20)
+    memory.release_free()
+    assert allocation.free_bytes() == 8 << 20
 
 
 def test_segments_of_two_epochs_at_once_share_the_memory() -> None:

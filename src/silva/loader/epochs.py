@@ -15,7 +15,7 @@ from silva.loader.position import StreamPosition
 from silva.options import LoaderOptions
 from silva.order.length import equal_steps
 from silva.order.shards import shards_of_rank
-from silva.physical.plan import PhysicalNode, count_segments, report_reads
+from silva.physical.plan import PhysicalNode, count_segments, has_cache, report_reads
 from silva.physical.stage.context import Context
 from silva.plan.node import Node
 from silva.planner.planner import Planner
@@ -265,15 +265,17 @@ class EpochReader:
         """Whether the next epoch may begin before the trainer has the last batches of this one:
         not where failures are counted per epoch, nor where rows are cached, which one thread does
         at a time."""
-        raises = self._options.on_error == "raise"
-        return self._has_next() and raises and not self._executor.keeps_rows
+        if not self._has_next() or self._options.on_error != "raise":
+            return False
+        return not (self._executor.keeps_rows or has_cache(self._planner.physical()))
 
     def _overlapped(self, batches: Batches) -> Batches:
         """The batches; the next epoch begins once all input of this one is with the workers."""
+        inputs = self.shards // self._world * count_segments(self._planner.physical())
         before = self._executor.endings
         for batch in batches:
             yield batch
-            if self._executor.endings != before:
+            if self._executor.endings - before >= inputs:
                 if self._may_overlap():
                     self._begin_next()
                 break

@@ -176,6 +176,11 @@ def count_segments(plan: PhysicalNode) -> int:
     return own + sum(count_segments(child) for child in plan.inputs)
 
 
+def has_cache(plan: PhysicalNode) -> bool:
+    """Whether rows of a plan are stored."""
+    return isinstance(plan, CacheRows) or any(map(has_cache, plan.inputs))
+
+
 def report_reads(plan: PhysicalNode, epoch: int, derived: tuple[str, ...] = ()) -> None:
     """Reports which columns a plan reads of a source, and derives from those, to sources that
     record it."""
