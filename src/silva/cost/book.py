@@ -127,6 +127,8 @@ class Book:
     def tidy(self) -> None:
         """Removes the oldest files, if there are too many."""
         with contextlib.suppress(OSError):
+            if len(self._folder.entries()) <= _MOST_FILES:  # without a look at each of them
+                return
             found = [
                 e for e in self._folder.entries(sizes=True) if not e.is_dir(follow_symlinks=False)
             ]
