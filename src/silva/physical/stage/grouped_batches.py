@@ -6,10 +6,8 @@ less than the copies of rows that repeat. Those of arrays are found when they ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
-
-import numpy as np
 
 from silva.columns import Array, Block, Column
 from silva.columns.codes import row_keys, rows_at
@@ -17,7 +15,13 @@ from silva.columns.grouped_arrays import grouped_arrays
 from silva.columns.number_runs import appearance_in_each
 from silva.columns.ragged import Grouped
 from silva.errors import ColumnError
-from silva.physical.stage.batch_value import batch_value, column_batch, writable
+from silva.physical.stage.batch_value import (
+    batch_value,
+    batches_of,
+    column_batch,
+    rows_together,
+    writable,
+)
 
 
 def grouped_batches(
@@ -60,19 +64,3 @@ def _cut(name: str, column: Column, bounds: Sequence[int], pad: Any) -> Iterator
         return map(data.__getitem__, map(slice, bounds, bounds[1:]))
     parts = map(column.slice, bounds, bounds[1:])
     return (column_batch(name, part, pad) for part in parts)
-
-
-def batches_of(columns: Mapping[str, Iterable[Any]]) -> Iterator[dict[str, Any]]:
-    """The batches of columns that have the same number of them."""
-    names = tuple(columns)
-    if len(names) == 1:
-        for value in columns[names[0]]:
-            yield {names[0]: value}
-        return
-    for values in zip(*columns.values()):  # noqa: B905  `strict=` takes longer than all else here
-        yield dict(zip(names, values))  # noqa: B905
-
-
-def rows_together(data: np.ndarray, size: int, count: int) -> np.ndarray:
-    """An array whose rows are batches: numpy yields them faster than slices."""
-    return data[: size * count].reshape(count, size, *data.shape[1:])

@@ -18,8 +18,7 @@ import numpy as np
 from silva.columns import Array, Block
 from silva.errors import PlanError, SilvaError
 from silva.physical import plan as physical
-from silva.physical.stage.batch_value import BatchValue, batch_value
-from silva.physical.stage.grouped_batches import batches_of, grouped_batches, rows_together
+from silva.physical.stage.batch_value import BatchValue, batch_value, batches_of, rows_together
 from silva.plan.schema import MASK
 from silva.run.flows.flow import Position, Positions, RankSession, Reader, Trail, TrailedBlock
 
@@ -221,6 +220,8 @@ class FixedBatchFlow:
         size = self._share()
         sliceable, make_all = not self._blocks and not self._spec.grouped, None
         if self._spec.grouped and not self._blocks:
+            from silva.physical.stage.grouped_batches import grouped_batches
+
             pad, grouped = self._spec.pad, self._spec.grouped
             make_all = functools.partial(grouped_batches, size=size, pad=pad, grouped=grouped)
         start = self._session.start_of(shard)
