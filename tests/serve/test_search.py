@@ -143,11 +143,3 @@ def test_a_calibrated_risk_is_broken_as_rarely_as_promised() -> None:
         if found.threshold is not None:
             broken += np.where(sure >= found.threshold, wrong, 0.0).mean() > epsilon
     assert broken / draws <= delta + 2 * np.sqrt(delta * (1 - delta) / draws)
-
-
-@pytest.mark.parametrize("backend", ["inline", "threads", "processes"])
-def test_a_cascade_asks_the_large_model_for_the_rest_alone(backend: str) -> None:
-    rows = sv.from_columns({"x": list(range(20))})
-    both = sv.cascade(X * 10, X * 100, accept=X, threshold=12)
-    with rows.derive(y=both).loader(backend=backend, workers=1) as loader:  # type: ignore[arg-type]
-        assert [row["y"] for row in loader] == [x * (10 if x >= 12 else 100) for x in range(20)]

@@ -1,6 +1,6 @@
 """Column expressions: plain data, the fluent form in which people write them, and their text.
 
-`Col`, `Literal`, `RowId` and `Call` are the data that plans hold and compare by value. `Expr` is
+`Col`, `Literal`, `RowId`, `Call` and `Later` are the data that plans hold and compare by value. `Expr` is
 what `sv.col("x")` returns: it overloads Python's operators and builds that data. A kind of column
 (`sv.image`, `sv.text`, …) is a subclass of `Expr` whose methods append a `Call`.
 """
@@ -16,7 +16,7 @@ from silva.plan.arguments import explains_verbs, missing
 from silva.plan.class_tags import tagged
 from silva.plan.hints import EXPRESSIONS
 
-Term = Union["Col", "Literal", "RowId", "Call"]
+Term = Union["Col", "Literal", "RowId", "Call", "Later"]
 E = TypeVar("E", bound="Expr")
 
 
@@ -56,12 +56,41 @@ class Call:
     keyed by both. None until the call is pinned, which is before any rewrite."""
 
 
+@tagged("Later", "name term")
+@dataclass(frozen=True)
+class Later:
+    """An argument that its operator evaluates itself, on those rows that need it. The kernel, which
+    works row by row, finds it among its parameters: a function from the numbers of rows to a
+    column."""
+
+    name: str
+    """The parameter."""
+    term: Term
+
+
 def walk(term: Term) -> Iterator[Term]:
     """Yields `term` and every term within it, arguments first, in the order written."""
-    if isinstance(term, Call):
-        for arg in term.args:
-            yield from walk(arg)
+    for part in parts_of(term):
+        yield from walk(part)
     yield term
+
+
+def walk_always(term: Term) -> Iterator[Term]:
+    """The same without what is evaluated on some of the rows only."""
+    for part in parts_of(term):
+        if not isinstance(part, Later):
+            yield from walk_always(part)
+    yield term
+
+
+def parts_of(term: Term) -> tuple[Term, ...]:
+    """The terms that a term is made of."""
+    match term:
+        case Call():
+            return term.args
+        case Later():
+            return (term.term,)
+    return ()
 
 
 def columns_read(term: Term) -> tuple[str, ...]:
@@ -78,14 +107,24 @@ def rebuild(term: Term, change: Callable[[Term], Term]) -> Term:
     def visit(part: Term) -> Term:
         if id(part) not in made:
             new = part
-            if isinstance(part, Call):
-                args = tuple(visit(arg) for arg in part.args)
-                if any(a is not b for a, b in zip(args, part.args, strict=True)):
-                    new = replace(part, args=args)
+            before = parts_of(part)
+            after = tuple(map(visit, before))
+            if any(a is not b for a, b in zip(after, before, strict=True)):
+                new = with_parts(part, after)
             made[id(part)] = change(new)
         return made[id(part)]
 
     return visit(term)
+
+
+def with_parts(term: Term, parts: tuple[Term, ...]) -> Term:
+    """The term, made of other ones."""
+    match term:
+        case Call():
+            return replace(term, args=parts)
+        case Later():
+            return replace(term, term=parts[0])
+    return term
 
 
 def width(term: Term) -> int:
@@ -285,6 +324,8 @@ def show_term(term: Term) -> str:
             return _short(term.value)
         case RowId():
             return "row id"
+        case Later():
+            return f"{term.name}={show_term(term.term)}"
         case Call():
             return _show_call(term)
 
@@ -299,6 +340,10 @@ def _show_call(call: Call) -> str:
     if call.op in _PREFIX:
         return f"{_PREFIX[call.op]}{args[0]}"
     name = call.op.rpartition(".")[2]
+    if call.op == "cascade.choose":
+        small, sure, large = map(show_term, call.args)
+        shown = [_show_param(k, v) for k, v in call.params if v is not None]
+        return f"cascade({', '.join([small, large, f'accept={sure}', *shown])})"
     if call.op == "join.take":  # the match that found the row names the table
         names = (dict(call.params)["column"], *dict(call.params)["carries"])
         return f"{args[0]}.{name}({', '.join(names)})"

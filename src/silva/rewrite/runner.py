@@ -223,12 +223,11 @@ def pin_draws(term: expr.Term, step: str) -> expr.Term:
     for place, part in enumerate(expr.walk(term)):
         if id(part) in made:
             continue
-        made[id(part)] = part
-        if isinstance(part, expr.Call):
-            args = tuple(made[id(arg)] for arg in part.args)
-            moved = any(a is not b for a, b in zip(args, part.args, strict=True))
-            is_unbound = part.draw is None and operator(part.op).random
-            draw = (step, place) if is_unbound else part.draw
-            if moved or draw is not part.draw:
-                made[id(part)] = replace(part, args=args, draw=draw)
+        before = expr.parts_of(part)
+        after = tuple(made[id(one)] for one in before)
+        moved = any(a is not b for a, b in zip(after, before, strict=True))
+        new = expr.with_parts(part, after) if moved else part
+        if isinstance(new, expr.Call) and new.draw is None and operator(new.op).random:
+            new = replace(new, draw=(step, place))
+        made[id(part)] = new
     return made[id(term)]

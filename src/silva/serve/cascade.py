@@ -20,28 +20,18 @@ from silva.columns import Column, concat
 from silva.errors import PlanError
 from silva.operators.declare import column_operator
 from silva.order.draws import Draw
-from silva.physical.stage.evaluate import evaluate
-from silva.plan import expr
 from silva.plan.arguments import number
-from silva.plan.class_tags import tagged
-from silva.plan.expr import Call, Col, Expr, Term, columns_read
+from silva.plan.choice import chooses
+from silva.plan.expr import Call, Expr, Later
+from silva.plan.operator import RowErrors
 from silva.serve.search.bounds import check_risk, p_value, strictest_first
 
+OP = "cascade.choose"
 _THRESHOLDS = 100
 """Thresholds that are tested at most: quantiles of how sure the small model is."""
 
 
-@tagged("Later", "term")
-@dataclass(frozen=True)
-class Later:
-    """A term that is evaluated only on some of the rows."""
-
-    term: Term
-
-    def __repr__(self) -> str:
-        return expr.show_term(self.term)
-
-
+@chooses
 def cascade(small: Expr, large: Expr, *, accept: Expr, threshold: float | None = None) -> Expr:
     """The answer of `small` where `accept` is at least the threshold, else that of `large`.
 
@@ -58,28 +48,27 @@ def cascade(small: Expr, large: Expr, *, accept: Expr, threshold: float | None =
         if not isinstance(given, Expr):
             raise PlanError(f"cascade({name}=…) is an expression, not {given!r}")
     chosen = None if threshold is None else number("cascade(threshold=…)", threshold)
-    reads = tuple(map(Col, columns_read(large.term)))
-    params = (("large", Later(large.term)), ("threshold", chosen))
-    return Expr(Call("cascade.choose", (small.term, accept.term, *reads), params))
+    args = (small.term, accept.term, Later("large", large.term))
+    return Expr(Call(OP, args, (("threshold", chosen),)))
 
 
-@column_operator("cascade.choose", by_row=True)
+@column_operator(OP, by_row=True)
 def choose(columns: list[Column], params: dict[str, Any], draw: Draw) -> Column:
-    small, sure, *read = columns
-    term, threshold = params["large"].term, params["threshold"]
+    (small, sure), threshold = columns, params["threshold"]
     values = np.array([np.nan if v is None else float(v) for v in sure.rows()])
     keeps = np.zeros(len(values), bool) if threshold is None else values >= threshold
-    rest = np.flatnonzero(~keeps)
+    kept, rest = np.flatnonzero(keeps), np.flatnonzero(~keeps)
     if not len(rest):
         return small
-    some = {n: c.take(rest) for n, c in zip(columns_read(term), read, strict=True)}
-    places = None if draw.places is None else draw.places[rest]
-    large = evaluate(term, some, draw.ids[rest], places, ("cascade", 0))
-    if len(rest) == len(values):
-        return large
-    kept = np.flatnonzero(keeps)
-    joined = concat([small.take(kept), large])
-    return joined.take(np.argsort(np.concatenate([kept, rest])))
+    try:
+        large, errors = params["large"](rest), {}
+    except RowErrors as found:
+        large, errors = found.made, {int(rest[row]): one for row, one in found.errors.items()}
+    joined = concat([small.take(kept), large]) if len(kept) else large
+    made = joined.take(np.argsort(np.concatenate([kept, rest])))
+    if errors:
+        raise RowErrors(errors, made)
+    return made
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@ operators that work row by row are chained, and the chain is run when its result
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from time import perf_counter
 from typing import Any, cast
 
@@ -38,7 +39,10 @@ def evaluate(
             made[id(part)] = run_chain(*waiting[id(part)])
         return made[id(part)]
 
-    for index, part in enumerate(expr.walk(term)):
+    def later(part: expr.Later, place: int) -> Callable[[np.ndarray], Column]:
+        return partial(_on_rows, part.term, columns, ids, places, (*key[:-1], f"{key[-1]}.{place}"))
+
+    for index, part in _parts(term):
         if id(part) in made or id(part) in waiting:
             continue
         match part:
@@ -54,12 +58,13 @@ def evaluate(
                 draws = (*key, index) if part.draw is None else (*key[:-1], *part.draw)
                 draw = Draw(stream_key(*draws) if found.random else (0, 0), ids, places)
                 params, first = dict(part.params), part.args[0] if part.args else None
+                params |= {a.name: later(a, index) for a in part.args if isinstance(a, expr.Later)}
                 if isinstance(found.kernel, RowKernel) and first is not None:
                     start, steps = waiting.get(id(first)) or (_given(found, value(first)), [])
                     step = (part.op, found.kernel, params, draw)
                     waiting[id(part)] = (start, [*steps, step])
                 else:
-                    args = [value(a) for a in part.args]
+                    args = [value(a) for a in part.args if not isinstance(a, expr.Later)]
                     began = perf_counter()
                     try:
                         result = made[id(part)] = _strong(_run(found, args, params, draw))
@@ -69,6 +74,28 @@ def evaluate(
                         raise next(iter(failed.errors.values())) from None
                     note(part.op, perf_counter() - began, len(ids), result.nbytes)
     return _strong(value(term))
+
+
+def _parts(term: expr.Term) -> Iterable[tuple[int, expr.Term]]:
+    """The parts that are evaluated on every row, each with its place in the term."""
+    every = list(enumerate(expr.walk(term)))
+    if not any(isinstance(part, expr.Later) for _, part in every):
+        return every
+    always = {id(part) for part in expr.walk_always(term)}
+    return [(index, part) for index, part in every if id(part) in always]
+
+
+def _on_rows(
+    term: expr.Term,
+    columns: Mapping[str, Column],
+    ids: np.ndarray,
+    places: np.ndarray | None,
+    key: tuple[int | str, ...],
+    rows: np.ndarray,
+) -> Column:
+    """A term on some of the rows."""
+    some = {name: columns[name].take(rows) for name in expr.columns_read(term)}
+    return evaluate(term, some, ids[rows], None if places is None else places[rows], key)
 
 
 def _run(operator: Operator, columns: list[Column], params: dict[str, Any], draw: Draw) -> Column:

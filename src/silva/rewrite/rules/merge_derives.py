@@ -74,6 +74,8 @@ def _merged(node: Derive, wanted: frozenset[str], later: frozenset[str]) -> Deri
         uses = [part for part in expr.walk(node.step) if part == expr.Col(name)]
         if len(uses) > 1 or (name in wanted and name not in node.into):
             continue
+        if uses[0] not in expr.walk_always(node.step):  # it would run on other rows
+            continue
         found = _extract(node.input, name, frozenset())
         if found is None:
             continue

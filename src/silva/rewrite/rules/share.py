@@ -103,7 +103,7 @@ def _largest(steps: list[_Step]) -> tuple[Any, expr.Term] | None:
     for step, versions in _versioned(steps):
         if isinstance(step.step, Function):
             continue
-        for part in expr.walk(step.step):
+        for part in expr.walk_always(step.step):
             if isinstance(part, expr.Call) and _is_worth_sharing(part):
                 key = same_value(part, versions)
                 counts[key] = counts.get(key, 0) + 1
