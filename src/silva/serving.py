@@ -127,6 +127,37 @@ class ServeVerbs:
 
         return tune(self.plan, list(dev), maximize, p95=p95, seconds=seconds)
 
+    def calibrate(
+        self,
+        dev: Iterable[Mapping[str, Any]],
+        metric: Any,
+        *,
+        epsilon: float,
+        delta: float,
+        column: str | None = None,
+    ) -> Pipeline:
+        """The pipeline with the loosest threshold in its cascade whose loss is bounded: the chance
+        that the metric loses more than `epsilon` against the large model is at most `delta`.
+
+        `dev` and `metric` are those of `evaluate`; the metric lies between 0 and 1. Both models
+        answer all of the rows. `explain()` says what is promised, and how it was checked. Where
+        there are several cascades, `column` names the one to calibrate.
+
+        >>> import silva as sv
+        >>> x = sv.col("x")
+        >>> both = sv.requests("x").derive(y=sv.cascade(x * 0, x % 2, accept=x))
+        >>> dev = [{"x": n, "wanted": n % 2 if n < 100 else 0} for n in range(300)]
+        >>> kept = both.calibrate(dev, lambda y, wanted: y == wanted, epsilon=0.1, delta=0.1)
+        >>> kept.ask(x=1), kept.ask(x=201)
+        ({'x': 1, 'y': 1}, {'x': 201, 'y': 0})
+        """
+        from silva.pipeline import Pipeline
+        from silva.serve.search.thresholds import calibrated
+
+        return Pipeline(
+            calibrated(self.plan, list(dev), metric, epsilon=epsilon, delta=delta, column=column)
+        )
+
     def _opened_program(self) -> Program:
         from silva.serve.program import Program
 

@@ -8,15 +8,19 @@ import json
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import silva as sv
 from silva.plan.choice import configurations, resolve
 from silva.serve.engine import Engine
 from silva.serve.models.model import Answer, Model, Question
+from silva.serve.search.bounds import rows_needed, tail
+from silva.serve.search.thresholds import calibrations
 
 X = sv.col("x")
 
@@ -36,7 +40,7 @@ class Told(Model):
 
 
 class _Told:
-    threads: set[int] = set()
+    threads: ClassVar[set[int]] = set()
 
     def generate(self, questions: list[Question]) -> list[Answer | Exception]:
         self.threads.add(threading.get_ident())
@@ -141,3 +145,112 @@ def test_fingerprints_tell_large_models_apart() -> None:
 
     assert pipeline(2).fingerprint == pipeline(2).fingerprint
     assert pipeline(2).fingerprint != pipeline(3).fingerprint
+
+
+# Calibration.
+
+
+@given(st.integers(1, 300), st.floats(0.01, 0.5), st.booleans())
+def test_a_larger_loss_never_fits_better(count: int, epsilon: float, binary: bool) -> None:
+    totals = range(count + 1)
+    values = [tail(total, count, epsilon, binary=binary) for total in totals]
+    assert values == sorted(values)
+
+
+def test_few_rows_promise_nothing() -> None:
+    assert rows_needed(0.02, 0.1) == 114
+    with pytest.raises(sv.PlanError, match="114 rows"):
+        sv.calibrate([1.0] * 113, [0.0] * 113, epsilon=0.02, delta=0.1)
+
+
+def population(kind: str) -> tuple[np.ndarray, np.ndarray]:
+    """How sure the small model is of 1,190 rows, and what each loses."""
+    rng = np.random.default_rng(3)
+    sure = rng.random(1190)
+    if kind == "few values":
+        sure = np.round(4 * sure) / 4
+    chance = np.full(1190, 0.051) if kind == "at the bound" else 1 - np.sqrt(sure)
+    lost = (rng.random(1190) < chance).astype(float)
+    return sure, lost * rng.random(1190) if kind == "any loss" else lost
+
+
+@pytest.mark.parametrize("kind", ["losses of 0 and 1", "few values", "at the bound", "any loss"])
+def test_a_calibrated_risk_is_broken_as_rarely_as_promised(kind: str) -> None:
+    sure, lost = population(kind)
+    rng, draws, delta, epsilon = np.random.default_rng(4), 200, 0.1, 0.05
+    broken, avoided = 0, 0.0
+    for _ in range(draws):
+        some = rng.integers(0, len(sure), 400)
+        found = sv.calibrate(sure[some], lost[some], epsilon=epsilon, delta=delta)
+        assert found.test == (
+            "Hoeffding–Bentkus bound" if kind == "any loss" else "exact binomial test"
+        )
+        if found.threshold is not None:
+            kept = sure >= found.threshold
+            broken += np.where(kept, lost, 0.0).mean() > epsilon
+            avoided += kept.mean() / draws
+    assert broken / draws <= delta + 2 * np.sqrt(delta * (1 - delta) / draws)
+    assert avoided > 0.1
+
+
+def test_answers_that_nothing_is_known_of_are_never_kept() -> None:
+    sure = np.where(np.arange(400) < 10, np.nan, 0.5)
+    sure[10:20], sure[20:30] = -np.inf, np.inf
+    found = sv.calibrate(sure, np.zeros(400), epsilon=0.02, delta=0.1)
+    assert (found.threshold, found.avoided) == (0.5, 380 / 400)
+    assert sv.calibrate([np.nan] * 400, [1.0] * 400, epsilon=0.02, delta=0.1).threshold is None
+    both = sv.cascade(X * 10, X * 100, accept=sv.col("sure"), threshold=0.0)
+    rows = sv.from_columns({"x": [1, 2, 3], "sure": [np.nan, 1.0, np.inf]}).derive(y=both)
+    assert [row["y"] for row in rows] == [100, 20, 30]
+
+
+def right(y: object, gold: object) -> bool:
+    return y == gold
+
+
+DEV = [{"x": x, "gold": x * 100 if x < 100 else x} for x in range(400)]
+
+
+def test_a_calibrated_pipeline_knows_its_promise() -> None:
+    both = sv.cascade(X, sv.choice(X * 100, X, name="large"), accept=X)
+    pipeline = sv.requests("x").derive(h=both).derive(y=lambda h: h).select("y")
+    found = pipeline.calibrate(DEV, right, epsilon=0.02, delta=0.1)
+    assert [found.ask(x=x)["y"] for x in (50, 300)] == [5000, 300]
+    (made,) = calibrations(found.plan)
+    assert (made.epsilon, made.delta, made.rows, made.loss <= 0.02) == (0.02, 0.1, 400, True)
+    told = " ".join(str(found.over([{"x": 1}]).explain()).split())
+    assert "Promises accept ≥ 9" in told
+    assert "ε = 0.02, δ = 0.1, exact binomial test" in told
+    assert "on 400 rows" in told
+    same = sv.requests("x").derive(h=sv.cascade(X, X * 100, accept=X, threshold=made.threshold))
+    assert sv.Pipeline(found.plan.inputs[0].inputs[0]).fingerprint == same.fingerprint
+
+
+def test_a_bound_that_no_threshold_meets_leaves_the_large_model() -> None:
+    pipeline = sv.requests("x").derive(y=sv.cascade(X * 0 - 1, X * 100, accept=X))
+    dev = [{"x": x, "gold": x * 100} for x in range(150)]  # too few for a single loss
+    found = pipeline.calibrate(dev, right, epsilon=0.02, delta=0.1)
+    assert found.ask(x=149)["y"] == 14900
+    assert calibrations(found.plan)[0].threshold is None
+
+
+def test_several_cascades_are_calibrated_one_by_one() -> None:
+    def both() -> sv.Expr:
+        return sv.cascade(X, X * 100, accept=X)
+
+    pipeline = sv.requests("x").derive(y=both()).derive(z=both())
+    with pytest.raises(sv.PlanError, match="2 cascades"):
+        pipeline.calibrate(DEV, right, epsilon=0.02, delta=0.1)
+    with pytest.raises(sv.PlanError, match="no cascade"):
+        pipeline.calibrate(DEV, right, epsilon=0.02, delta=0.1, column="w")
+    found = pipeline.calibrate(DEV, right, epsilon=0.02, delta=0.1, column="y")
+    assert found.ask(x=300) == {"x": 300, "y": 300, "z": 30000}
+
+
+def test_calibrating_refuses_what_it_cannot_bound() -> None:
+    pipeline = sv.requests("x").derive(y=X)
+    with pytest.raises(sv.PlanError, match="cascade"):
+        pipeline.calibrate(DEV, right, epsilon=0.02, delta=0.1)
+    both = sv.requests("x").derive(y=sv.cascade(X, X * 100, accept=X))
+    with pytest.raises(sv.PlanError, match="between 0 and 1"):
+        both.calibrate(DEV, lambda y: float(y), epsilon=0.02, delta=0.1)

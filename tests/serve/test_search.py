@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import silva as sv
 from silva.pipeline import Pipeline
 from silva.plan.choice import choices_of, configurations, resolve
-from silva.serve.search.bounds import p_value, rows_needed, upper_bound
 from silva.serve.search.sharing import Shared
 
 X = sv.col("x")
@@ -110,36 +107,3 @@ def test_metrics_compare_as_people_do() -> None:
     assert sv.recall_at(2, "h", "ids")(row) == 0.5
     with pytest.raises(sv.ColumnError, match="'gold'"):
         sv.f1("a", "gold")(row)
-
-
-# Bounds and cascades.
-
-
-@given(st.integers(1, 300), st.floats(0.01, 0.5), st.randoms(use_true_random=False))
-def test_a_larger_loss_never_fits_better(count: int, epsilon: float, draw: object) -> None:
-    rng = np.random.default_rng(count)
-    losses = np.sort((rng.random(count) < epsilon).astype(float))
-    more = losses.copy()
-    more[: count // 3] = 1.0
-    assert p_value(more, epsilon) >= p_value(losses, epsilon)
-    assert upper_bound(losses, 0.1) >= losses.mean()
-
-
-def test_few_rows_promise_nothing() -> None:
-    assert rows_needed(0.02, 0.1) == 114
-    with pytest.raises(sv.PlanError, match="114 rows"):
-        sv.calibrate([1.0] * 113, [0.0] * 113, epsilon=0.02, delta=0.1)
-
-
-def test_a_calibrated_risk_is_broken_as_rarely_as_promised() -> None:
-    rng = np.random.default_rng(3)
-    sure = rng.random(1190)
-    wrong = (rng.random(1190) > np.sqrt(sure)).astype(float)
-    draws, delta, epsilon = 200, 0.1, 0.05
-    broken = 0
-    for _ in range(draws):
-        some = rng.integers(0, len(sure), 400)
-        found = sv.calibrate(sure[some], wrong[some], epsilon=epsilon, delta=delta)
-        if found.threshold is not None:
-            broken += np.where(sure >= found.threshold, wrong, 0.0).mean() > epsilon
-    assert broken / draws <= delta + 2 * np.sqrt(delta * (1 - delta) / draws)

@@ -20,8 +20,10 @@ from silva.facts.formatting import (
 from silva.facts.model import ForecastFacts, RunFacts, StageFacts, StepFacts, pick
 from silva.facts.plans import Segment, node_line, shown_labels
 from silva.physical.plan import PhysicalNode
+from silva.plan import expr
 from silva.plan.decision import Decision
 from silva.plan.node import Batch, Node, Shuffle, Source, walk
+from silva.plan.operator import Promising
 from silva.plan.show import show_plan
 
 INDENT = "  "
@@ -61,6 +63,7 @@ def explain_text(facts: RunFacts, analyze: bool) -> str:
     """The whole explanation; with `analyze`, with everything that was measured."""
     parts = {
         "Plan as written": written_lines(facts.written) + _torn_groups(facts.written),
+        **_promises(facts.written),
         "Rules": decision_lines(facts.decisions, INNER),
         "Plan as run": run_lines(facts, facts.plan, analyze=analyze),
     }
@@ -115,6 +118,16 @@ def written_lines(plan: Node, width: int = INNER) -> list[str]:
         rest = branch.replace("├─ ", "│  ").replace("└─ ", "   ") + "    "
         lines += wrapped(line[len(branch) :], branch, rest, width)
     return lines
+
+
+def _promises(plan: Node) -> dict[str, list[str]]:
+    """What the parameters of steps promise of results that are not exact, where one does."""
+    steps = [node.runs for node in walk(plan)]
+    parts = (part for step in steps if isinstance(step, expr.Call) for part in expr.walk(step))
+    values = (value for part in parts if isinstance(part, expr.Call) for _, value in part.params)
+    told = [value.promise for value in values if isinstance(value, Promising)]
+    lines = [piece for text in dict.fromkeys(told) if text for piece in wrapped(text, width=INNER)]
+    return {"Promises": lines} if lines else {}
 
 
 def _torn_groups(plan: Node) -> list[str]:

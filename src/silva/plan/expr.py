@@ -1,8 +1,8 @@
 """Column expressions: plain data, the fluent form in which people write them, and their text.
 
-`Col`, `Literal`, `RowId`, `Call` and `Later` are the data that plans hold and compare by value. `Expr` is
-what `sv.col("x")` returns: it overloads Python's operators and builds that data. A kind of column
-(`sv.image`, `sv.text`, …) is a subclass of `Expr` whose methods append a `Call`.
+`Col`, `Literal`, `RowId`, `Call` and `Later` are the data that plans hold and compare by value.
+`Expr` is what `sv.col("x")` returns: it overloads Python's operators and builds that data. A kind
+of column (`sv.image`, `sv.text`, …) is a subclass of `Expr` whose methods append a `Call`.
 """
 
 from __future__ import annotations
@@ -342,8 +342,7 @@ def _show_call(call: Call) -> str:
     name = call.op.rpartition(".")[2]
     if call.op == "cascade.choose":
         small, sure, large = map(show_term, call.args)
-        shown = [_show_param(k, v) for k, v in call.params if v is not None]
-        return f"cascade({', '.join([small, large, f'accept={sure}', *shown])})"
+        return f"cascade({small}, {large}, accept={sure}, {call.params[0][1]!r})"
     if call.op == "join.take":  # the match that found the row names the table
         names = (dict(call.params)["column"], *dict(call.params)["carries"])
         return f"{args[0]}.{name}({', '.join(names)})"

@@ -11,7 +11,7 @@ import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from silva.errors import PlanError, SilvaError
 
@@ -30,6 +30,15 @@ class RowErrors(Exception):
         """The error of each row that failed, by its number."""
         self.made = made
         """The column; what it holds at rows that failed does not count."""
+
+
+@runtime_checkable
+class Promising(Protocol):
+    """A parameter by which results may differ from the exact ones, within a bound."""
+
+    @property
+    def promise(self) -> str | None:
+        """The bound, and how it was checked; None if there is none."""
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,18 @@
 """A cascade: a small model answers what it is sure of, a large one the rest, within a bound.
 
-    answer = sv.cascade(small, large, accept="margin")
+    answer = sv.cascade(small, large, accept=margin)
 
 `accept` says how sure the small answer is; rows where that is at least the threshold keep it. The
 threshold is calibrated on rows with known answers, so that the chance of losing more than `epsilon`
-of the quality is at most `delta`. Thresholds are tested from strict to loose, and each only if all
-before it held, so trying many costs no confidence.
+of the quality is at most `delta`.
+
+Why the promise holds although the threshold is chosen by the same rows: let R(t) be the mean loss
+of the threshold t, which falls as t grows, and t* the largest threshold with R(t*) ≥ ε. A threshold
+t that breaks the promise lies at t* or below, so it keeps all the small answers that t* keeps, and
+its total loss on the rows is no less. It is chosen only if that total is so small that the test
+rejects "the mean is ε or more"; the test then rejects it for t* too. But t* does not depend on the
+rows, so this happens with a probability of at most δ. No correction for many thresholds is needed,
+and any number of them may be tried: testing from strict to loose, the first that fails is the end.
 """
 
 from __future__ import annotations
@@ -22,13 +29,12 @@ from silva.operators.declare import column_operator
 from silva.order.draws import Draw
 from silva.plan.arguments import number
 from silva.plan.choice import chooses
-from silva.plan.expr import Call, Expr, Later
+from silva.plan.class_tags import tagged
+from silva.plan.expr import Call, Expr, Later, Term
 from silva.plan.operator import RowErrors
-from silva.serve.search.bounds import check_risk, p_value, strictest_first
+from silva.serve.search.bounds import check_risk, most_claims
 
 OP = "cascade.choose"
-_THRESHOLDS = 100
-"""Thresholds that are tested at most: quantiles of how sure the small model is."""
 
 
 @chooses
@@ -48,13 +54,17 @@ def cascade(small: Expr, large: Expr, *, accept: Expr, threshold: float | None =
         if not isinstance(given, Expr):
             raise PlanError(f"cascade({name}=…) is an expression, not {given!r}")
     chosen = None if threshold is None else number("cascade(threshold=…)", threshold)
-    args = (small.term, accept.term, Later("large", large.term))
-    return Expr(Call(OP, args, (("threshold", chosen),)))
+    return make(small.term, accept.term, large.term, Threshold(chosen))
+
+
+def make(small: Term, accept: Term, large: Term, threshold: Threshold) -> Expr:
+    """A cascade as an expression."""
+    return Expr(Call(OP, (small, accept, Later("large", large)), (("threshold", threshold),)))
 
 
 @column_operator(OP, by_row=True)
 def choose(columns: list[Column], params: dict[str, Any], draw: Draw) -> Column:
-    (small, sure), threshold = columns, params["threshold"]
+    (small, sure), threshold = columns, params["threshold"].value
     values = np.array([np.nan if v is None else float(v) for v in sure.rows()])
     keeps = np.zeros(len(values), bool) if threshold is None else values >= threshold
     kept, rest = np.flatnonzero(keeps), np.flatnonzero(~keeps)
@@ -84,15 +94,40 @@ class Calibration:
     epsilon: float
     delta: float
     rows: int
+    test: str
+    """How the promise was checked."""
 
-    def __str__(self) -> str:
+    @property
+    def promise(self) -> str:
+        """What `explain()` says of it."""
         claim = f"loses at most {self.epsilon:g} with a confidence of {1 - self.delta:.0%}"
         if self.threshold is None:
             return f"no threshold {claim} on {self.rows} rows: the large model answers every row"
         return (
-            f"accept ≥ {self.threshold:.4g}: {claim}; avoids {self.avoided:.0%} of the large "
-            f"model's calls, and lost {self.loss:.3f} on {self.rows} rows"
+            f"accept ≥ {self.threshold:.4g} {claim}: on {self.rows} rows it avoids "
+            f"{self.avoided:.0%} of the large model's calls and lost {self.loss:.3f} "
+            f"(ε = {self.epsilon:g}, δ = {self.delta:g}, {self.test})"
         )
+
+    def __str__(self) -> str:
+        return self.promise
+
+
+@tagged("Threshold", "value -")
+@dataclass(frozen=True)
+class Threshold:
+    """The threshold of a cascade; None lets the large model answer every row."""
+
+    value: float | None
+    calibration: Calibration | None = None
+    """Where it comes from; None if it was given."""
+
+    def __repr__(self) -> str:
+        return f"threshold={self.value!r}"
+
+    @property
+    def promise(self) -> str | None:
+        return None if self.calibration is None else self.calibration.promise
 
 
 def calibrate(
@@ -104,8 +139,9 @@ def calibrate(
 ) -> Calibration:
     """The loosest threshold whose loss is shown to be below `epsilon`.
 
-    `sure`: how sure the small model is of each row; `losses`: what is lost there if its answer is
-    kept, between 0 and 1. Refuses where so few rows could not show it whatever they held.
+    `sure`: how sure the small model is of each row; where it is not a number, its answer is never
+    kept. `losses`: what is lost there if its answer is kept, between 0 and 1. Refuses where so few
+    rows could not show it whatever they held.
 
     >>> rng = np.random.default_rng(0)
     >>> sure = rng.random(400)
@@ -119,13 +155,22 @@ def calibrate(
         raise PlanError("calibrate takes one number of each kind per row")
     if len(losses) and not ((losses >= 0) & (losses <= 1)).all():
         raise PlanError("losses are between 0 and 1: divide by the largest possible one")
-    check_risk(epsilon, delta, len(sure))
-    shares = np.linspace(0, 1, _THRESHOLDS + 1)[1:]
-    thresholds = np.unique(np.quantile(sure, 1 - shares))[::-1]  # strict to loose
-    lost = [np.where(sure >= one, losses, 0.0) for one in thresholds]
-    last = strictest_first([p_value(one, epsilon) for one in lost], delta)
-    if last is None:
-        return Calibration(None, 0.0, 0.0, epsilon, delta, len(sure))
-    threshold = float(thresholds[last])
-    avoided = float((sure >= threshold).mean())
-    return Calibration(threshold, avoided, float(lost[last].mean()), epsilon, delta, len(sure))
+    count = len(sure)
+    check_risk(epsilon, delta, count)
+    # if other losses are possible and did not occur, the binomial test counts rows with any loss
+    binary = bool(np.isin(losses, (0.0, 1.0)).all())
+    order = np.argsort(-sure, kind="stable")
+    order = order[sure[order] > -np.inf]
+    strict_first = sure[order]
+    totals = np.cumsum(losses[order].astype(int) if binary else losses[order])
+    thresholds = np.isfinite(strict_first)
+    thresholds[:-1] &= strict_first[1:] != strict_first[:-1]  # equal rows are kept together
+    ends = np.flatnonzero(thresholds)
+    held = most_claims(totals[ends], count, epsilon, delta)
+    test = "exact binomial test" if binary else "Hoeffding–Bentkus bound"
+    if not held:
+        return Calibration(None, 0.0, 0.0, epsilon, delta, count, test)
+    last = int(ends[held - 1])
+    threshold, lost = float(strict_first[last]), float(totals[last])
+    kept = (last + 1) / count
+    return Calibration(threshold, kept, lost / count, epsilon, delta, count, test)

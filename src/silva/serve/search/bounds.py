@@ -1,15 +1,16 @@
 """Bounds on a mean from a sample, on which promises rest: exact for losses of 0 and 1, and valid
 for every loss between them.
 
-Each `p_value` is the largest probability of so small a loss if the true one were `epsilon` or more:
-where it is at most `delta`, the claim "the loss is below epsilon" is wrong with a probability of at
-most delta.
+The claim "the mean loss is below epsilon" is made where so small a total loss has a probability of
+at most `delta` if the claim is wrong. For losses of 0 and 1 that probability is binomial (the test
+behind Clopper and Pearson's interval); for others it is bounded by the smaller one of Hoeffding's
+and Bentkus's inequality (Bates et al., "Distribution-free, risk-controlling prediction sets").
 """
 
 from __future__ import annotations
 
+import bisect
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -25,17 +26,14 @@ def rows_needed(epsilon: float, delta: float) -> int:
     return math.ceil(math.log(delta) / math.log1p(-epsilon))
 
 
-def p_value(losses: np.ndarray, epsilon: float) -> float:
-    """How well the losses of a sample, each between 0 and 1, fit a mean of `epsilon` or more.
+def tail(total: float, count: int, epsilon: float, *, binary: bool) -> float:
+    """The largest probability of a total loss of at most `total` on `count` rows if the mean loss
+    is `epsilon` or more. It never falls as the total grows.
 
-    >>> round(p_value(np.zeros(114), 0.02), 4)
+    >>> round(tail(0, 114, 0.02, binary=True), 4)
     0.0999
     """
-    count = len(losses)
-    if not count:
-        return 1.0
-    total = float(losses.sum())
-    if np.isin(losses, (0.0, 1.0)).all():
+    if binary:
         return _binomial(round(total), count, epsilon)
     mean = total / count
     if mean >= epsilon:
@@ -45,29 +43,19 @@ def p_value(losses: np.ndarray, epsilon: float) -> float:
     return min(1.0, hoeffding, bentkus)
 
 
-def upper_bound(losses: np.ndarray, delta: float) -> float:
-    """The smallest loss that can be claimed to be an upper bound, to 1e-6."""
-    low, high = float(losses.mean()) if len(losses) else 0.0, 1.0
-    while high - low > 1e-6:
-        middle = (low + high) / 2
-        low, high = (low, middle) if p_value(losses, middle) <= delta else (middle, high)
-    return high
+def most_claims(totals: np.ndarray, count: int, epsilon: float, delta: float) -> int:
+    """How many of the claims hold that these total losses support, which do not fall from the
+    first one to the last. `totals` of whole numbers are those of losses of 0 and 1.
 
-
-def strictest_first(p_values: Sequence[float], delta: float) -> int | None:
-    """The last of a sequence of claims, from strict to loose, that can be made together: each is
-    tested only if all before it hold, so the chance that any is wrong is at most `delta`. None if
-    not even the first can be made.
-
-    >>> strictest_first([0.01, 0.04, 0.2, 0.01], 0.1)
-    1
+    >>> most_claims(np.array([0, 1, 1, 2, 9]), 200, 0.02, 0.1)  # 200 rows permit one loss
+    3
     """
-    last = None
-    for number, value in enumerate(p_values):
-        if value > delta:
-            break
-        last = number
-    return last
+    binary = totals.dtype.kind in "iub"
+
+    def p_value(total: float) -> float:
+        return tail(total, count, epsilon, binary=binary)
+
+    return bisect.bisect_right(totals, delta, key=p_value)
 
 
 def check_risk(epsilon: float, delta: float, rows: int) -> None:
