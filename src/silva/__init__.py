@@ -64,10 +64,11 @@ if TYPE_CHECKING:
     from silva.rewrite.runner import register_rule
     from silva.run.failures import Skip, Substitute
     from silva.serve import models
-    from silva.serve.cascade import calibrate, cascade
+    from silva.serve.cascade import cascade
     from silva.serve.index.index import Index
     from silva.serve.index.rerank import rerank
     from silva.serve.requests import requests
+    from silva.serve.search.calibration import calibrate
     from silva.serve.search.metrics import Metric, exact_match, f1, recall_at
     from silva.service.client import Served, connect
     from silva.service.server import Service
@@ -125,10 +126,11 @@ _HOMES = {
     "silva.rewrite.runner": "register_rule",
     "silva.run.failures": "Skip Substitute",
     "silva.serve": "models",
-    "silva.serve.cascade": "calibrate cascade",
+    "silva.serve.cascade": "cascade",
     "silva.serve.index.index": "Index",
     "silva.serve.index.rerank": "rerank",
     "silva.serve.requests": "requests",
+    "silva.serve.search.calibration": "calibrate",
     "silva.serve.search.metrics": "Metric exact_match f1 recall_at",
     "silva.service.client": "Served connect",
     "silva.service.server": "Service",

@@ -152,7 +152,7 @@ class ServeVerbs:
         ({'x': 1, 'y': 1}, {'x': 201, 'y': 0})
         """
         from silva.pipeline import Pipeline
-        from silva.serve.search.thresholds import calibrated
+        from silva.serve.search.calibration import calibrated
 
         return Pipeline(
             calibrated(self.plan, list(dev), metric, epsilon=epsilon, delta=delta, column=column)

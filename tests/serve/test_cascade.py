@@ -20,7 +20,7 @@ from silva.plan.choice import configurations, resolve
 from silva.serve.engine import Engine
 from silva.serve.models.model import Answer, Model, Question
 from silva.serve.search.bounds import rows_needed, tail
-from silva.serve.search.thresholds import calibrations
+from silva.serve.search.calibration import calibrations
 
 X = sv.col("x")
 

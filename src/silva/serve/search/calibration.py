@@ -1,7 +1,16 @@
-"""`calibrate`: a pipeline with a cascade gets the threshold that rows with known answers support.
+"""`calibrate`: the threshold of a cascade that rows with known answers support.
 
 The rows are answered twice, by the small model alone and by the large model alone. What a row loses
-is how much less the metric gives for the small answer; where it gives more, nothing is lost.
+is how much less the metric gives for the small answer; where it gives more, nothing is lost. The
+chance that a threshold loses more than `epsilon` on average is at most `delta`.
+
+Why the promise holds although the threshold is chosen by the same rows: let R(t) be the mean loss
+of the threshold t, which falls as t grows, and t* the largest threshold with R(t*) ≥ ε. A threshold
+t that breaks the promise lies at t* or below, so it keeps all the small answers that t* keeps, and
+its total loss on the rows is no less. It is chosen only if that total is so small that the test
+rejects "the mean is ε or more"; the test then rejects it for t* too. But t* does not depend on the
+rows, so this happens with a probability of at most δ. No correction for many thresholds is needed,
+and any number of them may be tried: testing from strict to loose, the first that fails is the end.
 """
 
 from __future__ import annotations
@@ -17,13 +26,60 @@ from silva.plan.choice import resolve
 from silva.plan.expr import Call, Later, Term, rebuild, walk
 from silva.plan.node import Derive, Filter, Node, transform
 from silva.plan.node import walk as nodes
-from silva.serve.cascade import OP, Calibration, Threshold, calibrate, make
+from silva.serve.cascade import OP, Calibration, Threshold, make
+from silva.serve.search.bounds import check_risk, most_claims
 from silva.serve.search.evaluation import answer_all
 from silva.serve.search.metrics import Metric, metric_of
 
 Rows = Sequence[Mapping[str, Any]]
 _SURE = "cascade accept"
 """The column of how sure the small model is, which no name of a user's collides with."""
+
+
+def calibrate(
+    sure: Sequence[float] | np.ndarray,
+    losses: Sequence[float] | np.ndarray,
+    *,
+    epsilon: float,
+    delta: float,
+) -> Calibration:
+    """The loosest threshold whose loss is shown to be below `epsilon`.
+
+    `sure`: how sure the small model is of each row; where it is not a number, its answer is never
+    kept. `losses`: what is lost there if its answer is kept, between 0 and 1. Refuses where so few
+    rows could not show it whatever they held.
+
+    >>> rng = np.random.default_rng(0)
+    >>> sure = rng.random(400)
+    >>> wrong = (rng.random(400) > sure).astype(float)  # less sure, more often wrong
+    >>> found = calibrate(sure, wrong, epsilon=0.1, delta=0.1)
+    >>> 0.3 < found.avoided < 0.6
+    True
+    """
+    sure, losses = np.asarray(sure, float), np.asarray(losses, float)
+    if sure.shape != losses.shape or sure.ndim != 1:
+        raise PlanError("calibrate takes one number of each kind per row")
+    if len(losses) and not ((losses >= 0) & (losses <= 1)).all():
+        raise PlanError("losses are between 0 and 1: divide by the largest possible one")
+    count = len(sure)
+    check_risk(epsilon, delta, count)
+    # if other losses are possible and did not occur, the binomial test counts rows with any loss
+    binary = bool(np.isin(losses, (0.0, 1.0)).all())
+    order = np.argsort(-sure, kind="stable")
+    order = order[sure[order] > -np.inf]
+    strict_first = sure[order]
+    totals = np.cumsum(losses[order].astype(int) if binary else losses[order])
+    thresholds = np.isfinite(strict_first)
+    thresholds[:-1] &= strict_first[1:] != strict_first[:-1]  # equal rows are kept together
+    ends = np.flatnonzero(thresholds)
+    held = most_claims(totals[ends], count, epsilon, delta)
+    test = "exact binomial test" if binary else "Hoeffding–Bentkus bound"
+    if not held:
+        return Calibration(None, 0.0, 0.0, epsilon, delta, count, test)
+    last = int(ends[held - 1])
+    threshold, lost = float(strict_first[last]), float(totals[last])
+    kept = (last + 1) / count
+    return Calibration(threshold, kept, lost / count, epsilon, delta, count, test)
 
 
 def calibrated(
