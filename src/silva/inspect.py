@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from silva.errors import PlanError
@@ -210,9 +210,10 @@ class InspectVerbs:
         self,
         *,
         seconds: float = _ANALYZED,
-        on: Any = None,
+        on: Iterable[Mapping[str, Any]] | None = None,
         metric: Any = None,
         gold: Mapping[str, Any] | None = None,
+        load: float | None = None,
         **asked: Any,
     ) -> Any:
         """Predicts how fast the pipeline would be under other conditions: `what_if(decode=0.5)`.
@@ -221,13 +222,37 @@ class InspectVerbs:
         documents the questions.
 
         For a pipeline that answers requests, `what_if(on=rows, metric=…, gold={"hits": "passage",
-        "answer": "gold_answer"})` says how much the metric would gain if a step were perfect:
-        `gold` names the columns of the rows that hold what each step should have given.
+        "answer": "gold_answer"})` says for each step how much the metric would gain if it were
+        perfect, better or removed, and how much of the latency is saved if it took half of its
+        time. `rows` and `metric` are those of `evaluate`. `gold` names the columns of the rows that
+        hold what each step should have given; for hits, an id or a list of ids. The latency is that
+        of one request at a time or, with `load=`, of so many that arrive per second; steps are
+        timed for at most `seconds`, and not at all if that is 0. `answer=0.5`, `answer="perfect"`,
+        `"better"`, `"removed"` or `"wider"` (twice as many at once) ask about changes of your own,
+        all at once.
+
+        >>> import silva as sv
+        >>> answers = sv.requests("x").derive(hit=lambda x: x % 2).derive(y=lambda hit: hit)
+        >>> dev = [{"x": n, "wanted": 1} for n in range(40)]
+        >>> found = answers.what_if(
+        ...     on=dev, metric=lambda y, wanted: y == wanted, gold={"hit": "wanted"}, seconds=0
+        ... )
+        >>> found.limit, found.steps[0].perfect.value
+        ('hit', 0.5)
         """
-        if gold is not None:
+        from silva.serve.requests import answers_requests
+
+        if on is not None:
             from silva.serve.search.what_if import what_if
 
-            return what_if(self.plan, on, metric, gold)
+            return what_if(self.plan, list(on), metric, gold, asked, load=load, seconds=seconds)
+        for name, given in (("metric", metric), ("gold", gold), ("load", load)):
+            if given is not None:
+                raise PlanError(f"what_if({name}=…) is about rows with known answers: give on=rows")
+        if answers_requests(self.plan):
+            raise PlanError(
+                "a pipeline that answers requests has no rows of its own: what_if(on=rows, …)"
+            )
         with self._loader_of_all_rows() as loader:
             loader.measure(seconds)
             return loader.what_if(**asked)

@@ -1,10 +1,10 @@
-"""What-if on quality: what the end result would gain if one step were perfect, a little better, or
-left out, and what the step costs.
+"""What-if on quality and speed: what the end result would gain if one step were perfect, a little
+better or left out, and how much sooner it would come if a step took half of its time.
 
-A step is made perfect by putting the known answer, the gold value, in the place of what it
-computes; everything after it runs as it is. A perfect reader cannot answer from the wrong passage:
-where a step before it is wrong, what it computes stays. So the gain is the ceiling of all work on
-that step alone.
+A step is made perfect by putting the gold value in the place of what it computes; everything after
+it runs as it is. A perfect reader cannot answer from the wrong passage: where a step that it
+depends on is wrong, what it computes stays. So the gain is the ceiling of all work on that step
+alone. A step that is relieved of a tenth of its errors, whichever they are, gains a tenth of that.
 """
 
 from __future__ import annotations
@@ -17,136 +17,367 @@ import numpy as np
 
 from silva.errors import PlanError
 from silva.plan.node import Node
-from silva.plan.schema import columns
 from silva.serve.search.evaluation import Interval, bootstrap
-from silva.serve.search.metrics import metric_of
-from silva.serve.search.sharing import Row, Shared
+from silva.serve.search.gold import Gold
+from silva.serve.search.interventions import Answered, Edit, Pipeline, Row, Values, Written
+from silva.serve.search.metrics import Metric, metric_of
+from silva.serve.search.recording import Recording, record
 
 _BETTER = 0.1
 """The share of its errors that a step is relieved of when it is called a little better."""
+_FASTER = 0.5
+_WORDS = ("perfect", "better", "removed", "wider")
 
 
 @dataclass(frozen=True)
 class StepGain:
     """What one step could give."""
 
-    column: str
     step: str
+    """The columns that it writes, with a number where they were written before (`hits#1`)."""
+    label: str
     perfect: Interval | None
     """The gain in the metric if it were perfect; None without a gold value."""
     better: Interval | None
-    """The gain if a tenth of its rows were perfect."""
-    seconds: Interval
-    """What a row spends in it: twice as fast saves half of that."""
-    share: float
-    """Its share of the time of a row."""
+    """The gain if it made a tenth fewer errors."""
+    removed: Interval | None
+    """The gain, mostly a loss, if it were left out: its column stays as it was before, or empty."""
+    seconds: Interval | None
+    """What a row spends in it."""
+    faster: Interval | None
+    """The share of the latency that is saved if it takes half of its time."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The answer to a question of one's own."""
+
+    changes: Mapping[str, Any]
+    gain: Interval | None
+    """In the metric."""
+    faster: Interval | None
+    """The share of the latency that is saved; below 0 if it grows."""
 
 
 @dataclass(frozen=True, eq=False)
 class QualityWhatIf:
-    """A table of the steps, the one with the most to gain first."""
+    """A table of the steps, the one to work on next first."""
 
-    metric: str
-    base: Interval
+    metric: str | None
+    base: Interval | None
+    """The metric as it is."""
+    latency: Interval | None
+    """Seconds from the arrival of a request to its answer, as it is."""
+    load: float | None
+    """Requests per second that arrive; None for one at a time."""
     steps: tuple[StepGain, ...]
     rows: int
+    asked: Asked | None = None
 
     @property
     def limit(self) -> str | None:
-        """The column whose step limits quality: the one with the largest gain, if rows show it."""
-        gains = [one for one in self.steps if one.perfect is not None and one.perfect.low > 0]
-        return max(gains, key=lambda one: one.perfect.value).column if gains else None  # type: ignore[union-attr]
+        """The step that limits quality: the one with the largest gain, if rows show it."""
+        return _largest({one.step: one.perfect for one in self.steps})
+
+    @property
+    def bottleneck(self) -> str | None:
+        """The step that limits the latency: the one that saves most if it is twice as fast."""
+        return _largest({one.step: one.faster for one in self.steps})
+
+    @property
+    def next(self) -> str | None:
+        """The step to work on next: the one that limits quality or, if rows show no gain, speed."""
+        return self.limit or self.bottleneck
 
     def __str__(self) -> str:
-        lines = [f"{self.metric}: {self.base} on {self.rows} rows", ""]
-        lines.append(
-            f"{'step':<16} {'perfect':>26} {'a tenth better':>26} {'ms a row':>9} {'share':>6}"
-        )
-        lines += (
-            f"{one.column:<16} {_gain(one.perfect):>26} {_gain(one.better):>26} "
-            f"{1e3 * one.seconds.value:>9.3g} {one.share:>6.0%}"
-            for one in self.steps
-        )
-        limit = "no step: these rows show no gain" if self.limit is None else self.limit
-        return "\n".join([*lines, "", f"work on {limit} next" if self.limit else limit])
+        return "\n".join(_lines(self))
 
     __repr__ = __str__
 
 
 def what_if(
-    plan: Node, on: Sequence[Row], metric: Any, gold: Mapping[str, Any], *, seed: int = 0
+    plan: Node,
+    on: Sequence[Row],
+    metric: Any,
+    gold: Mapping[str, Any] | None,
+    asked: Mapping[str, Any],
+    *,
+    load: float | None = None,
+    seconds: float,
 ) -> QualityWhatIf:
-    """`gold`: for a column, the column of `on` with the values it should have, or a function that
-    makes one of a row."""
-    chosen, rows = metric_of(metric), list(on)
-    for column in gold:
-        if column not in columns(plan):
-            raise PlanError(f"gold= names {column!r}, which is no column of the pipeline")
-    shared, numbers = Shared(plan, rows), range(len(rows))
+    """`gold`: for a column or a step, the column of `on` with the values that it should have, or a
+    function that makes one of a row. `asked`: for steps, a factor on their time, or a word. `load`:
+    requests per second. `seconds` for which steps are timed; 0 leaves speed out."""
+    rows = list(on)
+    if not rows:
+        raise PlanError("what_if(on=…) needs at least one row with a known answer")
+    if gold and metric is None:
+        raise PlanError("what_if(gold=…) needs metric=…: what a perfect step is to improve")
+    pipeline = Pipeline(plan, rows)
+    quality = None if metric is None else _Quality(pipeline, metric_of(metric), gold or {})
+    recording = record(plan, rows, seconds) if seconds > 0 else None
+    ids = [one.id for one in pipeline.steps]
+    speed = None if recording is None else _Speed(recording, load)
+    timed = [] if recording is None else [one.id for one in recording.steps]
+    others = [name for name in timed if name and name not in ids]
+    labels = {one.id: one.unit.label for one in pipeline.steps}
+    found = [
+        StepGain(
+            name,
+            labels.get(name, name),
+            *((None, None, None) if quality is None else quality.gains(name)),
+            *((None, None) if speed is None else speed.gains(name)),
+        )
+        for name in [*ids, *others]
+    ]
+    found.sort(key=lambda one: (-_value(one.perfect), -_value(one.faster)))
+    return QualityWhatIf(
+        None if quality is None else quality.metric.name,
+        None if quality is None else bootstrap(quality.base),
+        None if speed is None else bootstrap(speed.base),
+        load,
+        tuple(found),
+        len(rows),
+        _ask(asked, [*ids, *others], quality, speed) if asked else None,
+    )
 
-    def scores(given: Mapping[str, Mapping[int, Any]] | None) -> tuple[np.ndarray, Any]:
-        made = shared.run({}, numbers, given)
-        found = [
-            0.0 if answer is None else chosen({**row, **answer})
-            for row, answer in zip(rows, made.answers, strict=True)
-        ]
-        return np.array(found), made
 
-    base, outcomes = scores(None)
-    right = {
-        column: [
-            _is_right(answer, column, _gold(by, row))
-            for row, answer in zip(rows, outcomes.answers, strict=True)
-        ]
-        for column, by in gold.items()
-    }
-    drawn = np.random.default_rng(seed).random(len(rows)) < _BETTER
-    total = outcomes.seconds.mean() or 1.0
-    found = []
-    steps = _steps(outcomes.by_step)
-    for column, label in steps:
-        perfect = better = None
-        if column in gold:
-            before = [
-                right[name] for name, _ in steps[: steps.index((column, label))] if name in gold
+class _Quality:
+    """What steps would give in the metric."""
+
+    def __init__(self, pipeline: Pipeline, metric: Metric, gold: Mapping[str, Any]) -> None:
+        self.metric = metric
+        self._pipeline = pipeline
+        self._gold: dict[int, list[Gold]] = {}
+        unknown = set(gold)
+        for step in pipeline.steps:
+            names = {step.id, *step.writes}
+            given = {name: gold[name] for name in sorted(names & gold.keys())}
+            unknown -= given.keys()
+            columns = {name.partition("#")[0]: value for name, value in given.items()}
+            if columns:
+                self._gold[step.number] = [
+                    Gold(pipeline, step, column, value, metric) for column, value in columns.items()
+                ]
+        if unknown:
+            raise PlanError(
+                f"gold= names {min(unknown)!r}, which no step writes; steps write "
+                f"{', '.join(one.id for one in pipeline.steps)}"
+            )
+        self.base = self._scores(pipeline.base)
+
+    def gains(self, name: str) -> tuple[Interval | None, Interval | None, Interval | None]:
+        """The gain with a step perfect, a tenth better, and removed."""
+        step = self._step(name)
+        if step is None:
+            return None, None, None
+        removed = bootstrap(self._changed({step.number: "removed"}))
+        if step.number not in self._gold:
+            return None, None, removed
+        perfect = bootstrap(self._changed({step.number: "perfect"}))
+        better = Interval(*(_BETTER * x for x in (perfect.value, perfect.low, perfect.high)))
+        return perfect, better, removed
+
+    def gain(self, words: Mapping[str, str]) -> Interval:
+        """The gain with several steps changed at once."""
+        numbers = {}
+        for name, word in words.items():
+            step = self._step(name)
+            if step is None or (word != "removed" and step.number not in self._gold):
+                raise PlanError(f"what_if({name}={word!r}) needs the gold values of {name!r}")
+            numbers[step.number] = word
+        if "better" not in words.values():
+            return bootstrap(self._changed(numbers))
+        if len(words) > 1:
+            raise PlanError("what_if(…='better') is about one step: ask for it alone")
+        return self.gains(next(iter(words)))[1] or Interval(0.0, 0.0, 0.0)
+
+    def _changed(self, words: Mapping[int, str]) -> np.ndarray:
+        """For each row, what it gains."""
+        right: dict[int, dict[int, bool]] = {}
+        edits: dict[int, Edit] = {
+            step.number: self._edit(step, words.get(step.number), right)
+            for step in self._pipeline.steps
+            if step.number in words or step.number in self._gold
+        }
+        changed: np.ndarray = self._scores(self._pipeline.run(edits)) - self.base
+        return changed
+
+    def _edit(self, step: Written, word: str | None, right: dict[int, dict[int, bool]]) -> Edit:
+        """What a step shall give; `right` notes for the steps after it where it is right."""
+        gold = self._gold.get(step.number, [])
+        mine = right.setdefault(step.number, {})
+        before = [right[n] for n in sorted(step.ancestors) if n in self._gold]
+
+        def edit(number: int, row: Row, after: Row | None) -> Values | None:
+            made: Values | None = None
+            if word == "perfect" and all(one.get(number, False) for one in before):
+                empty = dict.fromkeys(step.writes) if after is None else {}
+                made = empty | {one.column: one.values[number] for one in gold}
+            if word == "removed":
+                made = {} if step.is_filter and after is None else self._without(step, row)
+                if step.is_filter and after is not None:
+                    made = None
+            known = self._pipeline.rows[number]
+            seen = after if made is None else {**row, **(after or {}), **made}
+            mine[number] = all(one.is_right(number, seen, known) for one in gold)
+            return made
+
+        return edit
+
+    def _without(self, step: Written, row: Row) -> Values:
+        """The columns of a step that is left out: as they were before, or empty."""
+        return {name: row.get(name, self._empty(step, name)) for name in step.writes}
+
+    def _empty(self, step: Written, name: str) -> Any:
+        for number in range(len(self._pipeline.rows)):
+            row = self._pipeline.base.row(step.number + 1, number)
+            if row is not None and row[name] is not None:
+                value = row[name]
+                return type(value)() if isinstance(value, str | list | tuple | dict) else None
+        return None
+
+    def _step(self, name: str) -> Written | None:
+        return next((one for one in self._pipeline.steps if one.id == name), None)
+
+    def _scores(self, run: Answered) -> np.ndarray:
+        """The metric of each row; 0 for one without an answer, or whose answer was removed."""
+        answers = self._pipeline.answers
+        triples = zip(self._pipeline.rows, answers(run), answers(self._pipeline.base), strict=True)
+        return np.array(
+            [
+                0.0 if a is None or self._lacks(a, made) else self.metric({**row, **a})
+                for row, a, made in triples
             ]
-            sees = [n for n in numbers if all(one[n] for one in before)]
-            values = {n: _gold(gold[column], rows[n]) for n in sees}
-            perfect = bootstrap(scores({column: values})[0] - base)
-            some = {n: value for n, value in values.items() if drawn[n]}
-            better = bootstrap(scores({column: some})[0] - base)
-        seconds = np.array([spent.get(label, 0.0) for spent in outcomes.by_step])
-        share = float(seconds.mean() / total)
-        found.append(StepGain(column, label, perfect, better, bootstrap(seconds), share))
-    found.sort(key=lambda one: (-(one.perfect.value if one.perfect else -1.0), -one.share))
-    return QualityWhatIf(chosen.name, bootstrap(base), tuple(found), len(rows))
+        )
+
+    def _lacks(self, answer: Row, made: Row | None) -> bool:
+        """Whether nothing is left of a column that the metric reads."""
+        names = [name for name in self.metric.reads if name in answer]
+        return any(answer[n] is None and (made is None or made[n] is not None) for n in names)
 
 
-def _steps(by_step: Sequence[Mapping[str, float]]) -> list[tuple[str, str]]:
-    """The columns that steps write, and the labels of the steps."""
-    labels = dict.fromkeys(label for steps in by_step for label in steps if " = " in label)
-    return [(label.partition(" = ")[0], label) for label in labels]
+class _Speed:
+    """What steps would save of the latency."""
+
+    def __init__(self, recording: Recording, load: float | None) -> None:
+        self._recording, self._load = recording, load
+        self.base = recording.latencies(load)
+        self._steps = {one.id: one for one in recording.steps}
+
+    def gains(self, name: str) -> tuple[Interval | None, Interval | None]:
+        """What a row spends in a step, and the share that is saved if that is halved."""
+        step = self._steps.get(name)
+        if step is None:
+            return None, None
+        return bootstrap(step.seconds), self.saved({name: _FASTER})
+
+    def saved(self, changes: Mapping[str, Any]) -> Interval:
+        """The share of the latency that changes save."""
+        changed = self._recording
+        for name, change in changes.items():
+            if change == "wider":
+                changed = changed.changed(name, wider=2)
+            elif change == "removed":
+                changed = changed.changed(name, factor=0.0)
+            elif isinstance(change, float):
+                changed = changed.changed(name, factor=change)
+        after = changed.latencies(self._load)
+        return bootstrap((self.base - after) / max(float(self.base.mean()), 1e-12))
 
 
-def _gold(given: Any, row: Row) -> Any:
-    if callable(given):
-        return given(row)
-    if given not in row:
-        raise PlanError(f"gold= names the column {given!r}, which the rows do not have")
-    return row[given]
+def _ask(
+    asked: Mapping[str, Any],
+    ids: Sequence[str],
+    quality: _Quality | None,
+    speed: _Speed | None,
+) -> Asked:
+    changes: dict[str, Any] = {}
+    for name, change in asked.items():
+        if name not in ids:
+            raise PlanError(f"what_if: there is no step {name!r}; there are {', '.join(ids)}")
+        is_factor = isinstance(change, int | float) and not isinstance(change, bool)
+        if change not in _WORDS and not (is_factor and 0 <= change < np.inf):
+            raise PlanError(
+                f"what_if({name}=…) takes a factor for its time, such as 0.5, or one of "
+                f"{', '.join(map(repr, _WORDS))}, not {change!r}"
+            )
+        changes[name] = float(change) if is_factor else change
+    words = {n: c for n, c in changes.items() if c in ("perfect", "better", "removed")}
+    if words and quality is None:
+        raise PlanError(f"what_if({min(words)}={words[min(words)]!r}) needs metric=…")
+    if len(words) < len(changes) and speed is None:
+        raise PlanError("what_if(seconds=0) times no step: leave it out to ask about speed")
+    return Asked(
+        changes,
+        quality.gain(words) if words and quality is not None else None,
+        None if speed is None else speed.saved(changes),
+    )
 
 
-def _is_right(answer: Row | None, column: str, gold: Any) -> bool:
-    """Whether a step has computed its gold value; hits are right if they hold the gold ids."""
-    if answer is None or column not in answer:
-        return False
-    value = answer[column]
-    if isinstance(value, Sequence) and value and isinstance(value[0], Mapping) and "id" in value[0]:
-        ids = [hit["id"] for hit in value]
-        wanted = gold if isinstance(gold, list | tuple) else [gold]
-        return all((one["id"] if isinstance(one, Mapping) else one) in ids for one in wanted)
-    return bool(np.all(value == gold))
+def _largest(gains: Mapping[str, Interval | None]) -> str | None:
+    """The step with the largest gain of those whose gain the rows show."""
+    shown = {name: one.value for name, one in gains.items() if one is not None and one.low > 0}
+    return max(shown, key=shown.__getitem__) if shown else None
+
+
+def _value(found: Interval | None) -> float:
+    return -1.0 if found is None else found.value
+
+
+def _lines(found: QualityWhatIf) -> list[str]:
+    top = []
+    if found.base is not None:
+        top.append(f"{found.metric}: {found.base} on {found.rows} rows")
+    if found.latency is not None:
+        how = "one request at a time" if found.load is None else f"{found.load:g} requests/s"
+        top.append(f"latency: {_ms(found.latency)}, {how}")
+    lines = [*top, "", _row("step", "perfect", "10 % better", "removed", "ms a row", "2× as fast")]
+    lines += (
+        _row(
+            one.step[:20], _gain(one.perfect), _gain(one.better), _gain(one.removed),
+            "–" if one.seconds is None else f"{1e3 * one.seconds.value:.3g}", _share(one.faster),
+        )
+        for one in found.steps
+    )  # fmt: skip
+    if found.asked is not None:
+        words = ", ".join(f"{name}={change!r}" for name, change in found.asked.changes.items())
+        gains = [
+            "" if found.asked.gain is None else f"{found.metric} {_gain(found.asked.gain)}",
+            "" if found.asked.faster is None else f"latency {_share(found.asked.faster)}",
+        ]
+        lines += ["", f"what if {words}: {', '.join(filter(None, gains))}"]
+    return [*lines, "", *_verdict(found)]
+
+
+def _verdict(found: QualityWhatIf) -> list[str]:
+    """Which step to work on next, and why."""
+    if found.next is None:
+        return ["no step: these rows show no gain"]
+    why = "it limits the quality" if found.limit else "it limits the latency"
+    if found.limit and found.bottleneck == found.limit:
+        why += " and the latency"
+    lines = [f"work on {found.next} next: {why}"]
+    if found.bottleneck and found.bottleneck != found.next:
+        lines.append(f"to be faster, work on {found.bottleneck}")
+    return lines
+
+
+def _row(*cells: str) -> str:
+    widths = (20, 27, 27, 27, 9, 22)
+    first, *rest = zip(cells, widths, strict=True)
+    return f"{first[0]:<{first[1]}}" + "".join(f" {cell:>{width}}" for cell, width in rest)
 
 
 def _gain(found: Interval | None) -> str:
     return "–" if found is None else f"{found.value:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
+
+
+def _share(found: Interval | None) -> str:
+    if found is None:
+        return "–"
+    return f"{-found.value:+.0%} ({-found.high:+.0%} to {-found.low:+.0%})"
+
+
+def _ms(found: Interval) -> str:
+    return f"{1e3 * found.value:.3g} ms ({1e3 * found.low:.3g} to {1e3 * found.high:.3g})"
