@@ -69,7 +69,8 @@ def _by_model(ref: ModelRef, pairs: list[tuple[str, str]]) -> list[float | Excep
     """How likely the question is after the passage, per token (Sachan et al., 2022)."""
     model = ref.model
     running = models().running(model)
-    asked = [(_PROMPT.format(text=text), question) for question, text in pairs]
+    normal = [(model.normal(question), model.normal(text)) for question, text in pairs]
+    asked = [(_PROMPT.format(text=text), question) for question, text in normal]
     keys = [key_of(model, "score", msgspec.msgpack.encode(pair)) for pair in asked]
     return running.scores.ask(keys, asked, running.open(model).score, model.patience)
 

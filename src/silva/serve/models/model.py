@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import msgspec
 import numpy as np
 
-from silva.errors import PlanError
+from silva.errors import ColumnError, PlanError
 from silva.operators.arguments import column_name
 from silva.plan.arguments import natural, number, several
 from silva.plan.choice import chooses
 from silva.plan.class_tags import tagged
 from silva.plan.expr import Call, Col, Expr
+from silva.plan.fingerprint import digest
+from silva.plan.function import describe
 from silva.serve.models.prompt import Prompt, Rendered
 from silva.serve.models.schema import Schema
 
@@ -91,6 +94,8 @@ class Model(ABC):
     """Seconds after which an answer that another thread has asked for is no longer waited for."""
     fallback: Model | None = None
     """The model that is asked where this one fails."""
+    normalize: Callable[[str], str] | None = None
+    """What is made of each text before the model is asked: see `cache`."""
 
     @property
     @abstractmethod
@@ -107,6 +112,29 @@ class Model(ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_running"}
+
+    def cache(self, *, normalize: Callable[[str], str]) -> Self:
+        """The same model, which is asked for what `normalize` makes of each text that a row brings:
+        `model.cache(normalize=str.casefold)`.
+
+        Texts that become equal are one question with one answer. The model itself gets the
+        normalised text, so an answer depends on that alone, and not on who asked first. What a
+        template says around its fields stays as it is.
+        """
+        if not callable(normalize):
+            raise PlanError(f"cache(normalize=…) takes a function of a text, not {normalize!r}")
+        made = copy.copy(self)
+        made.__dict__["normalize"] = normalize
+        return made
+
+    def normal(self, text: str) -> str:
+        """A text as the model is asked for it."""
+        if self.normalize is None:
+            return text
+        found = self.normalize(text)
+        if not isinstance(found, str):
+            raise ColumnError(f"cache(normalize=…) returned {type(found).__name__}, not text")
+        return found
 
     @chooses
     def embed(self, column: str) -> Expr:
@@ -179,7 +207,9 @@ class ModelRef:
 
     @staticmethod
     def of(model: Model) -> ModelRef:
-        return ModelRef(model.identity, model)
+        if model.normalize is None:
+            return ModelRef(model.identity, model)
+        return ModelRef(f"{model.identity}\0{digest(model.normalize)}", model)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ModelRef) and self.identity == other.identity
@@ -188,7 +218,9 @@ class ModelRef:
         return hash(self.identity)
 
     def __repr__(self) -> str:
-        return repr(self.model)
+        normalize = self.model.normalize
+        cached = "" if normalize is None else f".cache(normalize={describe(normalize)})"
+        return f"{self.model!r}{cached}"
 
 
 def key_of(model: Model, op: str, question: bytes, tenant: str = "") -> bytes:

@@ -30,7 +30,7 @@ V = TypeVar("V")
 
 @column_operator("model.embed", by_row=True)
 def embed(columns: list[Column], params: Params, draw: Draw) -> Column:
-    texts = [_text(value) for value in columns[0].rows()]
+    texts = [_text(params["model"].model, value) for value in columns[0].rows()]
     good = [text for text in texts if isinstance(text, str)]
     vectors = _merged(texts, _embed(params["model"].model, good))
     return Array(np.stack(vectors)) if vectors else Array(np.empty((0, 0), np.float32))
@@ -58,7 +58,7 @@ def _generated(
 ) -> Column:
     model: Model = params["model"].model
     prompt, settings = params["prompt"], params["settings"]
-    rendered = _rendered(columns, prompt, settings.schema, len(draw.ids))
+    rendered = _rendered(model, columns, prompt, settings.schema, len(draw.ids))
     questions: list[Question | Exception] = [
         one if isinstance(one, Exception) else Question(one, settings, seeds[i] if seeds else None)
         for i, one in enumerate(rendered)
@@ -112,9 +112,10 @@ def _parsed(
 
 @column_operator("model.score", by_row=True)
 def score(columns: list[Column], params: Params, draw: Draw) -> Column:
-    rendered = _rendered(columns, params["prompt"], None, len(draw.ids))
+    model = params["model"].model
+    rendered = _rendered(model, columns, params["prompt"], None, len(draw.ids))
     pairs = [(one[0].text, one[1].text) for one in rendered if not isinstance(one, Exception)]
-    found = _score(params["model"].model, pairs)
+    found = _score(model, pairs)
     return Array(np.array(_merged(rendered, found), dtype=np.float64))
 
 
@@ -140,7 +141,7 @@ def _or_fallback(
 
 
 def _rendered(
-    columns: list[Column], prompt: Prompt, schema: Schema | None, count: int
+    model: Model, columns: list[Column], prompt: Prompt, schema: Schema | None, count: int
 ) -> list[Rendered | Exception]:
     """The messages of each row. What a schema asks for comes first, where rows share it."""
     fields = prompt.fields()
@@ -149,9 +150,10 @@ def _rendered(
     made: list[Rendered | Exception] = []
     for values in zip(*rows, strict=True) if rows else [()] * count:
         try:
-            found = prompt.render(dict(zip(fields, values, strict=True)))
+            normal = (model.normal(v) if isinstance(v, str) else v for v in values)
+            found = prompt.render(dict(zip(fields, normal, strict=True)))
             made.append((*asks, *_as_chat(found)) if asks else found)
-        except Exception as error:  # noqa: BLE001  show= is the user's: whatever it is, it is that row's
+        except Exception as error:  # noqa: BLE001  show= is the user's: it is that row's error
             made.append(error)
     return made
 
@@ -161,9 +163,12 @@ def _as_chat(messages: Rendered) -> Rendered:
     return tuple(one if one.role else Message("user", one.parts) for one in messages)
 
 
-def _text(value: Any) -> str | Exception:
+def _text(model: Model, value: Any) -> str | Exception:
     if isinstance(value, str):
-        return value
+        try:
+            return model.normal(value)
+        except Exception as error:  # noqa: BLE001  the user's function: it is that row's error
+            return error
     return ColumnError(f"embed takes text, not {type(value).__name__}")
 
 
