@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 import silva as sv
+from silva.serve.models.model import Answer, Model, Question
 from silva.serve.search.evaluation import Interval
 from silva.serve.search.recording import Recording, Timed
 from silva.serve.search.what_if import QualityWhatIf, StepGain
@@ -262,7 +264,7 @@ def recorded(seconds: dict[str, float], *, slots: int = 1, rows: int = 200) -> R
     steps = [
         Timed(
             name, name, i, frozenset({i - 1} if i else ()), np.full(rows, one), np.zeros(rows),
-            slots, False, False,
+            np.zeros(rows), slots, False, False,
         )
         for i, (name, one) in enumerate(seconds.items())
     ]  # fmt: skip
@@ -309,3 +311,46 @@ def test_the_slowest_step_is_the_bottleneck() -> None:
     found = pipeline.what_if(on=[{"x": x} for x in range(10)], load=20.0)
     assert (found.bottleneck, found.next, found.base) == ("b", "b", None)
     assert "work on b next: it limits the latency" in str(found)
+
+
+@dataclass(frozen=True)
+class Slow(Model):
+    """A model that takes 20 ms for a question, and has a price."""
+
+    price: tuple[float, float] = (1e6, 2e6)
+    asked: ClassVar[list[str]] = []
+
+    @property
+    def identity(self) -> str:
+        return "slow"
+
+    def open(self) -> Any:
+        return _Slow()
+
+
+class _Slow:
+    def generate(self, questions: list[Question]) -> list[Answer | Exception]:
+        Slow.asked.extend(question.messages[-1].text for question in questions)
+        time.sleep(0.02 * len(questions))
+        return [Answer(one.messages[-1].text, "stop", 3, 1) for one in questions]
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("asks_before", [False, True])
+def test_answers_that_are_kept_count_with_their_time(asks_before: bool) -> None:
+    pipeline = sv.requests("x").derive(y=Slow().generate("{x}")).derive(z=lambda y: y)
+    rows = [{"x": str(x)} for x in range(6)]
+    if asks_before:
+        pipeline.run(rows)
+    for _ in range(2):
+        Slow.asked.clear()
+        found = pipeline.what_if(on=rows)
+        assert found.bottleneck == "y"
+        seconds, cheaper = gains(found)["y"].seconds, gains(found)["y"].cheaper
+        assert seconds is not None
+        assert seconds.low >= 0.02
+        assert cheaper is not None
+        assert cheaper.value == pytest.approx((3 * 1 + 1 * 2) / 2)
+        assert "half the price" in str(found)
+    assert Slow.asked in ([], ["0"])  # the second time, all times are known but that of the first

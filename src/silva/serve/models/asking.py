@@ -8,11 +8,13 @@ never costs another one its answer.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Generic, Protocol, TypeVar
 
 from silva.serve.models.answers import Answers
+from silva.serve.models.observed import current
 
 Q = TypeVar("Q")
 V = TypeVar("V")
@@ -46,9 +48,13 @@ class Asking(Generic[Q, V]):
         """The value of each question, or its error. `call` gets the questions that are neither kept
         nor in flight, each once. Waits at most `deadline` seconds for what others have asked."""
         first = dict(zip(keys, questions, strict=True))
+        asked = current()
+        kept = {} if asked is not None and asked.anew else self._answers.get(first)
         done: dict[bytes, V | Exception] = {
-            key: self._codec.decode(data) for key, data in self._answers.get(first).items()
+            key: self._codec.decode(data) for key, data in kept.items()
         }
+        if done and asked is not None:
+            asked.note_kept(self._answers, list(done))
         mine: dict[bytes, Future[V]] = {}
         others: dict[bytes, Future[V]] = {}
         with self._lock:
@@ -74,11 +80,17 @@ class Asking(Generic[Q, V]):
     ) -> dict[bytes, V | Exception]:
         """Calls the model. Whatever happens, nobody waits for these questions afterwards."""
         try:
+            began = time.perf_counter()
             values = call(list(questions.values()))
+            seconds = time.perf_counter() - began
             found = dict(zip(questions, values, strict=True))
             good = {k: v for k, v in found.items() if not isinstance(v, Exception)}
             encoded = {key: self._codec.encode(value) for key, value in good.items()}
-            self._answers.put(encoded, seconds=self._seconds)
+            asked = current()
+            if asked is None or not asked.anew:
+                self._answers.put(encoded, seconds=self._seconds)
+            if asked is not None:
+                asked.note_called(self._answers, list(questions), seconds, self._seconds)
         except BaseException as error:
             self._land(futures, dict.fromkeys(futures, error))
             raise

@@ -27,6 +27,7 @@ from silva.physical.stage.call import Worker
 from silva.physical.stage.context import Context
 from silva.plan.node import Node, Options, option
 from silva.serve.engine import Engine
+from silva.serve.models.observed import observed
 from silva.serve.requests import identity_of, source_of
 from silva.serve.search.interventions import names_of, request_of, row_of
 from silva.serve.units import Part, Unit, run_unit, units_of
@@ -57,6 +58,8 @@ class Timed:
     seconds: np.ndarray
     """For each row that was recorded."""
     cpu: np.ndarray
+    money: np.ndarray
+    """By the prices of its models."""
     slots: int
     holds_gil: bool
     in_place: bool
@@ -127,7 +130,7 @@ def record(plan: Node, rows: Sequence[Row], seconds: float) -> Recording:
     requests = [request_of(names, row, number) for number, row in enumerate(rows)]
     apart = Options(plan, (("disable", (*option(plan, "disable", ()), *_MERGES)),))
     runner, until = _Runner(apart, names), time.monotonic() + seconds
-    runner.run(requests[0])  # warms up
+    runner.warm_up(requests[0])
     spent: list[list[Spent]] = []
     for request in requests:
         spent.append(runner.run(request))
@@ -149,6 +152,9 @@ class Spent(NamedTuple):
 
     seconds: float = 0.0
     cpu: float = 0.0
+    money: float = 0.0
+    now: float = 0.0
+    """Seconds with the answers that were kept."""
 
 
 class _Runner:
@@ -160,6 +166,12 @@ class _Runner:
             self.units = units_of(loader.facts().plan)
         self._context = Context(int(option(plan, "seed", 0)), 0, "skip")
         self._worker = Worker(shares_generators=False)
+        self._is_warm = False
+
+    def warm_up(self, request: Row) -> None:
+        """Opens models and imports what steps need."""
+        self.run(request)
+        self._is_warm = True
 
     def run(self, request: Row) -> list[Spent]:
         """What each step takes; nothing after one that fails or drops the row."""
@@ -169,16 +181,27 @@ class _Runner:
             if row_of(part) is None:
                 spent.append(Spent())
                 continue
-            began, cpu = time.perf_counter(), time.thread_time()
-            run_unit(unit, [part], self._context, self._worker)
-            spent.append(Spent(time.perf_counter() - began, time.thread_time() - cpu))
+            again = replace(part, rows=[dict(row) for row in part.rows])
+            found, is_timed = self._run(unit, part)
+            if not is_timed:  # kept answers that nobody timed are asked for once more
+                found = self._run(unit, again, anew=True)[0]._replace(now=found.now)
+            spent.append(found)
         return spent
 
+    def _run(self, unit: Unit, part: Part, *, anew: bool = False) -> tuple[Spent, bool]:
+        """What a step takes for a row, and whether its answers that were kept had been timed."""
+        with observed(keeps_times=self._is_warm, anew=anew) as asked:
+            began, cpu = time.perf_counter(), time.thread_time()
+            run_unit(unit, [part], self._context, self._worker)
+            now, computed = time.perf_counter() - began, time.thread_time() - cpu
+        return Spent(now + asked.kept_seconds, computed, asked.money, now), not asked.untimed
+
     def longest_way(self, spent: Sequence[Spent]) -> float:
-        """The seconds of a row alone, if steps that do not wait for each other run at once."""
+        """The seconds of a row alone, with the answers that were kept, if steps that do not wait
+        for each other run at once."""
         ends: dict[int, float] = {}
         for unit, one in zip(self.units, spent, strict=True):
-            ends[unit.number] = one.seconds + max((ends[n] for n in unit.after), default=0.0)
+            ends[unit.number] = one.now + max((ends[n] for n in unit.after), default=0.0)
         return max(ends.values(), default=0.0)
 
 
@@ -214,5 +237,6 @@ def _timed(unit: Unit, name: str, spent: Sequence[Spent], slots: int, hop: float
     in_place = not unit.asks and (not unit.runs_user_code or float(seconds.mean()) < hop)
     return Timed(
         name, unit.label, unit.number, unit.after, seconds,
-        np.array([one.cpu for one in spent]), slots, unit.runs_user_code, in_place,
+        np.array([one.cpu for one in spent]), np.array([one.money for one in spent]),
+        slots, unit.runs_user_code, in_place,
     )  # fmt: skip

@@ -25,7 +25,7 @@ from silva.serve.search.recording import Recording, record
 
 _BETTER = 0.1
 """The share of its errors that a step is relieved of when it is called a little better."""
-_FASTER = 0.5
+_FASTER = _CHEAPER = 0.5
 _WORDS = ("perfect", "better", "removed", "wider")
 
 
@@ -46,6 +46,8 @@ class StepGain:
     """What a row spends in it."""
     faster: Interval | None
     """The share of the latency that is saved if it takes half of its time."""
+    cheaper: Interval | None
+    """What a row costs less if its models cost half of their price."""
 
 
 @dataclass(frozen=True)
@@ -113,9 +115,10 @@ def what_if(
         raise PlanError("what_if(on=…) needs at least one row with a known answer")
     if gold and metric is None:
         raise PlanError("what_if(gold=…) needs metric=…: what a perfect step is to improve")
+    # before other runs, so that answers are kept with their times
+    recording = record(plan, rows, seconds) if seconds > 0 else None
     pipeline = Pipeline(plan, rows)
     quality = None if metric is None else _Quality(pipeline, metric_of(metric), gold or {})
-    recording = record(plan, rows, seconds) if seconds > 0 else None
     ids = [one.id for one in pipeline.steps]
     speed = None if recording is None else _Speed(recording, load)
     timed = [] if recording is None else [one.id for one in recording.steps]
@@ -126,7 +129,7 @@ def what_if(
             name,
             labels.get(name, name),
             *((None, None, None) if quality is None else quality.gains(name)),
-            *((None, None) if speed is None else speed.gains(name)),
+            *((None, None, None) if speed is None else speed.gains(name)),
         )
         for name in [*ids, *others]
     ]
@@ -265,12 +268,13 @@ class _Speed:
         self.base = recording.latencies(load)
         self._steps = {one.id: one for one in recording.steps}
 
-    def gains(self, name: str) -> tuple[Interval | None, Interval | None]:
-        """What a row spends in a step, and the share that is saved if that is halved."""
+    def gains(self, name: str) -> tuple[Interval | None, Interval | None, Interval | None]:
+        """What a row spends in a step, and what is saved if it takes or costs half."""
         step = self._steps.get(name)
         if step is None:
-            return None, None
-        return bootstrap(step.seconds), self.saved({name: _FASTER})
+            return None, None, None
+        cheaper = bootstrap(_CHEAPER * step.money) if step.money.any() else None
+        return bootstrap(step.seconds), self.saved({name: _FASTER}), cheaper
 
     def saved(self, changes: Mapping[str, Any]) -> Interval:
         """The share of the latency that changes save."""
@@ -332,14 +336,17 @@ def _lines(found: QualityWhatIf) -> list[str]:
     if found.latency is not None:
         how = "one request at a time" if found.load is None else f"{found.load:g} requests/s"
         top.append(f"latency: {_ms(found.latency)}, {how}")
-    lines = [*top, "", _row("step", "perfect", "10 % better", "removed", "ms a row", "2× as fast")]
-    lines += (
-        _row(
+    titles = ["step", "perfect", "10 % better", "removed", "ms a row", "2× as fast"]
+    costs = any(one.cheaper is not None for one in found.steps)
+    lines = [*top, "", _row(*titles, *(["half the price"] if costs else []))]
+    for one in found.steps:
+        cells = [
             one.step[:20], _gain(one.perfect), _gain(one.better), _gain(one.removed),
             "–" if one.seconds is None else f"{1e3 * one.seconds.value:.3g}", _share(one.faster),
-        )
-        for one in found.steps
-    )  # fmt: skip
+        ]  # fmt: skip
+        if costs:
+            cells.append("–" if one.cheaper is None else f"{-one.cheaper.value:.2g} a row")
+        lines.append(_row(*cells))
     if found.asked is not None:
         words = ", ".join(f"{name}={change!r}" for name, change in found.asked.changes.items())
         gains = [
@@ -364,8 +371,7 @@ def _verdict(found: QualityWhatIf) -> list[str]:
 
 
 def _row(*cells: str) -> str:
-    widths = (20, 27, 27, 27, 9, 22)
-    first, *rest = zip(cells, widths, strict=True)
+    first, *rest = zip(cells, (20, 27, 27, 27, 9, 22, 16), strict=False)
     return f"{first[0]:<{first[1]}}" + "".join(f" {cell:>{width}}" for cell, width in rest)
 
 
