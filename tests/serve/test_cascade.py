@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import silva as sv
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.cascade import Found, judge, margin
 from silva.plan.choice import configurations, resolve
 from silva.serve.engine import Engine
 from silva.serve.models.model import Answer, Model, Question
@@ -254,3 +259,15 @@ def test_calibrating_refuses_what_it_cannot_bound() -> None:
     both = sv.requests("x").derive(y=sv.cascade(X, X * 100, accept=X))
     with pytest.raises(sv.PlanError, match="between 0 and 1"):
         both.calibrate(DEV, lambda y: float(y), epsilon=0.02, delta=0.1)
+
+
+def test_the_benchmark_judges_a_cascade_by_the_exact_risk() -> None:
+    rng = np.random.default_rng(5)
+    sure = rng.random(1190)
+    right = rng.random(1190) < 0.5 + 0.5 * np.sqrt(sure)
+    small, large = Found(right, sure), Found(np.ones(1190, bool), sure)
+    kept = judge(small, large)
+    assert kept.broken <= kept.allowed
+    assert kept.without == pytest.approx(1 - right.mean())
+    assert 0.05 < kept.avoided < 0.6
+    assert margin([{"score": 4.0}, {"score": 1.0}]) == 0.75

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +14,11 @@ import numpy as np
 import pytest
 
 import silva as sv
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.ceilings import ceilings
+
 from silva.serve.models.model import Answer, Model, Question
 from silva.serve.search.evaluation import Interval
 from silva.serve.search.recording import Recording, Timed
@@ -215,6 +221,13 @@ def test_a_filter_that_is_left_out_drops_nothing() -> None:
     (dropped,) = (one for one in found.steps if one.step != "y")
     assert dropped.removed is not None
     assert dropped.removed.value == 0.5
+
+
+def test_retrieval_limits_questions_that_need_two_passages() -> None:
+    found = ceilings()
+    assert found.limit == "hits"
+    assert perfect(found, "hits") == pytest.approx(5 / 6)  # the reader stumbles over one in six
+    assert perfect(found, "answer") < 0.1
 
 
 def test_questions_of_ones_own_change_several_steps_at_once() -> None:

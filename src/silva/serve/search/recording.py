@@ -25,6 +25,7 @@ from silva.loader import Loader
 from silva.options import LoaderOptions
 from silva.physical.stage.call import Worker
 from silva.physical.stage.context import Context
+from silva.plan.function import Function
 from silva.plan.node import Node, Options, option
 from silva.serve.engine import Engine
 from silva.serve.models.observed import observed
@@ -228,15 +229,16 @@ def _slots(plan: Node) -> list[int]:
     """How many requests each step works on at once."""
     engine = Engine(plan)
     engine.close()
-    return [station.slots for station in engine.stations]
+    return [getattr(station, "most", station.slots) for station in engine.stations]
 
 
 def _timed(unit: Unit, name: str, spent: Sequence[Spent], slots: int, hop: float) -> Timed:
     """A step with its times. One that takes less than a hop between steps runs on the loop."""
     seconds = np.array([one.seconds for one in spent])
-    in_place = not unit.asks and (not unit.runs_user_code or float(seconds.mean()) < hop)
+    is_function = isinstance(unit.step.runs, Function)
+    in_place = not unit.asks and (not is_function or float(seconds.mean()) < hop)
     return Timed(
         name, unit.label, unit.number, unit.after, seconds,
         np.array([one.cpu for one in spent]), np.array([one.money for one in spent]),
-        slots, unit.runs_user_code, in_place,
+        slots, is_function, in_place,
     )  # fmt: skip
