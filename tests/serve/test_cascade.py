@@ -21,6 +21,7 @@ import silva as sv
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.cascade import Found, judge, margin
+
 from silva.plan.choice import configurations, resolve
 from silva.serve.engine import Engine
 from silva.serve.models.model import Answer, Model, Question

@@ -21,8 +21,8 @@ from benchmarks.ceilings import ceilings
 
 from silva.serve.models.model import Answer, Model, Question
 from silva.serve.search.evaluation import Interval
+from silva.serve.search.gains import QualityWhatIf, StepGain
 from silva.serve.search.recording import Recording, Timed
-from silva.serve.search.what_if import QualityWhatIf, StepGain
 
 EXACT = sv.exact_match("answer", "gold")
 CITIES = 12
@@ -265,6 +265,8 @@ def test_what_makes_no_sense_together_is_refused() -> None:
         pipeline.what_if(on=dev, gold={"y": "gold"})
     with pytest.raises(sv.PlanError, match="which no step writes"):
         pipeline.what_if(on=dev, metric=lambda y: y, gold={"z": "gold"})
+    with pytest.raises(sv.PlanError, match="requests per second"):
+        pipeline.what_if(on=dev, load=0)
     with pytest.raises(sv.PlanError, match="at least one row"):
         pipeline.what_if(on=[], metric=lambda y: y)
 
