@@ -139,11 +139,10 @@ def record(plan: Node, rows: Sequence[Row], seconds: float) -> Recording:
             break
     overhead = _overhead(plan, runner, requests[: min(len(spent), _CHECKED)])
     hop = overhead / max(len(runner.units), 1)
+    slots, ids = _slots(apart), names_of(runner.units)
     steps = tuple(
-        _timed(unit, name, [row[place] for row in spent], slots, hop)
-        for place, (unit, name, slots) in enumerate(
-            zip(runner.units, names_of(runner.units), _slots(apart), strict=True)
-        )
+        _timed(unit, name, [row[place] for row in spent], slots.get(unit.number, 1), hop)
+        for place, (unit, name) in enumerate(zip(runner.units, ids, strict=True))
     )
     return Recording(steps, overhead, os.cpu_count() or 1, len(spent))
 
@@ -225,11 +224,13 @@ def _overhead(plan: Node, runner: _Runner, requests: Sequence[Row]) -> float:
     return max(float(np.median(asyncio.run(answer()))), 0.0)
 
 
-def _slots(plan: Node) -> list[int]:
-    """How many requests each step works on at once."""
+def _slots(plan: Node) -> dict[int, int]:
+    """How many requests each step works on at once, at most."""
     engine = Engine(plan)
     engine.close()
-    return [getattr(station, "most", station.slots) for station in engine.stations]
+    return {
+        station.unit.number: getattr(station, "most", station.slots) for station in engine.stations
+    }
 
 
 def _timed(unit: Unit, name: str, spent: Sequence[Spent], slots: int, hop: float) -> Timed:
