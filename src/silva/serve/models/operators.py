@@ -19,7 +19,7 @@ from silva.operators.declare import column_operator
 from silva.order.draws import Draw
 from silva.plan.operator import RowErrors
 from silva.serve.models.model import Answer, Model, Question, key_of
-from silva.serve.models.observed import current
+from silva.serve.models.observed import current as observer
 from silva.serve.models.opened import models
 from silva.serve.models.prompt import Message, Prompt, Rendered
 from silva.serve.models.schema import Schema
@@ -86,7 +86,7 @@ def _generate(model: Model, questions: list[Question]) -> list[Answer | Exceptio
 
     keys = [key_of(model, "generate", one.key()) for one in questions]
     found = running.texts.ask(keys, questions, call, model.patience)
-    if (asked := current()) is not None:
+    if (asked := observer()) is not None:
         good = [one for one in found if isinstance(one, Answer)]
         counts = ((one.prompt_tokens, one.answer_tokens) for one in good)
         asked.note_tokens(counts, getattr(model, "price", (0.0, 0.0)))
