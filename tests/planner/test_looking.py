@@ -194,6 +194,17 @@ def test_a_cost_that_changes_is_seen_within_three_stretches(times: float) -> Non
     assert 160 <= seen < 160 + 3 * 8
 
 
+@pytest.mark.parametrize("times", [0.0, 0.2, 5.0])
+def test_a_loop_whose_batches_span_blocks_is_seen_to_change(times: float) -> None:
+    """A batch ends in every second or third block only, so that blocks differ a lot."""
+    uses = [
+        StepUse(seconds * (number % 5 in (1, 4)), 0.0, 10, 10)
+        for number, seconds in enumerate([1.0] * 200 + [times] * 200)
+    ]
+    (seen,) = follow(uses)
+    assert 200 <= seen < 350
+
+
 def test_a_filter_that_keeps_another_share_has_drifted() -> None:
     uses = blocks(1e-3, 0.1, 80, seed=4)
     uses += [use._replace(rows_out=3) for use in blocks(1e-3, 0.1, 80, seed=5)]

@@ -75,9 +75,11 @@ class Measured:
 
     def updated(self, later: Measured) -> Measured:
         """These costs, replaced by later ones where there are any."""
+        read = later.read if later.read.rows else self.read
+        late = later.late if later.late.rows else self.late
         return Measured(
-            later.read if later.read.rows else self.read,
-            later.late if later.late.rows else self.late,
+            read,
+            _late_beside(read, late),
             {**self.steps, **later.steps},
             self.pace.updated(later.pace),
             later.loop if later.loop.rows else self.loop,
@@ -98,6 +100,19 @@ class Measured:
 
 
 _NOTHING = Cost()
+
+
+def _late_beside(read: Cost, late: Cost) -> Cost:
+    """The cost of reading columns late; nothing where reading has them at once, as in a plan whose
+    first filter needs them: then the late cost is of a plan before it.
+
+    >>> late = Cost(rows=10, columns={"bytes": 900})
+    >>> _late_beside(Cost(rows=10, columns={"path": 90}), late).rows
+    10
+    >>> _late_beside(Cost(rows=10, columns={"path": 90, "bytes": 900}), late).rows
+    0
+    """
+    return Cost() if late.columns.keys() & read.columns.keys() else late
 
 
 class Effort(NamedTuple):
@@ -186,16 +201,10 @@ def _loop(lanes: Iterable[Lane]) -> Cost:
     ran = [lane for lane in lanes if lane.stats.blocks]
     if not ran:
         return Cost()
-    rows = max(lane.stats.rows_in for lane in ran)
-    top = min(ran, key=lambda lane: lane.consumer_seconds)
-    return Cost(
-        rows=rows,
-        kept=rows,
-        seconds=top.consumer_seconds,
-        cpu=top.stats.own_cpu,
-        blocks=top.stats.blocks,
-        squares=top.consumer_squares,
-    )
+    top = min(ran, key=lambda lane: lane.own.seconds)
+    done = top.own.rows / max(top.stats.rows_in, 1)  # the rows in its hands are still to take time
+    rows = round(done * max(lane.stats.rows_in for lane in ran))
+    return replace(top.own, rows=rows, kept=rows, cpu=top.stats.own_cpu)
 
 
 def from_book(book: Book, source: Source, steps: Iterable[Derive | Filter]) -> Measured:
@@ -204,7 +213,7 @@ def from_book(book: Book, source: Source, steps: Iterable[Derive | Filter]) -> M
     found = Measured()
     origin = _origin(source)
     found.read = book.get(_key(origin, READ)) or Cost()
-    found.late = book.get(_key(origin, LATE)) or Cost()
+    found.late = _late_beside(found.read, book.get(_key(origin, LATE)) or Cost())
     devices = (book.get(_key(origin, name)) or _NOTHING for name in (DISK, NETWORK))
     found.pace = DevicePace(*(_seconds_a_byte(cost) for cost in devices))
     steps = list(steps)
