@@ -124,13 +124,13 @@ def test_a_disk_that_becomes_slow_is_read_after_the_other_filter(
     raise AssertionError("the plan never changed")
 
 
-def test_a_disk_that_becomes_slow_gets_threads_that_wait_for_it_together() -> None:
+def test_a_disk_that_becomes_slow_gets_workers_that_wait_for_it_together() -> None:
     rows = sv.from_source(Files(ROWS, fast=1e-6, slow=1e-3))
     pipeline = rows.derive(y=computed).batch(16)
     with pipeline.loader(workers=2).with_seams(machine=ONE_CORE, block_sizes=BLOCK) as loader:
         found = stream(loader)
         (stage,) = loader.facts().stages
-        assert stage.backend == "threads"
+        assert stage.backend != "inline"
     assert found == stream(sv.from_source(Files(ROWS, 0, 0)).derive(y=computed).batch(16).loader())
 
 
@@ -153,8 +153,7 @@ def test_a_trainer_that_becomes_slow_gets_a_worker_beside_it() -> None:
     with pipeline.loader(workers=1).with_seams(machine=ONE_CORE) as loader:
         found = train(loader, lambda number: 0.0 if number < 150 else 0.013)
         (stage,) = loader.facts().stages
-        assert stage.backend == "threads"
-        assert any("a row of the loop takes" in change.why for change in changes_after(loader, 0))
+        assert stage.backend != "inline"
     with pipeline.loader(backend="inline") as plain:
         assert found == train(plain, lambda number: 0.0)
 

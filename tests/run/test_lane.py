@@ -157,6 +157,24 @@ def test_a_stage_that_waits_longer_than_before_gets_threads_on_one_core_too():
     assert (lane.backend, lane.changes) == ("inline", [])
 
 
+def test_a_loop_that_becomes_slow_gets_a_worker_that_runs_beside_it():
+    clock = [0.0]
+    seams = Seams(machine=replace(Machine.here(), cpus=1), clock=lambda: clock[0])
+    lane = Lane(stage(y=sv.image("x").decode()), "stage 1", None, 1, MemoryBudget(1 << 20), seams)
+    lane.begin(100_000, epoch=0, epochs=1)
+    for own in (0.0, 2e-2):
+        for _ in range(40):
+            work(lane, 1, 1e-2)
+            given = clock[0]
+            clock[0] += own
+            lane.returned(given, starting=False)
+        if not own:
+            assert (lane.backend, lane.changes) == ("inline", [])
+    assert lane.backend == "threads"
+    (change,) = lane.changes
+    assert "a row of the loop takes" in change.why
+
+
 def test_the_block_in_the_hands_of_the_consumer_is_not_yet_counted_as_its_work():
     """It takes 10 ms for a row, but has only begun with the second block."""
     clock = [0.0]
