@@ -63,11 +63,12 @@ def collect_facts(
     """Collects what is known at this moment."""
     plan = planner.physical()
     lanes = _lanes(plan, executor)
+    changes = [*planner.chooser.history, *(move for lane in lanes for move in lane.changes)]
     return RunFacts(
         written=written,
         plan=plan,
         decisions=_decisions(planner, lanes),
-        history=(*planner.chooser.history, *(move for lane in lanes for move in lane.changes)),
+        history=tuple(sorted(changes, key=lambda change: change.after)),
         backend=executor.backend,
         workers=executor.workers,
         cores=Machine.here().cpus,

@@ -12,6 +12,7 @@ from silva.facts.formatting import (
     plural,
     rate,
     seconds,
+    shortened,
     size,
     tidy,
     times,
@@ -65,9 +66,7 @@ def explain_text(facts: RunFacts, analyze: bool) -> str:
         "Plan as run": run_lines(facts, facts.plan, analyze=analyze),
     }
     if facts.history:
-        parts[_changes_title(facts.history)] = [
-            piece for line in history_lines(facts.history) for piece in wrapped(line, width=INNER)
-        ]
+        parts[_changes_title(facts.history)] = history_lines(facts.history)
     if analyze:
         lines = (wrapped(line, width=INNER) for line in consumer_lines(facts))
         parts["Measured"] = [piece for pieces in lines for piece in pieces]
@@ -86,21 +85,25 @@ def _changes_title(history: Sequence[Decision]) -> str:
     return f"Changes while it ran{several}"
 
 
-def history_lines(history: Sequence[Decision]) -> list[str]:
+def history_lines(history: Sequence[Decision], width: int = INNER) -> list[str]:
     """A line for each of the latest changes: when, what, why, and the predicted and measured gain.
+    A reason that does not fit is shortened, so that they are as many lines as changes.
 
     >>> from silva.plan.decision import Quantity
     >>> found = Quantity(300.0), Quantity(200.0), None, Quantity(100.0)
     >>> made = Decision("order", "y takes 10× as long", *found, notes=("after 9 rows",))
     >>> history_lines([made])
     ['after 9 rows: order, since y takes 10× as long (predicted 3.0×, measured 2.0×)']
+    >>> history_lines([made], width=64)
+    ['after 9 rows: order, since y ta… (predicted 3.0×, measured 2.0×)']
     """
     lines = []
     for change in history[-_CHANGES:]:
         gains = {"predicted": change.predicted_gain, "measured": change.measured_gain}
         shown = ", ".join(f"{how} {times(gain)}" for how, gain in gains.items() if gain is not None)
-        line = f"{', '.join(change.notes)}: {change.what}, since {change.why}"
-        lines.append(f"{line} ({shown})" if shown else line)
+        shown = f" ({shown})" if shown else ""
+        why = f"{', '.join(change.notes)}: {change.what}, since {tidy(change.why)}"
+        lines.append(shortened(why, width - len(shown)) + shown)
     return lines
 
 

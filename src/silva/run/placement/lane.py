@@ -408,6 +408,7 @@ class Lane:
                     default=Quantity(promised.get(self._left, pace)),
                     kind="change",
                     notes=(f"after {self.stats.rows_in:,} rows",),
+                    after=self.stats.rows_in,
                 )
             )
         self._news = []
