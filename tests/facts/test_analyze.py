@@ -250,6 +250,7 @@ def test_the_form_of_the_data() -> None:
         "rows": "int", "seconds": "float", "rows_per_second": "float",
         "settled": "NoneType", "waited": "float",
         "model": {"rows_per_second": "float", "limit": "str", "stage": "str"},
+        "planning": {"plans": "float", "backends": "float", "checks": "float", "share": "float"},
     }  # fmt: skip
     assert keys(data["decisions"][0]) == {
         "kind": "str", "name": "str", "reason": "str", "notes": ["str"], "applied": "bool",

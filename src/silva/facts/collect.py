@@ -19,6 +19,7 @@ from silva.facts.model import (
     ConsumerFacts,
     ForecastFacts,
     OperatorFacts,
+    PlanningFacts,
     RunFacts,
     StageFacts,
     StageTotals,
@@ -79,7 +80,15 @@ def collect_facts(
         epoch=epoch,
         failures=tuple(failures.kept),
         failed=failures.total,
+        planning=_planning(planner, lanes),
     )
+
+
+def _planning(planner: Planner, lanes: list[Lane]) -> PlanningFacts:
+    stats = [lane.stats for lane in lanes]
+    own = max((one.own_cpu for one in stats), default=0.0)
+    spent = sum(one.cpu for one in stats) + own
+    return PlanningFacts(**planner.planning._asdict(), cpu=spent)
 
 
 def _lanes(plan: PhysicalNode, executor: Executor) -> list[Lane]:

@@ -18,7 +18,7 @@ from silva.facts.formatting import (
     times,
     wrapped,
 )
-from silva.facts.model import ForecastFacts, RunFacts, StageFacts, StepFacts, pick
+from silva.facts.model import ForecastFacts, PlanningFacts, RunFacts, StageFacts, StepFacts, pick
 from silva.facts.plans import Segment, node_line, shown_labels
 from silva.physical.plan import PhysicalNode
 from silva.plan.decision import Decision
@@ -377,13 +377,23 @@ def consumer_lines(facts: RunFacts) -> list[str]:
     ]
     since = "" if found.steady is None else ", since the workers started"
     lines += [f"the trainer gets{since}: {now}" for now in now_text(facts)]
+    keeps_up = "the stages keep up with it"
     if found.is_limited_by_stages:
-        return [
-            *lines,
-            f"the cost model finds, from the same measurements, {rate(model.rows_per_second)}",
-            *_HOW,
-        ]
-    return [*lines, "the stages keep up with it", *_HOW]
+        modelled = rate(model.rows_per_second)
+        keeps_up = f"the cost model finds, from the same measurements, {modelled}"
+    return [*lines, keeps_up, planning_line(facts.planning), *_HOW]
+
+
+def planning_line(spent: PlanningFacts) -> str:
+    """What planning took, and of what.
+
+    >>> planning_line(PlanningFacts(plans=0.02, backends=1e-3, checks=0.0, cpu=4.0))
+    'planning took 21.0 ms of CPU, 1 % of the run: plans 20.0 ms, backends 1.0 ms'
+    """
+    parts = pick(spent, "plans backends checks").items()
+    shown = ", ".join(f"{name} {seconds(took)}" for name, took in parts if took)
+    total = f"planning took {seconds(spent.seconds)} of CPU, {percent(spent.share)} of the run"
+    return f"{total}: {shown}" if shown else total
 
 
 def verdict(facts: RunFacts) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from silva.cost.costs import Cost
 from silva.cost.experiment import LIMITS
+from silva.folders import profiles_folder
 from silva.physical.stage.stage import Stage
 from silva.physical.stage.steps import Spread
 from silva.plan.fingerprint import digest, opaque_parts
@@ -127,6 +129,15 @@ class Effort(NamedTuple):
     makes a trainer wait."""
 
 
+def _is_written() -> bool:
+    """Whether earlier runs have left costs."""
+    try:
+        with os.scandir(profiles_folder()) as entries:
+            return any(True for _ in entries)
+    except OSError:
+        return False
+
+
 class CostSource(Protocol):
     """The source of the costs that the planner uses."""
 
@@ -160,7 +171,9 @@ class MeasuredCosts:
 
     def before(self, run: StepRun) -> Measured:
         source = run.source
-        return Measured() if source is None else from_book(self._book, source, run.steps)
+        if source is None or not _is_written():  # importing the book would delay the first batch
+            return Measured()
+        return from_book(self._book, source, run.steps)
 
     def now(self, run: StepRun) -> Measured:
         return from_lanes(list(self._lanes.values()), run.steps)

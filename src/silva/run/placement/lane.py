@@ -153,6 +153,8 @@ class Lane:
         """The changes of its backend because costs had changed."""
         self._whole = Cost()
         """The cost of the stage on its present backend."""
+        self.planning_seconds = 0.0
+        """CPU seconds spent on choosing its backend."""
         self._drift = Drift({_STAGE: f"a row of {name}", _LOOP: "a row of the loop"})
         self._news: list[str] = []
         """What has changed since the backend was chosen, until it is chosen again."""
@@ -309,6 +311,11 @@ class Lane:
         if self.rows_left is not None:
             self.rows_left -= rows
         self._given = max(rows, 1)
+        began = self._seams.cpu_clock()
+        self._decide()
+        self.planning_seconds += self._seams.cpu_clock() - began
+
+    def _decide(self) -> None:
         self._reconsider()
         # built-in operators release the GIL, so only their cost is unknown
         enough = BLOCK_SECONDS if self._has_functions else QUICK_SECONDS
