@@ -148,18 +148,15 @@ def first_batch(sizes: Sizes) -> Iterator[Finding]:
     """The time to the first batch, where there is nothing to gain, of the time without planning: of
     a first run, and of one whose costs earlier runs have measured."""
     with _photos(sizes.photos) as folder:
-        given = {"folder": folder}
-        found = _CHILDREN.in_turns(
-            _FIRSTS * sizes.rounds,
-            {
-                f"{run} {by}": (
-                    "first_batch",
-                    given | {"optimize": by == "planned", "again": again},
-                )
-                for run, again in (("first", False), ("second", True))
-                for by in ("planned", "written")
-            },
-        )
+        contestants: dict[str, tuple[str, Given]] = {
+            f"{run} {by}": (
+                "first_batch",
+                {"folder": folder, "optimize": by == "planned", "again": run == "second"},
+            )
+            for run in ("first", "second")
+            for by in ("planned", "written")
+        }
+        found = _CHILDREN.in_turns(_FIRSTS * sizes.rounds, contestants)
     for run in ("first", "second"):
         planned, written = (_of(found[f"{run} {by}"], "first") for by in ("planned", "written"))
         first = ratio(planned, written)
