@@ -64,9 +64,11 @@ def _arguments(text: str, start: int) -> tuple[list[str], int] | None:
 @functools.cache
 def _defaults(operator: str, names: frozenset[str]) -> frozenset[tuple[str, str]]:
     """The names and default values of an operator's arguments, as text. An operator of several
-    kinds of columns, with arguments of these names, has those that are the same for all."""
+    kinds of columns has those that are the same for all which take arguments of these names."""
     found = [vars(kind).get(operator) for kind in _subclasses(Expr)]
-    signatures = [inspect.signature(one) for one in found if inspect.isfunction(one)]
+    every = [inspect.signature(one) for one in found if inspect.isfunction(one)]
+    # an argument may be shown under other names than it is given by: crop(8) has height=8, width=8
+    signatures = [one for one in every if names <= one.parameters.keys()] or every
     each = [
         {
             (name, repr(given.default))
@@ -74,7 +76,6 @@ def _defaults(operator: str, names: frozenset[str]) -> frozenset[tuple[str, str]
             if given.default is not given.empty
         }
         for signature in signatures
-        if names <= signature.parameters.keys()
     ]
     return frozenset(set.intersection(*each)) if each else frozenset()
 
