@@ -25,7 +25,7 @@ from silva.plan.node import Batch, Filter, Node, walk
 from silva.planner.cache_gains import Epochs
 from silva.planner.cache_locations import CacheLocation
 from silva.planner.chosen import WHY, Chosen
-from silva.planner.known_costs import CostSource, Measured
+from silva.planner.known_costs import LATE, LOOP, READ, CostSource, Measured
 from silva.planner.movable_runs import StepNode, StepRun, step_runs
 from silva.planner.switching import Switching, words
 from silva.run.placement.lane import Lane
@@ -110,7 +110,9 @@ class Chooser:
         self.base, self.present = base, Chosen(base, base)
         self.runs = list(step_runs(base))
         self.known = [*reads, *(Measured() for _ in self.runs)][: len(self.runs)]
-        self._drifts = [Drift({step.id: name_of(step) for step in run.steps}) for run in self.runs]
+        self._drifts = [
+            Drift(_NOT_STEPS | {step.id: name_of(step) for step in run.steps}) for run in self.runs
+        ]
         for run, known in zip(self.runs, self.known, strict=True):
             for step in run.steps:
                 was, cost = before.get(step.id, (None, None))
@@ -366,3 +368,5 @@ def name_of(step: StepNode) -> str:
 
 
 _NOT_KNOWN = Cost()
+_NOT_STEPS = {READ: "reading", LATE: "reading after the filters", LOOP: "the loop"}
+"""What costs that are not those of a step are called in words."""
