@@ -162,11 +162,11 @@ def test_a_trainer_that_becomes_fast_gets_a_cache() -> None:
     """Beside a slow trainer, computing rows once more costs nothing."""
     rows = sv.from_columns({"content": range(1000)})
     pipeline = rows.derive(y=slow).batch(16)
-    with pipeline.loader(workers=2, epochs=5) as loader:
+    with pipeline.loader(workers=2, epochs=9) as loader:
         found = [train(loader, lambda number: 0.15)]
         assert loader.facts().history == ()
-        found += [train(loader, lambda number: 0.0) for _ in range(4)]
+        found += [train(loader, lambda number: 0.0) for _ in range(8)]
         caches = [change for change in changes_after(loader, 1000) if change.what == "cache"]
         assert "the loop is" in caches[0].why
     with pipeline.options(optimize=False).loader(backend="inline") as plain:
-        assert found == 5 * [train(plain, lambda number: 0.0)]
+        assert found == 9 * [train(plain, lambda number: 0.0)]

@@ -166,13 +166,13 @@ class Chooser:
         if not looks:
             longest = max((len(run.steps) for run in self.runs), default=0)
             looks = _SET_SECONDS * 2.0 ** max(longest, _LEAST_STEPS)
-            if _SEARCH not in sys.modules:
-                looks += 1000 * _SET_SECONDS  # importing it takes about as long
         most = self._costs.effort.share
         if most == math.inf:
             return True
+        # importing the search takes as long as a thousand sets, but only once in a process
+        imports = 0.0 if _SEARCH in sys.modules else 1000 * _SET_SECONDS
         spent = self.planning_seconds + self._elsewhere()
-        return looks <= share * work and spent + looks <= most * self._work_in_all()
+        return looks + imports <= share * work and spent + looks <= most * self._work_in_all()
 
     def _count_look(self, began: float) -> None:
         took = self._clock() - began
