@@ -96,6 +96,18 @@ def as_written(folder: str, optimize: bool, epochs: int) -> dict[str, Any]:
     return epoch(pipeline, epochs=epochs, cache="off")
 
 
+def first_batch(folder: str, optimize: bool, again: bool) -> dict[str, Any]:
+    """The same; with `again`, after an epoch that has measured what its steps cost."""
+    if again:
+        as_written(folder, optimize, epochs=1)
+    pipeline = pipelines.random_after_decode(folder).options(optimize=optimize)
+    _ = sv.Loader
+    began = time.perf_counter()
+    with pipeline.loader(cache="off") as loader:
+        next(iter(loader))
+        return {"first": time.perf_counter() - began}
+
+
 def projection(file: str, by: str) -> dict[str, Any]:
     """Bytes read for the same query, by silva and by pyarrow."""
     with tempfile.TemporaryDirectory() as folder:  # what Python reads of its modules is not counted
@@ -214,6 +226,7 @@ MEASUREMENTS = {
         filter_last,
         caching,
         as_written,
+        first_batch,
         projection,
         trial,
         shared,

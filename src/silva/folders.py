@@ -30,6 +30,15 @@ _FULL = {
 }
 
 
+def profiles_folder() -> Path:
+    """The folder of costs of earlier runs: `$SILVA_PROFILES`, or one in the user's caches."""
+    chosen = os.environ.get("SILVA_PROFILES")
+    if chosen:
+        return Path(chosen)
+    caches = os.environ.get("XDG_CACHE_HOME")
+    return (Path(caches) if caches else Path.home() / ".cache") / "silva" / "profiles"
+
+
 @dataclass(frozen=True)
 class OwnFolder:
     """A folder of silva's own, or one below it. It need not exist."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from busy import spin
@@ -13,7 +14,14 @@ import silva as sv
 from silva.cost.model import Prediction
 from silva.facts.collect import decisions
 from silva.facts.model import ForecastFacts, OperatorFacts, StepFacts
-from silva.facts.text import decision_line, decision_lines, forecast_line, operator_lines, step_note
+from silva.facts.text import (
+    decision_line,
+    decision_lines,
+    explain_text,
+    forecast_line,
+    operator_lines,
+    step_note,
+)
 from silva.insight.explanation import Explanation
 from silva.plan.decision import Decision, Quantity
 from silva.planner.choose import WHY
@@ -50,6 +58,29 @@ def test_a_choice_of_the_planner_has_a_line_with_its_gains() -> None:
     assert found.measured is not None
     # ten to one by construction, and the slow filter half of what is left
     assert found.measured_gain > 3
+
+
+def changed(rows: int, why: str) -> Decision:
+    found = Quantity(300.0), Quantity(200.0), None, Quantity(100.0)
+    notes = (f"after {rows:,} rows",)
+    return Decision("order and cache", why, *found, kind="change", notes=notes, after=rows)
+
+
+@pytest.mark.parametrize(
+    "why", ["short", "a long label " * 40, "lambda x: (\n    x + 1\n) [/a/b.py:3]"]
+)
+@pytest.mark.parametrize("count", [1, 3, 9])
+def test_the_history_is_at_most_three_lines_however_long_its_labels(why: str, count: int) -> None:
+    facts = reordered().loader(backend="inline").facts()
+    history = tuple(changed(1000 * n, why) for n in range(count))
+    text = explain_text(replace(facts, history=history), analyze=True)
+    (found,) = (part for part in text.split("\n\n") if part.startswith("Changes while it ran"))
+    title, *lines = found.splitlines()
+    assert len(lines) == min(count, 3)
+    assert all(line.startswith("  after ") and len(line) <= 100 for line in lines)
+    assert all(line.endswith("(predicted 3.0×, measured 2.0×)") for line in lines)
+    assert f"after {1000 * (count - 1):,} rows" in lines[-1]
+    assert ("latest 3 of 9" in title) == (count == 9)
 
 
 def test_the_lines_of_decisions() -> None:
@@ -219,6 +250,7 @@ def test_the_form_of_the_data() -> None:
         "rows": "int", "seconds": "float", "rows_per_second": "float",
         "settled": "NoneType", "waited": "float",
         "model": {"rows_per_second": "float", "limit": "str", "stage": "str"},
+        "planning": {"plans": "float", "backends": "float", "checks": "float", "share": "float"},
     }  # fmt: skip
     assert keys(data["decisions"][0]) == {
         "kind": "str", "name": "str", "reason": "str", "notes": ["str"], "applied": "bool",

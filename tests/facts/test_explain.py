@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
+import PIL.Image
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -91,6 +94,38 @@ def test_no_line_is_wider_than_a_page() -> None:
     text = nested.filter(lambda x: x > 0).batch(2).explain()
     assert max(map(len, text.splitlines())) <= 100
     assert ".random_flip()" in text  # its arguments have their default values
+
+
+SHOWN = (
+    (
+        sv.image("a").decode().resize(8, 8).random_crop(4).random_flip().grayscale(),
+        (".resize(height=8, width=8)", ".random_crop(height=4, width=4)", ".random_flip()"),
+    ),
+    (sv.image("a").decode().resize(8, 8, interpolation="area"), ("interpolation='area'",)),
+    (
+        sv.list("c").truncate(3).pad(4).hash(10),
+        ("c.truncate(n=3)", ".pad(length=4)", ".hash(buckets=10)"),
+    ),
+    (sv.list("c").truncate(2, side="left"), ("c.truncate(n=2, side='left')",)),
+)
+"""Expressions, and how explanations show their operators."""
+
+
+def test_arguments_that_have_their_default_values_are_not_repeated() -> None:
+    photo = io.BytesIO()
+    PIL.Image.new("RGB", (16, 16)).save(photo, "png")
+    rows = sv.from_columns({"a": [photo.getvalue()] * 8, "c": [[1]] * 8})
+    rows = rows.derive(**{f"y{n}": chain for n, (chain, _) in enumerate(SHOWN)})
+    with rows.select("y0", "y1", "y2", "y3").batch(2).loader(backend="inline") as loader:
+        texts = [loader.explain()]
+        list(loader)
+        texts += [loader.explain(), loader.explain(analyze=True)]
+    for text in texts:
+        for _, shown in SHOWN:
+            for call in shown:
+                assert text.count(call) >= 2, f"{call}, in the plan as written and as run"
+        for default in ("bilinear", "probability=", "channels=", "side='right'", "seed=0"):
+            assert default not in text
 
 
 def test_an_explanation_without_a_run_is_the_same_every_time() -> None:

@@ -123,8 +123,9 @@ def ran() -> RunFacts:
     )  # fmt: skip
     failures = tuple(replace(failure, traceback="Traceback …") for failure in facts.failures)
     return replace(
-        facts, stages=stages, consumer=consumer, loop=LOOP, cores=4, workers=4, failures=failures
-    )
+        facts, stages=stages, consumer=consumer, loop=LOOP, cores=4, workers=4, failures=failures,
+        planning=replace(facts.planning, plans=0.02, backends=5e-3, checks=0.01, cpu=4.0),
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -106,7 +106,22 @@ def test_text_data_and_page(loader) -> None:
     assert "what if slow=0.5" in found._repr_html_()
 
 
-def test_explain_why_and_what_if_say_the_same_of_a_real_run(loader) -> None:
+def test_explain_why_headroom_and_what_if_say_the_same_of_a_real_run() -> None:
+    """One throughput, one limit with its share, and one gain of a step that is free."""
+    rows = sv.from_columns({"x": range(1_000_000)}).derive(slow=spin(0.8), quick=spin(0.1))
+    rows = rows.derive(n=sv.num("x").clip(0, 50).log1p()).batch(8)
+    with rows.loader(backend="inline") as loader:
+        headroom = loader.headroom(seconds=1.0)
+        _agree(loader)
+        found = loader.what_if()
+        limit = f"limit: {found.now_limit}, in use {percent(found.now_share)} of the time"
+        assert f"{rate(found.now)} now ({limit})" in " ".join(str(headroom).split())
+        free = {step.label.partition(" ")[0]: step.gain for step in headroom.steps}
+        for name in ("slow", "quick"):
+            assert free[name] == pytest.approx(loader.what_if(**{name: 0}).gain)
+
+
+def _agree(loader) -> None:
     found = loader.what_if()
     limit = f"{found.now_limit}, in use {percent(found.now_share)} of the time"
     for text in (loader.explain(analyze=True), loader.why("stage 1"), str(found)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import random
@@ -14,10 +15,12 @@ import pytest
 import silva as sv
 from silva.cost.costs import Cost, StepUse
 from silva.cost.drift import Drift
+from silva.cost.model import Work
 from silva.plan.decision import Decision
 from silva.planner.chosen import Chosen
 from silva.planner.known_costs import Effort, Measured
 from silva.planner.movable_runs import StepRun
+from silva.planner.search import Deadline, Movable, search
 from silva.planner.switching import Switching
 from silva.run.placement.measured import LaneStats
 
@@ -154,6 +157,77 @@ def test_costs_that_alternate_do_not_make_plans_alternate() -> None:
         assert 1 <= len(history(loader)) <= 12
 
 
+# What planning costs.
+
+
+class LastRun(ScriptedCosts):
+    """Costs of an earlier run, which say that the order should change, within bounds."""
+
+    effort = Effort(0.0, 1.0, 0.05)
+
+
+def first_look(seconds: float, *ticks: float) -> sv.Loader:
+    """A loader before its first batch; a row takes so many seconds, and the clock of planning goes
+    on by `ticks`, the last one again and again."""
+    clock = itertools.accumulate(itertools.chain(ticks, itertools.repeat(ticks[-1])))
+    loader = (
+        two_filters()
+        .loader(backend="inline")
+        .with_seams(costs=LastRun((10 * seconds, seconds)), cpu_clock=lambda: next(clock))
+    )
+    with loader:
+        loader._planner.start(0)
+    return loader
+
+
+def changed_before_the_first_row(loader: sv.Loader) -> bool:
+    return [choice.what for choice in loader._planner.chooser.present.choices] == ["order"]
+
+
+def test_a_first_batch_waits_for_planning_at_most_a_twentieth_of_its_work() -> None:
+    """A look at two filters is estimated to take about a millisecond, or ten if it must import."""
+    assert changed_before_the_first_row(first_look(1.0, 0.0))
+    assert not changed_before_the_first_row(first_look(1e-5, 0.0))
+    # reading what earlier runs cost has taken too long already
+    assert not changed_before_the_first_row(first_look(1e-2, 0.0, 10.0, 0.0))
+
+
+def test_a_search_that_takes_longer_than_was_expected_ends_before_the_first_batch_is_late() -> None:
+    looks = []
+
+    class Clock:
+        """Every look at the clock takes a tenth of what the first batch may wait."""
+
+        def __call__(self) -> float:
+            looks.append(1)
+            return sum(looks)
+
+    steps = [Movable(Work(float(n)), 0.5, 0, True) for n in range(1, 11)]
+    found = search(steps, deadline=Deadline(10, Clock()))
+    assert len(looks) == 10, "of 2 ** 10 sets of steps"
+    assert sorted(found.order) == list(range(10))
+    assert found == search(steps, deadline=Deadline(0, lambda: 1))
+
+
+@pytest.mark.parametrize(("look", "looks"), [(0.0, True), (10.0, False)])
+def test_looks_that_would_take_more_than_their_share_of_the_run_do_not_happen(
+    look: float, looks: bool
+) -> None:
+    """The share is a thousand times the run, which takes milliseconds. The rest of planning counts
+    as well: where a stage runs, and checks."""
+    clock = itertools.count(0.0, look)
+    costs = ScriptedCosts(*[(1.0, 2.0)] * 20, *[(10.0, 2.0)])
+    costs.effort = Effort(0.0, 1e3, math.inf)
+    pipeline = two_filters().loader(backend="inline")
+    with pipeline.with_seams(costs=costs, cpu_clock=lambda: next(clock)) as loader:
+        read(loader)
+        planning = loader.facts().planning
+        assert (history(loader) != []) == looks
+    assert planning.seconds == planning.plans + planning.backends + planning.checks
+    assert (planning.seconds > 0) == (look > 0)
+    assert (planning.backends > 0) == (look > 0)
+
+
 # Drift.
 
 
@@ -192,6 +266,17 @@ def test_a_cost_that_changes_is_seen_within_three_stretches(times: float) -> Non
     uses = blocks(1e-3, 0.1, 160, seed=2) + blocks(times * 1e-3, 0.1, 160, seed=3)
     (seen,) = follow(uses)
     assert 160 <= seen < 160 + 3 * 8
+
+
+@pytest.mark.parametrize("times", [0.0, 0.2, 5.0])
+def test_a_loop_whose_batches_span_blocks_is_seen_to_change(times: float) -> None:
+    """A batch ends in every second or third block only, so that blocks differ a lot."""
+    uses = [
+        StepUse(seconds * (number % 5 in (1, 4)), 0.0, 10, 10)
+        for number, seconds in enumerate([1.0] * 200 + [times] * 200)
+    ]
+    (seen,) = follow(uses)
+    assert 200 <= seen < 350
 
 
 def test_a_filter_that_keeps_another_share_has_drifted() -> None:

@@ -44,9 +44,9 @@ def _rows(count: int = ROWS) -> sv.Pipeline:
     return sv.from_columns({"x": range(count), "z": range(count)})
 
 
-def _written_badly() -> sv.Pipeline:
+def _written_badly(batch: int = 8) -> sv.Pipeline:
     """Everything before the filter that would spare it."""
-    return _rows().derive(y=slow).filter(dull).filter(sharp).batch(8)
+    return _rows().derive(y=slow).filter(dull).filter(sharp).batch(batch)
 
 
 def _choices(loader: sv.Loader) -> list[Decision]:
@@ -74,9 +74,10 @@ def test_filters_are_ordered_by_cost_and_selectivity() -> None:
 
 
 def test_what_was_measured_is_remembered() -> None:
-    with _written_badly().loader(backend="inline") as loader:
+    """The first batch takes long enough for planning before it."""
+    with _written_badly(batch=32).loader(backend="inline") as loader:
         first = stream(loader)
-    with _written_badly().loader(backend="inline") as again:
+    with _written_badly(batch=32).loader(backend="inline") as again:
         batches = iter(again)
         next(batches)
         assert _names(again) == ["order"], "chosen before the first row"

@@ -7,6 +7,7 @@ import pytest
 
 import silva as sv
 from silva.columns import Array
+from silva.cost.costs import Cost
 from silva.run.memory import MemoryBudget
 from silva.run.placement.lane import Lane
 from silva.run.placement.measured import LaneStats
@@ -30,7 +31,7 @@ def _stage() -> object:
 
 def decide(made: Lane, *, per_row: float, bytes_per_row: float = 8, consumer: float = 0.0) -> str:
     made.stats.busy, made.stats.blocks, made.stats.rows_in = 1.0, 1, round(1 / per_row)
-    made.consumer_seconds = consumer
+    made.own = Cost(rows=made.stats.rows_in, seconds=consumer)
     made._recent = RecentRow(per_row, per_row)
     made.blocks._bytes_per_row = bytes_per_row
     made.decide(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import silva as sv
 from silva.columns import Block
 from silva.cost.experiment import Experiment
+from silva.cost.machine import Machine
 from silva.facts.collect import stage_facts
 from silva.physical.stage.stage import Result
 from silva.physical.written_form import segments
@@ -117,18 +119,19 @@ def test_the_backends_that_were_compared_are_shown_with_what_came_of_them():
     assert found["threads"].measured_gain == 1.2
 
 
-def work(lane: Lane, blocks: int, seconds: float) -> None:
+def work(lane: Lane, blocks: int, seconds: float, cpu: float | None = None) -> None:
     """Blocks of ten rows that take so many seconds each, more or less."""
     empty = Block({}, np.empty(0, np.uint64))
     for number in range(blocks):
         took = seconds * (1 + number % 3 / 10)
-        lane.learn(Result(empty, 10, None, (), (), took, took), 10)
+        lane.learn(Result(empty, 10, None, (), (), took, took if cpu is None else cpu), 10)
         lane.decide(10)
 
 
-def beside_a_small_epoch() -> Lane:
+def beside_a_small_epoch(seams: Seams | None = None) -> Lane:
     """A stage that is not worth a worker: its epoch takes a tenth of a second."""
-    lane = Lane(stage(image=sv.image("x").decode()), "stage 1", None, 2, MemoryBudget(1 << 20))
+    memory = MemoryBudget(1 << 20)
+    lane = Lane(stage(image=sv.image("x").decode()), "stage 1", None, 2, memory, seams)
     lane.begin(10_000, epoch=0, epochs=1)
     work(lane, 40, 1e-4)
     assert (lane.backend, lane.decided, lane.changes) == ("inline", True, [])
@@ -142,6 +145,51 @@ def test_a_stage_that_becomes_slow_in_the_middle_of_an_epoch_gets_workers():
     (change,) = lane.changes
     assert "a row of stage 1 takes" in change.why
     assert change.predicted_gain > 1.5
+
+
+def test_a_stage_that_waits_longer_than_before_gets_threads_on_one_core_too():
+    """A disk that becomes slow takes no more CPU, so that threads can wait for it together."""
+    lane = beside_a_small_epoch(Seams(machine=replace(Machine.here(), cpus=1)))
+    work(lane, 40, 1e-2, cpu=1e-4)
+    assert lane.backend == "threads"
+    lane = beside_a_small_epoch(Seams(machine=replace(Machine.here(), cpus=1)))
+    work(lane, 40, 1e-2)
+    assert (lane.backend, lane.changes) == ("inline", [])
+
+
+def test_a_loop_that_becomes_slow_gets_a_worker_that_runs_beside_it():
+    clock = [0.0]
+    seams = Seams(machine=replace(Machine.here(), cpus=1), clock=lambda: clock[0])
+    lane = Lane(stage(y=sv.image("x").decode()), "stage 1", None, 1, MemoryBudget(1 << 20), seams)
+    lane.begin(100_000, epoch=0, epochs=1)
+    for own in (0.0, 2e-2):
+        for _ in range(40):
+            work(lane, 1, 1e-2)
+            given = clock[0]
+            clock[0] += own
+            lane.returned(given, starting=False)
+        if not own:
+            assert (lane.backend, lane.changes) == ("inline", [])
+    assert lane.backend == "threads"
+    (change,) = lane.changes
+    assert "a row of the loop takes" in change.why
+
+
+def test_the_block_in_the_hands_of_the_consumer_is_not_yet_counted_as_its_work():
+    """It takes 10 ms for a row, but has only begun with the second block."""
+    clock = [0.0]
+    lane = Lane(
+        stage(y=lambda x: x), "stage 1", None, 2, MemoryBudget(1 << 20),
+        Seams(clock=lambda: clock[0]),
+    )  # fmt: skip
+    empty = Block({}, np.empty(0, np.uint64))
+    for rows in (4, 400):
+        lane.learn(Result(empty, rows, None, (), (), 1e-3, 1e-3), rows)
+        lane.decide(rows)
+        if rows == 4:
+            clock[0] += 0.04
+            lane.returned(0.0, starting=False)
+    assert (lane.own.rows, lane.own.seconds_a_row) == (4, 0.01)
 
 
 def test_a_stage_that_is_sometimes_slow_stays_where_it_is():

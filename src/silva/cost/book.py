@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sys
 import uuid
 from pathlib import Path
@@ -18,7 +17,7 @@ import msgspec
 
 from silva.cost.bytes_fit import Line
 from silva.cost.costs import Cost
-from silva.folders import OwnFolder
+from silva.folders import OwnFolder, profiles_folder
 
 _VERSION = 1
 """The version of the file format."""
@@ -29,15 +28,6 @@ _MOST_BYTES = 1 << 20
 column."""
 _WEIGHT_ROWS = 10_000
 """The history of a step counts as at most so many rows, so that new rows soon outweigh it."""
-
-
-def default_folder() -> Path:
-    """The folder of costs: `$SILVA_PROFILES`, or one in the user's cache folder."""
-    chosen = os.environ.get("SILVA_PROFILES")
-    if chosen:
-        return Path(chosen)
-    caches = os.environ.get("XDG_CACHE_HOME")
-    return (Path(caches) if caches else Path.home() / ".cache") / "silva" / "profiles"
 
 
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
@@ -94,7 +84,7 @@ class Book:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._folder = OwnFolder(folder or default_folder())
+        self._folder = OwnFolder(folder or profiles_folder())
 
     def get(self, key: str) -> Cost | None:
         """The cost of a step; None if it is not known, or its file is damaged."""

@@ -3,7 +3,8 @@
 Pieces of the files themselves are read past the page cache (O_DIRECT), several at once, as workers
 do: so the figure holds for this disk and for files of this size, on rotating disks and on those
 that serve many requests at once. Nothing is written, and the page cache stays as it is. Each disk
-is measured once per process, on another thread beside the run; until then its speed is not known.
+is measured once per process, on another thread beside the run, and again when what a row costs has
+changed; until then its speed is not known.
 """
 
 from __future__ import annotations
@@ -60,6 +61,12 @@ class Disk:
             with contextlib.suppress(RuntimeError):  # without a thread it stays unknown
                 self._measuring.start()
         return _known.get(self._device, 0.0)
+
+    def measure_again(self) -> None:
+        """The next use starts another measurement: others may use the disk now, or no longer. Until
+        it is done, the latest one holds."""
+        if self._device in _known:
+            _asked.pop(self._device, None)
 
     @functools.cached_property
     def _device(self) -> int | None:

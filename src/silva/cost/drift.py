@@ -1,10 +1,10 @@
 """Whether costs are still those by which a plan was chosen.
 
-A cost is measured in stretches of several blocks. It has *drifted* if two stretches in a row differ
-from what was measured before them, in the same direction, by more than the blocks differ from each
-other explains: a pause of the machine lies in one stretch, and noise is as large before as after.
-From then on it counts from the first of the two. A cost without blocks is declared, not measured:
-it has no error and drifts at once.
+A cost is measured in stretches of several blocks: the more its blocks differ, the longer they are.
+It has *drifted* if two stretches in a row differ from what was measured before them, in the same
+direction, by more than the blocks differ from each other explains: a pause of the machine lies in
+one stretch, and noise is as large before as after. From then on it counts from the first of the
+two. A cost without blocks is declared, not measured: it has no error and drifts at once.
 """
 
 from __future__ import annotations
@@ -100,18 +100,30 @@ class Drift:
         before, stretch = track.mark.since(track.origin), total.since(track.mark)
         if track.doubted is not None:
             before = track.doubted.since(track.origin)
-            first, second = _moves(before, track.mark.since(track.doubted)), _moves(before, stretch)
+            earlier = track.mark.since(track.doubted)
+            first, second = _moves(before, earlier), _moves(before, stretch)
             if any(a and a == b for a, b in zip(first, second, strict=True)):
                 track.origin, track.doubted, track.mark = track.doubted, None, total.copy()
                 return self._change(name, before, total.since(track.origin))
+            if stretch.blocks < earlier.blocks:
+                return None
             track.doubted = None
-        elif before.blocks >= ENOUGH_BLOCKS and any(_moves(before, stretch)):
-            track.doubted = track.mark
+        elif before.blocks >= ENOUGH_BLOCKS:
+            if any(_moves(before, stretch)):
+                track.doubted = track.mark
+            elif stretch.blocks < _enough(before):
+                return None
         track.mark = total.copy()
         return None
 
     def _change(self, name: str, before: Cost, after: Cost) -> Change:
         return Change(name, self._names.get(name, name), before, after)
+
+
+def _enough(before: Cost) -> float:
+    """Blocks of a stretch that would show a change by half, by how much blocks differ."""
+    spread = _error(before) * math.sqrt(before.blocks)
+    return (2 * 2 * ERRORS * spread) ** 2
 
 
 def _moves(before: Cost, after: Cost) -> tuple[int, int]:

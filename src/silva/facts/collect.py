@@ -19,6 +19,7 @@ from silva.facts.model import (
     ConsumerFacts,
     ForecastFacts,
     OperatorFacts,
+    PlanningFacts,
     RunFacts,
     StageFacts,
     StageTotals,
@@ -63,11 +64,12 @@ def collect_facts(
     """Collects what is known at this moment."""
     plan = planner.physical()
     lanes = _lanes(plan, executor)
+    changes = [*planner.chooser.history, *(move for lane in lanes for move in lane.changes)]
     return RunFacts(
         written=written,
         plan=plan,
         decisions=_decisions(planner, lanes),
-        history=(*planner.chooser.history, *(move for lane in lanes for move in lane.changes)),
+        history=tuple(sorted(changes, key=lambda change: change.after)),
         backend=executor.backend,
         workers=executor.workers,
         cores=Machine.here().cpus,
@@ -78,7 +80,15 @@ def collect_facts(
         epoch=epoch,
         failures=tuple(failures.kept),
         failed=failures.total,
+        planning=_planning(planner, lanes),
     )
+
+
+def _planning(planner: Planner, lanes: list[Lane]) -> PlanningFacts:
+    stats = [lane.stats for lane in lanes]
+    own = max((one.own_cpu for one in stats), default=0.0)
+    spent = sum(one.cpu for one in stats) + own
+    return PlanningFacts(**planner.planning._asdict(), cpu=spent)
 
 
 def _lanes(plan: PhysicalNode, executor: Executor) -> list[Lane]:

@@ -22,14 +22,18 @@ def without_defaults(text: str) -> str:
     'photo.resize(height=8, width=8)'
     >>> without_defaults(str(sv.image("photo").resize(8, 8, interpolation="area")))
     "photo.resize(height=8, width=8, interpolation='area')"
+    >>> without_defaults(str(sv.list("clicks").pad(3)))  # arrays are padded by other arguments
+    'clicks.pad(length=3)'
     """
     parts, start = [], 0
     for call in _CALL.finditer(text):
         found = _arguments(text, call.end())
-        defaults = _defaults(call[1])
-        if call.end() < start or found is None or not defaults:
+        if call.end() < start or found is None:
             continue
         arguments, end = found
+        defaults = _defaults(call[1], frozenset(one.partition("=")[0] for one in arguments))
+        if not defaults:
+            continue
         kept = [one for one in arguments if one.partition("=")[::2] not in defaults]
         parts += [text[start : call.end()], ", ".join(kept)]
         start = end
@@ -58,18 +62,20 @@ def _arguments(text: str, start: int) -> tuple[list[str], int] | None:
 
 
 @functools.cache
-def _defaults(operator: str) -> frozenset[tuple[str, str]]:
+def _defaults(operator: str, names: frozenset[str]) -> frozenset[tuple[str, str]]:
     """The names and default values of an operator's arguments, as text. An operator of several
-    kinds of columns has those that are the same for all."""
-    kinds = [kind for kind in _subclasses(Expr) if operator in vars(kind)]
+    kinds of columns has those that are the same for all which take arguments of these names."""
+    found = [vars(kind).get(operator) for kind in _subclasses(Expr)]
+    every = [inspect.signature(one) for one in found if inspect.isfunction(one)]
+    # an argument may be shown under other names than it is given by: crop(8) has height=8, width=8
+    signatures = [one for one in every if names <= one.parameters.keys()] or every
     each = [
         {
             (name, repr(given.default))
-            for name, given in inspect.signature(getattr(kind, operator)).parameters.items()
+            for name, given in signature.parameters.items()
             if given.default is not given.empty
         }
-        for kind in kinds
-        if inspect.isfunction(vars(kind)[operator])
+        for signature in signatures
     ]
     return frozenset(set.intersection(*each)) if each else frozenset()
 

@@ -53,6 +53,16 @@ def wrapped(text: str, first: str = "", rest: str = "    ", width: int = WIDTH) 
     return lines
 
 
+def shortened(text: str, width: int) -> str:
+    """Text as one line of at most `width` characters.
+
+    >>> shortened("a function with a long name", 12)
+    'a function …'
+    """
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[: max(width - 1, 0)] + "…"
+
+
 def seconds(value: float) -> str:
     """A duration with its unit.
 

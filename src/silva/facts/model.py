@@ -216,6 +216,33 @@ class ConsumerFacts:
 
 
 @dataclass(frozen=True)
+class PlanningFacts:
+    """What planning took while the run went on, in CPU seconds.
+
+    >>> PlanningFacts(plans=0.5, backends=0.25, checks=0.25, cpu=99.0).share
+    0.01
+    """
+
+    plans: float = 0.0
+    """Of comparing costs, and of looking for a better order and for caches."""
+    backends: float = 0.0
+    """Of choosing where stages run."""
+    checks: float = 0.0
+    """Of computing rows once more, to check rewrites."""
+    cpu: float = 0.0
+    """What the run took beside that: the stages, and the consumer's own work."""
+
+    @property
+    def seconds(self) -> float:
+        return self.plans + self.backends + self.checks
+
+    @property
+    def share(self) -> float:
+        """Its share of all CPU seconds of the run."""
+        return self.seconds / (self.seconds + self.cpu) if self.seconds else 0.0
+
+
+@dataclass(frozen=True)
 class Limit:
     """What keeps the trainer from getting more rows per second.
 
@@ -267,6 +294,7 @@ class RunFacts:
     """The first failed rows."""
     failed: int
     """How many rows failed."""
+    planning: PlanningFacts = PlanningFacts()
 
     def stage(self, name: str) -> StageFacts | None:
         return next((stage for stage in self.stages if stage.name == name), None)

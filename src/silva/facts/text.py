@@ -12,12 +12,13 @@ from silva.facts.formatting import (
     plural,
     rate,
     seconds,
+    shortened,
     size,
     tidy,
     times,
     wrapped,
 )
-from silva.facts.model import ForecastFacts, RunFacts, StageFacts, StepFacts, pick
+from silva.facts.model import ForecastFacts, PlanningFacts, RunFacts, StageFacts, StepFacts, pick
 from silva.facts.plans import Segment, node_line, shown_labels
 from silva.physical.plan import PhysicalNode
 from silva.plan import expr
@@ -68,9 +69,7 @@ def explain_text(facts: RunFacts, analyze: bool) -> str:
         "Plan as run": run_lines(facts, facts.plan, analyze=analyze),
     }
     if facts.history:
-        parts[_changes_title(facts.history)] = [
-            piece for line in history_lines(facts.history) for piece in wrapped(line, width=INNER)
-        ]
+        parts[_changes_title(facts.history)] = history_lines(facts.history)
     if analyze:
         lines = (wrapped(line, width=INNER) for line in consumer_lines(facts))
         parts["Measured"] = [piece for pieces in lines for piece in pieces]
@@ -89,21 +88,25 @@ def _changes_title(history: Sequence[Decision]) -> str:
     return f"Changes while it ran{several}"
 
 
-def history_lines(history: Sequence[Decision]) -> list[str]:
+def history_lines(history: Sequence[Decision], width: int = INNER) -> list[str]:
     """A line for each of the latest changes: when, what, why, and the predicted and measured gain.
+    A reason that does not fit is shortened, so that they are as many lines as changes.
 
     >>> from silva.plan.decision import Quantity
     >>> found = Quantity(300.0), Quantity(200.0), None, Quantity(100.0)
     >>> made = Decision("order", "y takes 10× as long", *found, notes=("after 9 rows",))
     >>> history_lines([made])
     ['after 9 rows: order, since y takes 10× as long (predicted 3.0×, measured 2.0×)']
+    >>> history_lines([made], width=64)
+    ['after 9 rows: order, since y ta… (predicted 3.0×, measured 2.0×)']
     """
     lines = []
     for change in history[-_CHANGES:]:
         gains = {"predicted": change.predicted_gain, "measured": change.measured_gain}
         shown = ", ".join(f"{how} {times(gain)}" for how, gain in gains.items() if gain is not None)
-        line = f"{', '.join(change.notes)}: {change.what}, since {change.why}"
-        lines.append(f"{line} ({shown})" if shown else line)
+        shown = f" ({shown})" if shown else ""
+        why = f"{', '.join(change.notes)}: {change.what}, since {tidy(change.why)}"
+        lines.append(shortened(why, width - len(shown)) + shown)
     return lines
 
 
@@ -387,13 +390,23 @@ def consumer_lines(facts: RunFacts) -> list[str]:
     ]
     since = "" if found.steady is None else ", since the workers started"
     lines += [f"the trainer gets{since}: {now}" for now in now_text(facts)]
+    keeps_up = "the stages keep up with it"
     if found.is_limited_by_stages:
-        return [
-            *lines,
-            f"the cost model finds, from the same measurements, {rate(model.rows_per_second)}",
-            *_HOW,
-        ]
-    return [*lines, "the stages keep up with it", *_HOW]
+        modelled = rate(model.rows_per_second)
+        keeps_up = f"the cost model finds, from the same measurements, {modelled}"
+    return [*lines, keeps_up, planning_line(facts.planning), *_HOW]
+
+
+def planning_line(spent: PlanningFacts) -> str:
+    """What planning took, and of what.
+
+    >>> planning_line(PlanningFacts(plans=0.02, backends=1e-3, checks=0.0, cpu=4.0))
+    'planning took 21.0 ms of CPU, 1 % of the run: plans 20.0 ms, backends 1.0 ms'
+    """
+    parts = pick(spent, "plans backends checks").items()
+    shown = ", ".join(f"{name} {seconds(took)}" for name, took in parts if took)
+    total = f"planning took {seconds(spent.seconds)} of CPU, {percent(spent.share)} of the run"
+    return f"{total}: {shown}" if shown else total
 
 
 def verdict(facts: RunFacts) -> str:

@@ -9,10 +9,12 @@ become more step by step.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import statistics
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
-from silva.cost.costs import BLOCK_SECONDS
+from silva.cost.costs import BLOCK_SECONDS, ENOUGH_BLOCKS
 from silva.cost.experiment import ENOUGH, SECONDS
 from silva.cost.model import PROCESS_START, Backend, Placed, Work, choose_place, loop_work
 from silva.cost.replay import Own, Replay
@@ -54,6 +56,30 @@ class Trial:
     seen: ConsumerFacts | None
     seconds: float | None = None
     """How long it took to the end of the last epoch; None if it did not get there."""
+    spread: float = 0.0
+    """How much the rate differed between parts of it once workers ran, as a share: the run will
+    differ from the trial by as much."""
+
+
+def spread_of(arrivals: Sequence[float]) -> float:
+    """The standard deviation of the rate of batches that came at these moments, between parts of
+    the latter half, as a share of their mean; in the first half, workers start. 0 for too few. They
+    are as many parts as a measurement has blocks.
+
+    >>> spread_of(range(100))
+    0.0
+    >>> round(spread_of([*range(75), *range(75, 125, 2)]), 2)  # half as fast at the end
+    0.35
+    """
+    late = arrivals[len(arrivals) // 2 :]
+    each = len(late) // ENOUGH_BLOCKS
+    if each < 2:
+        return 0.0
+    edges = [late[part * each] for part in range(ENOUGH_BLOCKS)] + [late[ENOUGH_BLOCKS * each - 1]]
+    took = [b - a for a, b in pairwise(edges)]
+    counts = [each] * (ENOUGH_BLOCKS - 1) + [each - 1]
+    rates = [count / max(seconds, 1e-9) for count, seconds in zip(counts, took, strict=True)]
+    return statistics.stdev(rates) / statistics.mean(rates)
 
 
 class ExpectedRun:

@@ -63,6 +63,7 @@ class Explanation(str):
                 "settled": facts.consumer.steady,
                 "waited": facts.consumer.waited,
                 "model": pick(facts.model, "rows_per_second limit stage"),
+                "planning": pick(facts.planning, "plans backends checks share"),
             }
         return {
             "version": VERSION,

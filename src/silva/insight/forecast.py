@@ -21,7 +21,7 @@ _MEASURED, BY_BOOK = "measured on its first rows", "measured by earlier runs"
 """Where costs come from."""
 _ERROR = 1 / 3
 """The error of a forecast, as a share of it, that nine of ten pipelines stay within
-(`python -m benchmarks.forecasts`)."""
+(`python -m benchmarks.forecasts`), where blocks and parts of the trial hardly differ."""
 _NO_TRIAL = Trial(None)
 _NOTHING_CAME = "no row came in time to predict anything: the pipeline yields none, or very slowly"
 
@@ -158,7 +158,7 @@ def forecast(
     spread = max(load.uncertainty for load in loads)
     unsteady = max(1 - reached / steady, 0.0)
     # how long workers take to start, and threads to become more, is known within half of it
-    error = math.hypot(_ERROR, spread, unsteady / 2)
+    error = math.hypot(_ERROR, spread, tried.spread, unsteady / 2)
     limit = predict(run.placed, workers.cores, loop_work(*own))
     bound = most_rows(Work(cpu=own.cpu + sum(x.rows * x.work.cpu for x in loads)), workers.cores)
     if tried.seen is not None:  # what was measured is possible

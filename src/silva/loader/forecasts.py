@@ -18,7 +18,7 @@ from silva.cost.model import Backend
 from silva.cost.replay import Own
 from silva.errors import PlanError
 from silva.facts.model import RunFacts
-from silva.insight.expected_run import StageLoad, Trial, Workers
+from silva.insight.expected_run import StageLoad, Trial, Workers, spread_of
 from silva.insight.forecast import BY_BOOK, Forecast, cached_rate, forecast, loads_of
 from silva.loader.loader import Loader, count_workers
 from silva.options import LoaderOptions, is_auto
@@ -100,18 +100,20 @@ def _first_rows(loader: Loader) -> tuple[RunFacts, RunFacts, int]:
 def _try(plan: Node, options: LoaderOptions, consumer: float) -> Trial:
     """Runs the first rows as the run will, until their rate is known: workers must have started."""
     began = looked = time.monotonic()
+    arrivals: list[float] = []
     with Loader(plan, options) as loader:
         for _ in range(options.epochs or 1):
             for _ in loader:
                 if consumer:
                     time.sleep(consumer)
                 now = time.monotonic()
+                arrivals.append(now)
                 if now - looked >= _SECONDS:
                     looked, found = now, loader.facts().consumer
                     if now - began >= _MOST_SECONDS or (found is not None and found.steady):
-                        return Trial(found)
+                        return Trial(found, spread=spread_of(arrivals))
         seconds = time.monotonic() - began
-        return Trial(loader.facts().consumer, seconds)
+        return Trial(loader.facts().consumer, seconds, spread_of(arrivals))
 
 
 def _top(plan: Node) -> Node:

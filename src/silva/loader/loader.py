@@ -113,6 +113,7 @@ class Loader:
             counts=options.on_error != "raise",
             masks=options.eval,
             costs=costs,
+            clock=seams.cpu_clock,
         )
         self._executor = Executor(
             backend=None if options.backend == "auto" else options.backend,

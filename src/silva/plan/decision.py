@@ -56,6 +56,8 @@ class Decision:
     """Why it is not used; None if it is."""
     pending: bool = False
     """It is used as soon as it passes its check."""
+    after: int = 0
+    """Rows that had come before a change of a plan that runs."""
     of: str = ""
     """The work that prediction and measurement are about, where it is not all that is left."""
 

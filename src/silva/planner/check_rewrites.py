@@ -9,6 +9,7 @@ proof is each law's own test.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -54,7 +55,8 @@ class Witnesses:
     run."""
 
     def __init__(self, rows: int | None = None) -> None:
-        share = _ROWS if rows is None else int(PLANNING_SHARE * rows)
+        # each is computed twice more, and the rest of planning may take as much
+        share = _ROWS if rows is None else int(PLANNING_SHARE * rows / (2 * 2))
         self.most = min(max(share, FIRST_ROWS), _ROWS)
         """The number of rows of a stage that is enough."""
         self.kept: list[Witness] = []
@@ -100,7 +102,12 @@ class Check:
         unproven: Sequence[str],
         close: Sequence[str],
         plan_without: Callable[[frozenset[str]], PhysicalNode],
+        clock: Callable[[], float] = time.thread_time,
     ) -> None:
+        """`clock`: CPU seconds of the thread that asks."""
+        self._clock = clock
+        self.seconds = 0.0
+        """CPU seconds that it took."""
         self._witnesses = witnesses
         self._unproven = list(unproven)
         self._close = list(close)
@@ -123,14 +130,18 @@ class Check:
 
     def run(self) -> None:
         """Runs the check. If a plan cannot be run at all, no rewrite has passed."""
+        began, verdict = self._clock(), None
         try:
-            self.verdict = self._verdict()
+            verdict = self._verdict()
         except (_Cancelled, KeyboardInterrupt):
             return
         except BaseException as error:  # noqa: BLE001  whatever a rewrite does, the run goes on
             failed = in_words(error)
             rows = sum(len(witness.payload) for witness in self._witnesses)
-            self.verdict = Verdict(dict.fromkeys(self._unproven, failed), rows)
+            verdict = Verdict(dict.fromkeys(self._unproven, failed), rows)
+        finally:
+            self.seconds = self._clock() - began
+            self.verdict = verdict
 
     def _verdict(self) -> Verdict:
         refuted: dict[str, str] = {}

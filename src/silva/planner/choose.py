@@ -17,7 +17,7 @@ from silva.planner.candidates import Offer, Units
 from silva.planner.chosen import WHY, Chosen, Form, Part
 from silva.planner.known_costs import Measured
 from silva.planner.movable_runs import StepRun, replace_run, step_runs
-from silva.planner.search import Arrangement, arrange, search
+from silva.planner.search import NEVER, Arrangement, Deadline, arrange, search
 
 
 def choose(
@@ -28,9 +28,10 @@ def choose(
     workers: int,
     locations: tuple[CacheLocation, ...],
     reorders: bool = True,
+    deadline: Deadline = NEVER,
 ) -> Chosen:
     """The plan with each of its runs arranged as its measured costs suggest. `epochs` are those
-    still to come, including this one."""
+    still to come, including this one. `deadline`: for the search of the best order."""
     twin = plan
     choices: list[Decision] = []
     forms: dict[int, Form] = {}
@@ -43,7 +44,7 @@ def choose(
         # a block with a cache in it could not be repeated with the filter after the explode
         crosses = epochs == 1 or not locations
         units = Units(plan, run, known, workers, reorders, crosses)
-        found = _best(units, epochs, () if _is_cached(plan, run) else locations)
+        found = _best(units, epochs, () if _is_cached(plan, run) else locations, deadline)
         if found is None:
             continue
         plan, twin = replace_run(plan, run, found.top), replace_run(twin, run, found.twin)
@@ -126,17 +127,19 @@ class _Found:
     form: Form
 
 
-def _best(units: Units, epochs: int, locations: tuple[CacheLocation, ...]) -> _Found | None:
+def _best(
+    units: Units, epochs: int, locations: tuple[CacheLocation, ...], deadline: Deadline
+) -> _Found | None:
     """The best form of the run; None to leave it as it is."""
     written = tuple(range(len(units.movables)))
     plain = arrange(units.movables, written, epochs, hardware=units.hardware)
-    order = search(units.movables, epochs, hardware=units.hardware)
+    order = search(units.movables, epochs, hardware=units.hardware, deadline=deadline)
     best, location = order, None
     if epochs > 1 and units.rows:
         for offered in locations:
             if offered.folder is not None and not units.portable:
                 continue  # a later run could not tell which pipeline the rows belong to
-            found = search(units.movables, epochs, Offer(units, offered), units.hardware)
+            found = search(units.movables, epochs, Offer(units, offered), units.hardware, deadline)
             # rows that the loop cannot take any faster are not worth the memory
             beside = units.seconds(best, epochs) / units.seconds(found, epochs)
             gain = min(best.seconds / found.seconds, beside)

@@ -25,7 +25,7 @@ from silva.plan.node import Batch, Filter, Node, walk
 from silva.planner.cache_gains import Epochs
 from silva.planner.cache_locations import CacheLocation
 from silva.planner.chosen import WHY, Chosen
-from silva.planner.known_costs import CostSource, Measured
+from silva.planner.known_costs import LATE, LOOP, READ, CostSource, Measured
 from silva.planner.movable_runs import StepNode, StepRun, step_runs
 from silva.planner.switching import Switching, words
 from silva.run.placement.lane import Lane
@@ -38,6 +38,8 @@ _SET_SECONDS = 1e-5
 """Seconds of a look for each set of steps, about, until one was measured."""
 _LEAST_STEPS = 7
 """Steps whose sets take as long as the rest of a look."""
+_SEARCH = "silva.planner.choose"
+"""The module that searches, which the first look of a process imports."""
 _FAILING = 0.2
 """The share of blocks repeated in the order written above which moving steps does not pay."""
 
@@ -55,9 +57,13 @@ class Chooser:
         locations: Callable[[], tuple[CacheLocation, ...]],
         moves: bool,
         caches: bool,
+        clock: Callable[[], float] = thread_time,
+        elsewhere: Callable[[], float] = float,
     ) -> None:
         """`locations`: returns where rows may be cached. `moves`: steps may change places.
-        `caches`: rows may be cached between epochs."""
+        `caches`: rows may be cached between epochs. `clock`: CPU seconds of the thread that asks.
+        `elsewhere`: CPU seconds of all other planning."""
+        self._clock, self._elsewhere = clock, elsewhere
         self._lanes, self._costs = lanes, costs
         self._epochs, self._workers = epochs, workers
         self._locations, self._moves, self._caches = locations, moves, caches
@@ -85,7 +91,7 @@ class Chooser:
         self._marks: deque[Progress] = deque(maxlen=3)
         """The latest comparisons of costs: a drift takes about so many to be seen."""
         self.planning_seconds = 0.0
-        """CPU seconds of planning so far."""
+        """CPU seconds of looks and of comparing costs so far."""
         self._look_seconds = 0.0
         """CPU seconds of the longest look."""
         self._kept_at = 0.0
@@ -104,7 +110,9 @@ class Chooser:
         self.base, self.present = base, Chosen(base, base)
         self.runs = list(step_runs(base))
         self.known = [*reads, *(Measured() for _ in self.runs)][: len(self.runs)]
-        self._drifts = [Drift({step.id: name_of(step) for step in run.steps}) for run in self.runs]
+        self._drifts = [
+            Drift(_NOT_STEPS | {step.id: name_of(step) for step in run.steps}) for run in self.runs
+        ]
         for run, known in zip(self.runs, self.known, strict=True):
             for step in run.steps:
                 was, cost = before.get(step.id, (None, None))
@@ -122,12 +130,15 @@ class Chooser:
         would wait too long for it."""
         if self._started or not self.open:
             return
-        self._started, began = True, thread_time()
+        self._started, began = True, self._clock()
         self.known = [self._costs.before(run) for run in self.runs]
-        knows = any(known.steps for known in self.known)
-        if knows and self._may_plan(self._first_batch(), self._costs.effort.first):
-            self._use(self._choose(epoch), epoch)
+        knows, effort = any(known.steps for known in self.known), self._costs.effort
+        ends = began + effort.first * self._first_batch()
+        if knows and self._may_plan(ends - self._clock(), 1.0):
+            self._use(self._choose(epoch, ends), epoch)
             self._count_look(began)
+        else:
+            self.planning_seconds += self._clock() - began
 
     def due(self) -> bool:
         """Whether it is time for a look; called after each batch."""
@@ -137,12 +148,12 @@ class Chooser:
         spent = self.switching.busy
         if not self.open or spent < self._next:
             return False
-        self._next, began = spent + self._costs.effort.stretch, thread_time()
+        self._next, began = spent + self._costs.effort.stretch, self._clock()
         self._collect()
         self._slower = self.switching.judge()
         self._given_up = self._given_up or self._cache_is_slower()
         self._marks.append(self.switching.progress)
-        self.planning_seconds += thread_time() - began
+        self.planning_seconds += self._clock() - began
         if self._slower or self._given_up:
             return True
         more = spent >= _TIMES * self._looked_at
@@ -158,10 +169,13 @@ class Chooser:
         most = self._costs.effort.share
         if most == math.inf:
             return True
-        return looks <= share * work and self.planning_seconds + looks <= most * self._work_in_all()
+        # importing the search takes as long as a thousand sets, but only once in a process
+        imports = 0.0 if _SEARCH in sys.modules else 1000 * _SET_SECONDS
+        spent = self.planning_seconds + self._elsewhere()
+        return looks + imports <= share * work and spent + looks <= most * self._work_in_all()
 
     def _count_look(self, began: float) -> None:
-        took = thread_time() - began
+        took = self._clock() - began
         self.planning_seconds += took
         self._look_seconds = max(self._look_seconds, took)
 
@@ -216,7 +230,7 @@ class Chooser:
     def look(self, epoch: int, fresh: bool = False) -> None:
         """Changes to another plan, if one pays by what was measured; `fresh`: a new base plan is
         opened anyway."""
-        began = thread_time()
+        began = self._clock()
         self._collect()
         if self._slower or self._given_up:
             self._go_back(epoch)
@@ -243,8 +257,10 @@ class Chooser:
             self._news += drifted
             self.switching.begin()
 
-    def _choose(self, epoch: int) -> Chosen:
+    def _choose(self, epoch: int, ends: float = math.inf) -> Chosen:
+        """`ends`: when the search must end, on the clock of planning."""
         from silva.planner.choose import choose
+        from silva.planner.search import Deadline
 
         # the epoch that fills the cache counts as well
         since = epoch if self._filled_in is None else self._filled_in
@@ -255,6 +271,7 @@ class Chooser:
             workers=self._workers,
             locations=self._locations() if self._caches else (),
             reorders=self._moves,
+            deadline=Deadline(ends, self._clock),
         )
 
     def _use(self, chosen: Chosen, epoch: int) -> None:
@@ -351,3 +368,5 @@ def name_of(step: StepNode) -> str:
 
 
 _NOT_KNOWN = Cost()
+_NOT_STEPS = {READ: "reading", LATE: "reading after the filters", LOOP: "the loop"}
+"""What costs that are not those of a step are called in words."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from silva.cost.costs import Cost
 from silva.cost.experiment import LIMITS
+from silva.folders import profiles_folder
 from silva.physical.stage.stage import Stage
 from silva.physical.stage.steps import Spread
 from silva.plan.fingerprint import digest, opaque_parts
@@ -75,9 +77,11 @@ class Measured:
 
     def updated(self, later: Measured) -> Measured:
         """These costs, replaced by later ones where there are any."""
+        read = later.read if later.read.rows else self.read
+        late = later.late if later.late.rows else self.late
         return Measured(
-            later.read if later.read.rows else self.read,
-            later.late if later.late.rows else self.late,
+            read,
+            _late_beside(read, late),
             {**self.steps, **later.steps},
             self.pace.updated(later.pace),
             later.loop if later.loop.rows else self.loop,
@@ -100,6 +104,19 @@ class Measured:
 _NOTHING = Cost()
 
 
+def _late_beside(read: Cost, late: Cost) -> Cost:
+    """The cost of reading columns late; nothing where reading has them at once, as in a plan whose
+    first filter needs them: then the late cost is of a plan before it.
+
+    >>> late = Cost(rows=10, columns={"bytes": 900})
+    >>> _late_beside(Cost(rows=10, columns={"path": 90}), late).rows
+    10
+    >>> _late_beside(Cost(rows=10, columns={"path": 90, "bytes": 900}), late).rows
+    0
+    """
+    return Cost() if late.columns.keys() & read.columns.keys() else late
+
+
 class Effort(NamedTuple):
     """How much looking and planning there may be."""
 
@@ -110,6 +127,15 @@ class Effort(NamedTuple):
     first: float = LIMITS
     """The share of the work for the first batch that planning before it may take: less than what
     makes a trainer wait."""
+
+
+def _is_written() -> bool:
+    """Whether earlier runs have left costs."""
+    try:
+        with os.scandir(profiles_folder()) as entries:
+            return any(True for _ in entries)
+    except OSError:
+        return False
 
 
 class CostSource(Protocol):
@@ -145,7 +171,9 @@ class MeasuredCosts:
 
     def before(self, run: StepRun) -> Measured:
         source = run.source
-        return Measured() if source is None else from_book(self._book, source, run.steps)
+        if source is None or not _is_written():  # importing the book would delay the first batch
+            return Measured()
+        return from_book(self._book, source, run.steps)
 
     def now(self, run: StepRun) -> Measured:
         return from_lanes(list(self._lanes.values()), run.steps)
@@ -186,16 +214,10 @@ def _loop(lanes: Iterable[Lane]) -> Cost:
     ran = [lane for lane in lanes if lane.stats.blocks]
     if not ran:
         return Cost()
-    rows = max(lane.stats.rows_in for lane in ran)
-    top = min(ran, key=lambda lane: lane.consumer_seconds)
-    return Cost(
-        rows=rows,
-        kept=rows,
-        seconds=top.consumer_seconds,
-        cpu=top.stats.own_cpu,
-        blocks=top.stats.blocks,
-        squares=top.consumer_squares,
-    )
+    top = min(ran, key=lambda lane: lane.own.seconds)
+    done = top.own.rows / max(top.stats.rows_in, 1)  # the rows in its hands are still to take time
+    rows = round(done * max(lane.stats.rows_in for lane in ran))
+    return replace(top.own, rows=rows, kept=rows, cpu=top.stats.own_cpu)
 
 
 def from_book(book: Book, source: Source, steps: Iterable[Derive | Filter]) -> Measured:
@@ -204,7 +226,7 @@ def from_book(book: Book, source: Source, steps: Iterable[Derive | Filter]) -> M
     found = Measured()
     origin = _origin(source)
     found.read = book.get(_key(origin, READ)) or Cost()
-    found.late = book.get(_key(origin, LATE)) or Cost()
+    found.late = _late_beside(found.read, book.get(_key(origin, LATE)) or Cost())
     devices = (book.get(_key(origin, name)) or _NOTHING for name in (DISK, NETWORK))
     found.pace = DevicePace(*(_seconds_a_byte(cost) for cost in devices))
     steps = list(steps)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from time import thread_time
+from typing import TYPE_CHECKING, NamedTuple
 
 from silva.errors import StateError
 from silva.order.length import plan_rows
@@ -42,6 +43,17 @@ _DECODED = 8
 """Bytes of a decoded photo for each byte of its file, roughly."""
 
 
+class PlanningSeconds(NamedTuple):
+    """CPU seconds of planning while a run goes on."""
+
+    plans: float = 0.0
+    """Of comparing costs, and of looking for a better order and for caches."""
+    backends: float = 0.0
+    """Of choosing where stages run."""
+    checks: float = 0.0
+    """Of computing rows once more, to check rewrites."""
+
+
 class Planner:
     """Makes the plan of a loader, and changes it when measurements or checks say so."""
 
@@ -59,12 +71,14 @@ class Planner:
         counts: bool = False,
         masks: bool = True,
         costs: CostSource | None = None,
+        clock: Callable[[], float] = thread_time,
     ) -> None:
         """`locations`: returns where rows may be cached. `substitutes`: bad rows are replaced.
         `counts`: they do not end the run, but are counted; then steps stay in the order written,
         whatever they cost, because an earlier filter would change which rows fail. `masks`: batches
         may get a mask. `costs`: what steps cost; by default, what the lanes and earlier runs
-        measured."""
+        measured. `clock`: CPU seconds of the thread that asks."""
+        self._clock, self._lanes = clock, lanes
         self._written = transform(written, _keyed)
         self._weights_of = weights_of
         self._rights = RightSides(read_columns)
@@ -85,6 +99,8 @@ class Planner:
             locations=locations,
             moves=may_move and not counts,
             caches=self._keeps_rows,
+            clock=clock,
+            elsewhere=lambda: self.planning.backends + self.planning.checks,
         )
         self._may_move = may_move
         self.refuted: dict[str, str] = {}
@@ -107,7 +123,12 @@ class Planner:
         self.close = tuple(sorted(rule.name for rule in applied if not rule.exact))
         """Names of the rewrites in use that do not keep every bit."""
         self.checking = Checking(
-            self._unproven, self.close, self._plan_without, self._workers > 0, self._rows_in_all
+            self._unproven,
+            self.close,
+            self._plan_without,
+            self._workers > 0,
+            self._rows_in_all,
+            self._clock,
         )
         base = self._optimized(frozenset(self._unproven))[0] if self._unproven else full
         self._begin(base)
@@ -205,6 +226,12 @@ class Planner:
         self._physical = None
 
     # Looking.
+
+    @property
+    def planning(self) -> PlanningSeconds:
+        """What planning has cost so far."""
+        backends = sum(lane.planning_seconds for lane in self._lanes.values())
+        return PlanningSeconds(self.chooser.planning_seconds, backends, self.checking.seconds)
 
     @property
     def settled(self) -> bool:

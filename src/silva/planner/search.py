@@ -12,7 +12,7 @@ after it in every epoch."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple, Protocol
@@ -24,6 +24,20 @@ _MOST_SETS = 20_000
 _MOST_PATHS = 1 << 13
 """Paths that are kept at most, to all sets of steps together; at least one to each."""
 _SERIAL = Hardware()
+
+
+class Deadline(NamedTuple):
+    """When a search ends, although better orders might be left to find."""
+
+    at: float = float("inf")
+    clock: Callable[[], float] = float
+
+    @property
+    def passed(self) -> bool:
+        return self.clock() >= self.at
+
+
+NEVER = Deadline()
 
 
 @dataclass(frozen=True)
@@ -120,15 +134,17 @@ def search(
     epochs: int = 1,
     offer: CacheOffer | None = None,
     hardware: Hardware = _SERIAL,
+    deadline: Deadline = NEVER,
 ) -> Arrangement:
-    """The fastest arrangement of the steps that keeps their dependencies.
+    """The fastest arrangement of the steps that keeps their dependencies; once the deadline has
+    passed, the one by rank.
 
     >>> decode, sharp = Movable(Work(10.0), 1.0, 0, True), Movable(Work(1.0), 0.1, 0, True)
     >>> search([decode, sharp]).order
     (1, 0)
     """
     by_rank = _by_rank(steps, epochs, offer, hardware)
-    return _Search(steps, epochs, offer, hardware, by_rank).run() or by_rank
+    return _Search(steps, epochs, offer, hardware, by_rank, deadline).run() or by_rank
 
 
 class _Path(NamedTuple):
@@ -165,7 +181,9 @@ class _Search:
         offer: CacheOffer | None,
         hardware: Hardware,
         known: Arrangement,
+        deadline: Deadline,
     ) -> None:
+        self._deadline = deadline
         self._steps = steps
         self._epochs = epochs
         self._offer = offer
@@ -176,11 +194,16 @@ class _Search:
         self._sets = {0: _Set(1.0, True, [_Path(0.0, always, always, -1, None)], [])}
 
     def run(self) -> Arrangement | None:
-        """The best of all orders; None if none is faster than the known one, or if there are too
-        many sets of steps."""
+        """The best of all orders; None if none is faster than the known one, if there are too many
+        sets of steps, or if the deadline has passed."""
         layer = [0]
         for _ in self._steps:
-            layer = [following for done in layer for following in self._extend(done)]
+            following: list[int] = []
+            for done in layer:
+                following += self._extend(done)
+                if self._deadline.passed:
+                    return None
+            layer = following
             if len(self._sets) > _MOST_SETS:
                 return None
         if not layer:

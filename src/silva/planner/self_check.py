@@ -39,9 +39,13 @@ class Checking:
         plan_without: PlanWithout,
         beside: bool,
         rows: Callable[[], int | None],
+        clock: Callable[[], float],
     ) -> None:
         """`beside`: check on another thread, not on that of the loop. `rows`: returns the number of
-        rows of the run, if it is known."""
+        rows of the run, if it is known. `clock`: CPU seconds of the thread that asks."""
+        self._clock = clock
+        self._spent = 0.0
+        """CPU seconds of gathering blocks, and of checks that are over."""
         self._unproven, self._close = list(unproven), tuple(close)
         self._plan_without = plan_without
         self._beside = beside
@@ -61,6 +65,11 @@ class Checking:
         return self._gathers or self.check is not None or bool(self._kept)
 
     @property
+    def seconds(self) -> float:
+        """CPU seconds that checking took so far."""
+        return self._spent + (0.0 if self.check is None else self.check.seconds)
+
+    @property
     def verdict(self) -> Verdict | None:
         return None if self.check is None else self.check.verdict
 
@@ -68,7 +77,7 @@ class Checking:
         """Returns the verdict, once."""
         verdict = self.verdict
         if verdict is not None:
-            self.check, self._kept = None, []
+            self._spent, self.check, self._kept = self.seconds, None, []
         return verdict
 
     def note(
@@ -80,10 +89,25 @@ class Checking:
         results: list[Result],
     ) -> None:
         """Receives a block of the plan `serving`."""
-        from silva.planner.check_rewrites import Witness, Witnesses
-
         if not self._gathers:
             return
+        began = self._clock()
+        kept = self._gathered(serving, node, payload, context, results)
+        self._spent += self._clock() - began
+        if kept is not None:
+            self._begin(kept)
+
+    def _gathered(
+        self,
+        serving: PhysicalNode,
+        node: CheckedNode,
+        payload: Payload,
+        context: Context,
+        results: list[Result],
+    ) -> list[Witness] | None:
+        """The blocks to check, once there are enough."""
+        from silva.planner.check_rewrites import Witness, Witnesses
+
         if self._watched is None:
             self._watched = self._changed_stages(serving)
         if self.witnesses is None:
@@ -93,8 +117,8 @@ class Checking:
         is_watched = node.name in self._watched and witnesses.wants(node.name)
         if isinstance(node, Segment) and is_watched and usable:
             witnesses.note(Witness.of(node.name, node.stage, payload, context, witnesses.most))
-        if not self._watched or witnesses.enough_of(sorted(self._watched)):
-            self._begin(witnesses.kept)
+        done = not self._watched or witnesses.enough_of(sorted(self._watched))
+        return witnesses.kept if done else None
 
     def _changed_stages(self, serving: PhysicalNode) -> frozenset[str]:
         """The names of the stages that the rewrites under check change."""
@@ -116,7 +140,9 @@ class Checking:
         if self._kept and self.check is None:
             from silva.planner.check_rewrites import Check
 
-            self.check = Check(self._kept, self._unproven, self._close, self._plan_without)
+            self.check = Check(
+                self._kept, self._unproven, self._close, self._plan_without, self._clock
+            )
             if self._beside:
                 self.check.start()
             else:
@@ -128,4 +154,4 @@ class Checking:
         if check is not None:
             check.close()
             if check.verdict is None:
-                self.check = None
+                self._spent, self.check = self.seconds, None

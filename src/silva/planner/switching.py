@@ -113,6 +113,7 @@ class Switching:
                 default=Quantity(pace or 1.0),
                 kind="change",
                 notes=(f"after {int(now.rows):,} rows",),
+                after=int(now.rows),
             )
         )
 

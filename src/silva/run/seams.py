@@ -31,6 +31,8 @@ class Seams:
 
     machine: Machine = field(default_factory=Machine.here)
     clock: Clock = time.monotonic
+    cpu_clock: Clock = time.thread_time
+    """CPU seconds of the thread that asks: what planning costs."""
     slow: SlowTask = SlowTask()
     block_sizes: Iterable[int] | None = None
     """Rows of the blocks, again and again, in place of the sizes that lanes choose."""

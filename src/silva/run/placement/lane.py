@@ -7,11 +7,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from silva.cost.costs import BLOCK_BYTES, BLOCK_SECONDS, ENOUGH_BLOCKS, Cost, StepUse
 from silva.cost.disk import Disk
-from silva.cost.drift import Drift
+from silva.cost.drift import Change, Drift
 from silva.cost.experiment import ENOUGH, Experiment
 from silva.cost.gil import WATCHED_SECONDS, GilProbe
 from silva.cost.machine import queued_seconds
@@ -81,10 +82,6 @@ class Lane:
     the next epoch begins before."""
     later_rows = 0
     """Rows of later epochs, as far as that is known."""
-    consumer_seconds = 0.0
-    """Seconds that the consumer spent between two blocks, which a worker could overlap."""
-    consumer_squares = 0.0
-    """The sum of seconds² / rows of these over all blocks, for their variance."""
     alone: Work | None = None
     """The cost of a row before the stage was given to workers, without contention."""
     earlier: Work | None = None
@@ -112,6 +109,9 @@ class Lane:
         self.growth = Growth(workers, workers)
         """Finds how many threads there are, if rows mostly wait."""
         self.stats = LaneStats()
+        self.own = Cost()
+        """What the consumer took itself between two blocks, which a worker could overlap: seconds
+        for the rows of the blocks that it is done with."""
         self.blocks = Blocks(
             self.stats, memory.lane_bytes, _calls_python(stage), alone=self.backend == "inline"
         )
@@ -153,6 +153,8 @@ class Lane:
         """The changes of its backend because costs had changed."""
         self._whole = Cost()
         """The cost of the stage on its present backend."""
+        self.planning_seconds = 0.0
+        """CPU seconds spent on choosing its backend."""
         self._drift = Drift({_STAGE: f"a row of {name}", _LOOP: "a row of the loop"})
         self._news: list[str] = []
         """What has changed since the backend was chosen, until it is chosen again."""
@@ -309,6 +311,11 @@ class Lane:
         if self.rows_left is not None:
             self.rows_left -= rows
         self._given = max(rows, 1)
+        began = self._seams.cpu_clock()
+        self._decide()
+        self.planning_seconds += self._seams.cpu_clock() - began
+
+    def _decide(self) -> None:
         self._reconsider()
         # built-in operators release the GIL, so only their cost is unknown
         enough = BLOCK_SECONDS if self._has_functions else QUICK_SECONDS
@@ -384,8 +391,9 @@ class Lane:
         for change in self._drift.compare({_STAGE: self._whole, _LOOP: self._loop}):
             self._news.append(str(change))
             if change.name == _STAGE:
-                times = change.after.seconds_a_row / max(change.before.seconds_a_row, 1e-12)
-                self.alone = self.alone.taking(times * self.alone.seconds, times * self.alone.cpu)
+                self.alone = _changed(self.alone, change)
+                if self._disk is not None:
+                    self._disk.measure_again()  # it may be the disk that has changed
         if not self._news or self.stats.busy < self._again_at:
             return
         loop = self._drift.present(_LOOP, self._loop)
@@ -407,6 +415,7 @@ class Lane:
                     default=Quantity(promised.get(self._left, pace)),
                     kind="change",
                     notes=(f"after {self.stats.rows_in:,} rows",),
+                    after=self.stats.rows_in,
                 )
             )
         self._news = []
@@ -414,15 +423,7 @@ class Lane:
     @property
     def _loop(self) -> Cost:
         """What the consumer's own loop takes."""
-        stats = self.stats
-        return Cost(
-            rows=stats.rows_in,
-            kept=stats.rows_in,
-            seconds=self.consumer_seconds,
-            cpu=stats.own_cpu,
-            blocks=stats.blocks,
-            squares=self.consumer_squares,
-        )
+        return replace(self.own, cpu=self.stats.own_cpu)
 
     def _judge(self) -> None:
         """Moves the stage to the fastest backend if the chosen one turns out to be slower."""
@@ -518,8 +519,7 @@ class Lane:
         """The consumer got a block at `given` and asks for the next one; `starting`: workers are
         still starting."""
         own = self._seams.clock() - given
-        self.consumer_seconds += own
-        self.consumer_squares += own**2 / self._given
+        self.own.add(StepUse(own, 0.0, self._given, self._given))
         now = time.perf_counter()
         self.looped.append((now - own, now))
         self._tick()
@@ -565,8 +565,7 @@ class Lane:
     @property
     def _consumer(self) -> Work:
         """What the consumer's own loop takes for a row of the stage."""
-        rows = max(self.stats.rows_in, 1)
-        return loop_work(self.consumer_seconds / rows, self.stats.own_cpu / rows)
+        return loop_work(self._loop.seconds_a_row, self._loop.cpu_a_row)
 
     def load(self) -> Work:
         """The recent cost of a row."""
@@ -626,6 +625,16 @@ def _describe(tried: Experiment[Backend]) -> str:
     """The measured throughput of each backend."""
     names = {"inline": "without workers", "threads": "on threads", "processes": "on processes"}
     return ", ".join(f"{pace:,.0f} rows/s {names[place]}" for place, pace in tried.seen.items())
+
+
+def _changed(alone: Work, change: Change) -> Work:
+    """The work of a row after it has drifted. Seconds and CPU have changed by their own factors: a
+    slow disk takes no more CPU, so that threads can overlap the waits."""
+    before, after = change.before, change.after
+    times = after.seconds_a_row / max(before.seconds_a_row, 1e-12)
+    cpu = after.cpu_a_row / before.cpu_a_row if before.cpu_a_row else times
+    seconds = times * alone.seconds
+    return alone.taking(seconds, min(cpu * alone.cpu, seconds))
 
 
 def _steps_of(stage: Runs) -> tuple[Step, ...]:
