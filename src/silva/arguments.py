@@ -11,7 +11,7 @@ from silva.operators.from_text import as_function
 from silva.plan import node as logical
 from silva.plan.arguments import names_of
 from silva.plan.class_tags import named
-from silva.plan.expr import Expr, width
+from silva.plan.expr import Expr, Open, width
 from silva.plan.expr import Literal as Constant
 from silva.plan.function import Stateful, Step, describe, locate, read_function
 from silva.plan.schema import columns, step_reads, verify_comparisons
@@ -87,7 +87,7 @@ def add_derive(
 
 def condition_of(plan: logical.Node, step: object, reads: Any) -> Step:
     """Returns the step of a `filter`. A constant is refused, because any text would be true."""
-    if isinstance(step, Expr | Stateful) or callable(step):
+    if isinstance(step, Expr | Stateful | Open) or callable(step):
         return as_step(plan, step, reads)
     name = next(iter(_columns_named_in(step, columns(plan))), "x")
     raise PlanError(
@@ -99,6 +99,8 @@ def condition_of(plan: logical.Node, step: object, reads: Any) -> Step:
 def as_step(plan: logical.Node, step: object, reads: Any) -> Step:
     """Returns a function, expression or constant as a step that reads columns of the plan."""
     there = columns(plan)
+    if isinstance(step, Open):
+        return step.as_step(lambda one: as_step(plan, one, reads))
     if isinstance(step, Expr):
         missing = [n for n in step_reads(step.term) if n not in there]
         if missing:

@@ -93,6 +93,7 @@ class Loader:
             verify_eval(plan)
         self._options = options
         choices = sys.modules.get("silva.plan.choice")  # who has written a choice has imported it
+        self._open = () if choices is None else choices.open_choices(plan)
         plan = plan if choices is None else choices.resolve(plan)
         self._logical = logical.without_shuffles(plan) if options.eval else plan
         seed = option(plan, "seed", 0) if options.seed is None else options.seed
@@ -283,7 +284,7 @@ class Loader:
         read-only data."""
         from silva.facts.collect import collect_facts
 
-        return collect_facts(
+        found = collect_facts(
             self._logical,
             self._planner,
             self._executor,
@@ -291,6 +292,7 @@ class Loader:
             epoch=self.epoch,
             failures=self._failures,
         )
+        return replace(found, decisions=(*self._open, *found.decisions)) if self._open else found
 
     def measure(self, seconds: float) -> None:
         """Reads batches and drops them, for one epoch or at most `seconds`, so that there is

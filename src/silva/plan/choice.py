@@ -1,8 +1,11 @@
 """Choices that a plan leaves open: which of several values a parameter has.
 
-A choice stands where a parameter stands. The step is built once for each value, and a plan holds
-all of them as the arguments of one `choice` call, until `resolve` picks one. A plan that nobody has
-resolved runs with the first value of each choice.
+A choice stands where a parameter or an operand stands. The step is built once for each value, and a
+plan holds all of them as the arguments of one `choice` call, until `resolve` picks one. A plan that
+nobody has resolved runs with the first value of each choice.
+
+Values are told apart as fingerprints do: 0, 0.0 and False are three values, and two functions with
+the same code are one.
 """
 
 from __future__ import annotations
@@ -15,7 +18,10 @@ from typing import Any, ParamSpec
 
 from silva.errors import PlanError
 from silva.plan.class_tags import tagged
-from silva.plan.expr import Call, Expr, Term, rebuild, walk
+from silva.plan.decision import Decision
+from silva.plan.expr import Call, Expr, Literal, Open, Term, rebuild, walk
+from silva.plan.fingerprint import digest
+from silva.plan.function import describe
 from silva.plan.node import Derive, Filter, Node, transform
 from silva.plan.node import walk as nodes
 
@@ -25,16 +31,38 @@ Configuration = Mapping[str, Any]
 """The value of each choice, by its name."""
 
 
-@tagged("Choice", "values name?")
+@tagged("Choice", "values name? -")
 @dataclass(frozen=True, eq=False)
-class Choice:
+class Choice(Open):
     """Several values for one parameter. The same object in two places is one choice."""
 
     values: tuple[Any, ...]
     name: str | None = None
+    texts: tuple[str, ...] = ()
+    """What the values stand for, where they are the numbers of expressions."""
+
+    def as_term(self) -> Term:
+        """The choice as an operand: `sv.col("x") + sv.choice(1, 3)`."""
+        if any(value is None for value in self.values):
+            raise PlanError(f"{self!r} is an operand, and None is null in every row: leave it out")
+        chosen = Chosen(self, self.name or "operand")
+        return Call(OP, tuple(map(Literal, self.values)), (("choices", (chosen,)),))
+
+    def as_step(self, made: Callable[[Any], Any]) -> Term:
+        """The choice as a whole step: `derive(y=sv.choice(f, g))`. Functions stand where terms do,
+        until `resolve` takes one of them."""
+        chosen = Chosen(self, self.name or "step")
+        return Call(OP, tuple(map(made, self.values)), (("choices", (chosen,)),))
+
+    def place(self, value: Any) -> int:
+        """Which of the values this is."""
+        keys = [digest(one) for one in self.values]
+        if digest(value) not in keys:
+            raise PlanError(f"a choice is one of {self.values}, not {value!r}")
+        return keys.index(digest(value))
 
     def __repr__(self) -> str:
-        return f"choice({', '.join(map(repr, self.values))})"
+        return f"choice({', '.join(self.texts or map(show_value, self.values))})"
 
 
 @tagged("Chosen", "choice name")
@@ -50,7 +78,9 @@ def choice(*values: Any, name: str | None = None) -> Any:
     """Leaves a parameter open: `k=sv.choice(1, 3, 5)`, or a whole step.
 
     `run` and `serve` take the first value; `tune` finds the best ones. `name` is what the choice is
-    called there, by default the parameter's name. One object in two places is one choice.
+    called there, by default the parameter's name. One object in two places is one choice. A choice
+    of values may also be an operand, `sv.col("x") * sv.choice(1, 3)`, and one of functions a step,
+    `derive(y=sv.choice(f, g))`; a choice of expressions is an expression.
 
     >>> choice(1, 3, 5)
     choice(1, 3, 5)
@@ -59,11 +89,13 @@ def choice(*values: Any, name: str | None = None) -> Any:
         raise PlanError("choice takes at least two values: choice(1, 3, 5)")
     if name is not None and (not isinstance(name, str) or not name):
         raise PlanError(f"choice(name=…) is a text, not {name!r}")
+    if len({digest(value) for value in values}) < len(values):
+        raise PlanError(f"choice takes different values, and two of {values} are the same")
     if not any(isinstance(value, Expr) for value in values):
         return Choice(values, name)
     if not all(isinstance(value, Expr) for value in values):
-        raise PlanError("choice takes expressions or values, not both")
-    made = Choice(tuple(range(len(values))), name)
+        raise PlanError("choice takes expressions, or functions and values, not both")
+    made = Choice(tuple(range(len(values))), name, tuple(map(repr, values)))
     chosen = Chosen(made, name or "step")
     return Expr(Call(OP, tuple(value.term for value in values), (("choices", (chosen,)),)))
 
@@ -110,6 +142,18 @@ def choices_of(plan: Node) -> dict[str, Choice]:
     return found
 
 
+def open_choices(plan: Node) -> tuple[Decision, ...]:
+    """What is taken for each choice of a plan that nobody has resolved."""
+    return tuple(
+        Decision(
+            f"choice {name}",
+            f"the first of {len(one.values)} values is taken, "
+            f"`{one.texts[0] if one.texts else show_value(one.values[0])}`; tune() finds the best",
+        )
+        for name, one in choices_of(plan).items()
+    )
+
+
 def configurations(plan: Node) -> list[dict[str, Any]]:
     """Every combination of values, the first values first."""
     found = choices_of(plan)
@@ -126,18 +170,14 @@ def resolve(plan: Node, configuration: Configuration | None = None) -> Node:
     for name in given:
         if name not in found:
             raise PlanError(f"there is no choice {name!r}; there are {', '.join(found)}")
-    values = {one: given.get(name, one.values[0]) for name, one in found.items()}
+    places = {one: one.place(given[name]) if name in given else 0 for name, one in found.items()}
 
     def pick(term: Term) -> Term:
         if not isinstance(term, Call) or term.op != OP:
             return term
         at = 0
         for chosen in dict(term.params)["choices"]:
-            options = chosen.choice.values
-            value = values[chosen.choice]
-            if value not in options:
-                raise PlanError(f"{chosen.name} is one of {options}, not {value!r}")
-            at = at * len(options) + options.index(value)
+            at = at * len(chosen.choice.values) + places[chosen.choice]
         return term.args[at]
 
     def settle(node: Node) -> Node:
@@ -146,6 +186,11 @@ def resolve(plan: Node, configuration: Configuration | None = None) -> Node:
         return node
 
     return transform(plan, settle)
+
+
+def show_value(value: Any) -> str:
+    """A value of a choice as text."""
+    return describe(value) if callable(value) else repr(value)
 
 
 def _chosen_in(node: Node) -> list[Chosen]:

@@ -7,6 +7,7 @@ of column (`sv.image`, `sv.text`, …) is a subclass of `Expr` whose methods app
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar, Union
@@ -54,6 +55,17 @@ class Call:
     draw: tuple[str, int] | None = field(default=None, repr=False)
     """The step in which a random call was written, and its place there: its random numbers are
     keyed by both. None until the call is pinned, which is before any rewrite."""
+
+
+class Open(ABC):
+    """A value that is not chosen yet, and may be an operand or a whole step."""
+
+    @abstractmethod
+    def as_term(self) -> Term: ...
+
+    @abstractmethod
+    def as_step(self, made: Callable[[Any], Any]) -> Term:
+        """`made` makes a step of one of the values."""
 
 
 @tagged("Later", "name term")
@@ -282,6 +294,8 @@ def _is_array(value: object) -> bool:
 def _term(value: Any) -> Term:
     if isinstance(value, Expr):
         return value.term
+    if isinstance(value, Open):
+        return value.as_term()
     return Literal(value)
 
 
@@ -340,6 +354,8 @@ def _show_call(call: Call) -> str:
     if call.op in _PREFIX:
         return f"{_PREFIX[call.op]}{args[0]}"
     name = call.op.rpartition(".")[2]
+    if call.op == "choice":
+        return _show_choice(call)
     if call.op == "cascade.choose":
         small, sure, large = map(show_term, call.args)
         return f"cascade({small}, {large}, accept={sure}, {call.params[0][1]!r})"
@@ -348,6 +364,15 @@ def _show_call(call: Call) -> str:
         return f"{args[0]}.{name}({', '.join(names)})"
     shown = [*args[1:], *(_show_param(k, v) for k, v in call.params if v is not None)]
     return f"{args[0]}.{name}({', '.join(shown)})"
+
+
+def _show_choice(call: Call) -> str:
+    """A choice of steps or operands by its values; one of parameters by the step that is taken."""
+    open_choices = dict(call.params)["choices"]
+    if any(one.choice.texts for one in open_choices) or not isinstance(call.args[0], Call):
+        return ", ".join(repr(one.choice) for one in open_choices)
+    named = ", ".join(f"{one.name}={one.choice!r}" for one in open_choices)
+    return f"{show_term(call.args[0])} with {named}"
 
 
 def _show_param(name: str, value: Any) -> str:

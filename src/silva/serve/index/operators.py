@@ -52,6 +52,8 @@ def rerank(columns: list[Column], params: Params, draw: Draw) -> Column:
             lists.append(_hits(hits))
         except ColumnError as error:
             lists.append(error)
+    if by is None:
+        return _column([one if isinstance(one, Exception) else one[:keep] for one in lists])
     pairs = [
         (question, hit["text"])
         for question, hits in zip(questions, lists, strict=True)

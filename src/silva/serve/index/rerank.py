@@ -19,14 +19,15 @@ def rerank(
     question: str,
     hits: str,
     *,
-    by: Model | Callable[[str, str], float],
+    by: Model | Callable[[str, str], float] | None,
     keep: int | None = None,
 ) -> Expr:
     """The hits of each row, scored again: the best first, of equal ones the lower id.
 
     `question` and `hits` are columns. `by` is a function of the question and a passage's text that
     returns a number, or a model with `score`: a language model ranks by how likely the question is
-    after the passage, a cross-encoder by what it says of the pair. `keep` cuts the list.
+    after the passage, a cross-encoder by what it says of the pair; None leaves the order as it is.
+    `keep` cuts the list.
 
     >>> import silva as sv
     >>> def shared_letters(question: str, text: str) -> float:
@@ -36,7 +37,7 @@ def rerank(
     >>> rows.derive(hits=sv.rerank("question", "hits", by=shared_letters, keep=1)).head()[0]["hits"]
     [{'id': 2, 'score': 3.0, 'text': 'abc'}]
     """
-    if not (isinstance(by, Model) or callable(by)):
+    if not (by is None or isinstance(by, Model) or callable(by)):
         raise PlanError(f"rerank(by=…) takes a model or a function(question, text), not {by!r}")
     params: tuple[tuple[str, Any], ...] = (
         ("by", ModelRef.of(by) if isinstance(by, Model) else by),
