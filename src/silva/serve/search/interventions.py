@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from silva.errors import PlanError
 from silva.loader import Loader
 from silva.options import LoaderOptions
 from silva.physical.stage.call import Worker
@@ -19,7 +18,8 @@ from silva.physical.stage.context import Context
 from silva.physical.stage.steps import Keep
 from silva.plan.node import Node, Options, option
 from silva.plan.schema import columns
-from silva.serve.requests import ID, identity_of, source_of
+from silva.serve.requests import identity_of, source_of
+from silva.serve.search.sharing import request_of
 from silva.serve.units import Part, Unit, run_unit, units_of
 
 Row = Mapping[str, Any]
@@ -130,16 +130,6 @@ def _edited(edit: Edit, number: int, before: Part, after: Part) -> Part | None:
 def row_of(part: Part) -> dict[str, Any] | None:
     """The row of a request that is still on its way."""
     return part.rows[0] if part.rows and not part.failures else None
-
-
-def request_of(names: Sequence[str], row: Row, number: int) -> dict[str, Any]:
-    """The request in a row with known answers. Its number is its id, where it needs one."""
-    if ID in names and ID not in row:
-        row = {**row, ID: number}
-    missing = [name for name in names if name not in row]
-    if missing:
-        raise PlanError(f"row {number} has no {missing[0]!r}, which a request has")
-    return {name: row[name] for name in names}
 
 
 def _copy(part: Part) -> Part:
