@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from silva.serve.options import AsgiArguments, ServeArguments
     from silva.serve.program import Program
     from silva.serve.search.evaluation import Evaluation
-    from silva.serve.search.tune import Tuned
+    from silva.serve.search.tuned import Tuned
     from silva.serve.server import Server
 
 
@@ -88,8 +88,9 @@ class ServeVerbs:
         """How well the pipeline answers rows with known answers, with a 95 % interval.
 
         A row of `dev` holds the columns of a request and those that the metric compares with. A
-        metric is `sv.exact_match("answer", "gold")`, `sv.f1(…)`, `sv.recall_at(…)`, or a function
-        of columns that returns a number.
+        metric is `sv.exact_match("answer", "gold")`, `sv.f1(…)`, `sv.recall_at(…)`, a function of
+        columns that returns a number, or an expression over them, such as a model that judges:
+        `model.score("Is {answer} as good as {gold}?", "yes")`.
 
         >>> import silva as sv
         >>> doubled = sv.requests("x").derive(y=lambda x: 2 * x)
@@ -107,13 +108,23 @@ class ServeVerbs:
         *,
         maximize: Any,
         p95: float | None = None,
+        cost: float | None = None,
         seconds: float | None = None,
+        executions: int | None = None,
+        delta: float = 0.05,
     ) -> Tuned:
-        """Finds the best values of all choices, and which of them are worth their time.
+        """Finds the best values of all choices, and which of them are worth what they cost.
 
-        All configurations race on the rows of `dev`: what is clearly worse is left out early, and
-        a step that several configurations have alike runs once for all. `p95` bounds the latency,
-        `seconds` the search. `tuned.best` is the winner, an ordinary pipeline.
+        All configurations race on the rows of `dev` for `maximize`, a metric between 0 and 1. A
+        step that several have alike runs once. `p95` bounds the seconds that a request takes alone,
+        in 95 % of requests; `cost` bounds the money that its models take, on average. `seconds` or
+        `executions` (rows that steps run on) is the budget of the search. A configuration is called
+        worse, or said to break a bound, only on evidence: the chance that any such claim is wrong
+        is at most `delta`.
+
+        `tuned.front` holds the configurations that nothing beats in both score and cost.
+        `tuned.best` is the pipeline with the best score, an ordinary one; it refuses where the rows
+        cannot tell which it is.
 
         >>> import silva as sv
         >>> x = sv.col("x")
@@ -125,7 +136,16 @@ class ServeVerbs:
         """
         from silva.serve.search.tune import tune
 
-        return tune(self.plan, list(dev), maximize, p95=p95, seconds=seconds)
+        return tune(
+            self.plan,
+            list(dev),
+            maximize,
+            p95=p95,
+            cost=cost,
+            seconds=seconds,
+            executions=executions,
+            delta=delta,
+        )
 
     def calibrate(
         self,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from silva.serve.search.evaluation import Interval
+from silva.serve.search.intervals import Interval
 
 _WIDTHS = (20, 27, 27, 27, 9, 22, 16)
 """Characters of the columns."""

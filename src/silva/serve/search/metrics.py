@@ -6,14 +6,19 @@ import inspect
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from silva.errors import ColumnError, PlanError
+from silva.plan.expr import Expr, columns_read
 from silva.plan.function import describe
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
+_SCORE = "score of a metric"
+"""A column that no expression reads."""
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
@@ -23,25 +28,63 @@ class Metric:
 
     name: str
     reads: tuple[str, ...]
-    score: Callable[..., float]
+    score: Callable[..., float] | Expr
+    """A function of these columns, or an expression over them, such as a model that judges."""
 
     def __call__(self, row: Mapping[str, Any]) -> float:
+        return float(self.scores([row], [{}])[0])
+
+    def scores(
+        self, rows: Sequence[Mapping[str, Any]], answers: Sequence[Mapping[str, Any] | None]
+    ) -> np.ndarray:
+        """The scores of answers to rows; 0 where there is no answer. An expression is evaluated on
+        all of them at once, so that a model that judges gets batches."""
+        found = np.zeros(len(rows))
+        there = [i for i, answer in enumerate(answers) if answer is not None]
+        values = [self._values({**rows[i], **(answers[i] or {})}) for i in there]
+        found[there] = self._judged(values) if isinstance(self.score, Expr) else [
+            float(self.score(*one.values())) for one in values
+        ]  # fmt: skip
+        if np.isnan(found).any():
+            number = int(np.flatnonzero(np.isnan(found))[0])
+            raise ColumnError(f"the metric {self.name} gives NaN for row {number}")
+        return found
+
+    def _values(self, row: Mapping[str, Any]) -> dict[str, Any]:
         missing = [name for name in self.reads if name not in row]
         if missing:
             raise ColumnError(
                 f"the metric {self.name} reads {missing[0]!r}, which the rows do not have: they "
                 f"have {', '.join(row)}"
             )
-        return float(self.score(*(row[name] for name in self.reads)))
+        return {name: row[name] for name in self.reads}
+
+    def _judged(self, values: list[dict[str, Any]]) -> list[float]:
+        """What the expression gives for rows. It is a pipeline of its own: a row that it fails on
+        is an error, since neither 0 nor any other score would be true."""
+        from silva.serve.requests import requests
+
+        judge = requests(*self.reads).derive(self.score, into=_SCORE)
+        made = judge.run(values, backend="inline")
+        if not all(isinstance(row[_SCORE], int | float | np.number) for row in made):
+            raise ColumnError(f"the metric {self.name} is no number in every row")
+        return [float(row[_SCORE]) for row in made]
 
 
 def metric_of(given: Any) -> Metric:
-    """A metric, or a function that is one: its parameters name the columns that it reads."""
+    """A metric, or a function that is one: its parameters name the columns that it reads. Or an
+    expression, such as `model.score("Is {answer} as good as {gold}?", "yes")`."""
     if isinstance(given, Metric):
         return given
+    if isinstance(given, Expr):
+        reads = columns_read(given.term)
+        if not reads:
+            raise PlanError(f"a metric reads the answer or another column, unlike {given!r}")
+        return Metric(repr(given), reads, given)
     if not callable(given):
         raise PlanError(
-            f"a metric is a function of columns, or sv.f1(…) and the like, not {given!r}"
+            f"a metric is a function of columns, an expression, or sv.f1(…) and the like, not "
+            f"{given!r}"
         )
     return Metric(describe(given), tuple(inspect.signature(given).parameters), given)
 

@@ -17,9 +17,9 @@ import numpy as np
 from silva.errors import PlanError
 from silva.plan.arguments import number
 from silva.plan.node import Node
-from silva.serve.search.evaluation import Interval, bootstrap
 from silva.serve.search.gains import Asked, QualityWhatIf, StepGain
 from silva.serve.search.gold import Gold
+from silva.serve.search.intervals import Interval, bootstrap
 from silva.serve.search.interventions import Answered, Edit, Pipeline, Row, Values, Written
 from silva.serve.search.metrics import Metric, metric_of
 from silva.serve.search.recording import Recording, record

@@ -1,0 +1,203 @@
+"""The result of a search: the configurations that are worth having, and what is known of the
+others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from silva.errors import PlanError
+from silva.facts.formatting import seconds as in_seconds
+from silva.insight import html
+from silva.plan.choice import show_value
+from silva.plan.node import Node
+from silva.serve.search.contest import Spending
+from silva.serve.search.intervals import Interval, bootstrap, mean_interval, quantile_interval
+from silva.serve.search.paired import log_evidence, rows_to_tell
+
+if TYPE_CHECKING:
+    from silva.pipeline import Pipeline
+
+_NAMED = 3
+"""Configurations that an error names."""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """One configuration with what was measured of it."""
+
+    plan: Node
+    configuration: Mapping[str, Any]
+    scores: np.ndarray
+    """Of the rows that it has answered, in the order in which all configurations answer them."""
+    spending: Spending
+    why_not: str | None = None
+    """Why it is not on the front; None if it is."""
+    is_open: bool = False
+    """Whether it may be the best all the same: it is not shown to be worse, or to break a bound."""
+
+    keeps_bounds: bool = True
+    """Whether the rows show that it keeps the bounds, if there are any."""
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The pipeline with these values, an ordinary one without choices."""
+        from silva.pipeline import Pipeline
+
+        return Pipeline(self.plan)
+
+    @property
+    def score(self) -> Interval:
+        return mean_interval(self.scores)
+
+    @property
+    def latency(self) -> Interval:
+        """The median of the seconds that a request takes alone."""
+        return quantile_interval(self.spending.known_latency, 0.5)
+
+    @property
+    def p95(self) -> Interval:
+        """The 95th percentile of the same. Few rows give it no upper end."""
+        return quantile_interval(self.spending.known_latency, 0.95)
+
+    @property
+    def cost(self) -> Interval:
+        """What the models of a request cost by their prices, on average."""
+        return bootstrap(self.spending.money)
+
+    @property
+    def tokens(self) -> Interval:
+        """The tokens of a request's prompts and answers, on average."""
+        return bootstrap(self.spending.tokens)
+
+    def __str__(self) -> str:
+        return words(self.configuration)
+
+
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """The result of `tune`."""
+
+    metric: str
+    candidates: tuple[Candidate, ...]
+    """All configurations: the front first, and the best score first."""
+    executions: int
+    """Rows that steps were run on."""
+    exhaustive: int
+    """Rows that they would have been run on without sharing and racing."""
+    delta: float
+    """The chance that any configuration is wrongly said to be worse, or to break a bound."""
+    needed: float
+    """The logarithm of the evidence that it takes to say so."""
+
+    @property
+    def front(self) -> tuple[Candidate, ...]:
+        """The configurations that no other one beats in score and cost, in these rows."""
+        return tuple(one for one in self.candidates if one.why_not is None)
+
+    @property
+    def tied(self) -> tuple[Candidate, ...]:
+        """The configurations whose scores these rows cannot tell from that of the first."""
+        return tuple(
+            one
+            for one in self.candidates[1:]
+            if one.is_open and float(log_evidence(self._won(one))) < self.needed
+        )
+
+    @property
+    def best(self) -> Pipeline:
+        """The pipeline with the best score. Refuses where these rows cannot tell which it is."""
+        if not self.front:
+            raise PlanError(
+                "no configuration keeps the bounds: print(tuned) says how far each is from them"
+            )
+        tied = self.tied
+        if tied:
+            raise PlanError(
+                f"{len(self.front[0].scores)} rows cannot tell the best configuration, "
+                f"{self.front[0]}, from {_listed(tied)}. {self._more_rows(tied)}, or choose: "
+                "tuned.front[0].pipeline"
+            )
+        return self.front[0].pipeline
+
+    def plot(self, path: str | Path) -> Path:
+        """Draws scores over latencies into a file, `.svg` or `.png`, with the front's intervals."""
+        from silva.serve.search.plot import draw
+
+        return draw(self, Path(path))
+
+    def __str__(self) -> str:
+        lines = [f"{self.metric}: {len(self.front)} of {len(self.candidates)} configurations"]
+        lines += ["  " + "  ".join(_measured(one)) + f"  {one}" for one in self.front]
+        if self.front and (tied := self.tied):
+            lines.append(f"  these rows cannot tell the first from {_listed(tied)}")
+            lines.append(f"  {self._more_rows(tied)}")
+        if self.front and not self.front[0].keeps_bounds:
+            lines.append("  the first keeps the bounds in these rows, which are too few to show it")
+        if not self.front:
+            lines += [f"  {one}: {one.why_not}" for one in self.candidates]
+        share = self.executions / max(self.exhaustive, 1)
+        lines.append(
+            f"  steps ran on {self.executions:,} rows, {share:.0%} of an exhaustive search; the "
+            f"chance of a wrong claim is at most {self.delta:g}"
+        )
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                f"<code>{escape(str(one))}</code>",
+                *map(escape, _measured(one)),
+                escape(one.why_not or "on the front"),
+            )
+            for one in self.candidates
+        ]
+        table = html.table(("configuration", "score", "latency", "cost", ""), rows)
+        notes = "".join(map(html.note, str(self).split("\n")[1 + len(self.front) :]))
+        return html.fragment(html.panel(f"Tuned for {self.metric}", table) + notes)
+
+    def _won(self, one: Candidate) -> np.ndarray:
+        """By how much the first scores more, in the rows that both have answered."""
+        first = self.candidates[0].scores
+        count = min(len(one.scores), len(first))
+        return np.asarray(first[:count] - one.scores[:count])
+
+    def _more_rows(self, tied: tuple[Candidate, ...]) -> str:
+        """What it would take to tell them apart."""
+        if any(len(one.scores) < len(self.front[0].scores) for one in tied):
+            return "The budget left some of them at fewer rows: a larger one may tell"
+        found = [rows_to_tell(self._won(one), self.needed) for one in tied]
+        counts = [rows for rows in found if rows is not None]
+        if not counts:
+            return "In these rows none scores more, so nothing says how many rows would tell"
+        some = "" if len(counts) == len(found) else f" {len(counts)} of them"
+        return f"About {max(counts):,} more rows like these would tell{some}"
+
+
+def words(configuration: Mapping[str, Any]) -> str:
+    """The values of choices, as text."""
+    return ", ".join(f"{name}={show_value(value)}" for name, value in configuration.items())
+
+
+def _listed(found: tuple[Candidate, ...]) -> str:
+    """Some configurations by their values."""
+    shown = "; ".join(map(str, found[:_NAMED]))
+    more = len(found) - _NAMED
+    return f"{shown}; and {more} more" if more > 0 else shown
+
+
+def _measured(one: Candidate) -> tuple[str, str, str]:
+    """Score, latency and cost as text."""
+    if not len(one.scores):
+        return "not run", "", ""
+    known = len(one.spending.known_latency)
+    latency = f"{in_seconds(one.latency.value)} a request" if known else "not timed"
+    cost = f"costs {one.cost.value:.3g}" if one.spending.money.any() else ""
+    return str(one.score), latency, cost
