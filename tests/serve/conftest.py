@@ -23,6 +23,12 @@ class Upstream:
         self.headers: list[dict[str, str]] = []
         self.script: list[Any] = []
         """For each of the next calls: a status, bytes to send as they are, or seconds to wait."""
+        self.refuses: str | None = None
+        """A text that embeddings are refused for."""
+        self.echoes_key = False
+        self.at_once = 0
+        self.most_at_once = 0
+        """Calls that were under way at the same time."""
         self.lock = threading.Lock()
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
@@ -52,6 +58,16 @@ def _handler(upstream: Upstream) -> type[BaseHTTPRequestHandler]:
         def log_message(self, *_: object) -> None: ...
 
         def do_POST(self) -> None:
+            with upstream.lock:
+                upstream.at_once += 1
+                upstream.most_at_once = max(upstream.most_at_once, upstream.at_once)
+            try:
+                self.respond()
+            finally:
+                with upstream.lock:
+                    upstream.at_once -= 1
+
+        def respond(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             with upstream.lock:
                 upstream.calls.append(body)
@@ -63,9 +79,25 @@ def _handler(upstream: Upstream) -> type[BaseHTTPRequestHandler]:
             if isinstance(told, bytes):
                 self.reply(200, told)
             elif told != 200:
-                self.reply(told, b'{"error": {"message": "as told"}}')
+                key = self.headers["authorization"] if upstream.echoes_key else ""
+                said = json.dumps({"error": {"message": f"as told {key}"}})
+                self.reply(told, said.encode())
+            elif upstream.refuses is not None and upstream.refuses in body.get("input", ()):
+                self.reply(400, b'{"error": {"message": "one of the texts is bad"}}')
+            elif body.get("stream"):
+                self.reply(200, b"".join(self.events(self.answer(body))))
             else:
                 self.reply(200, json.dumps(self.answer(body)).encode())
+
+        def events(self, answer: dict[str, Any]) -> Iterator[bytes]:
+            """An answer word by word, as server-sent events."""
+            words = answer["choices"][0]["message"]["content"].split(" ")
+            for n, word in enumerate(words):
+                delta = {"content": word if n == 0 else f" {word}"}
+                piece = {"choices": [{"delta": delta, "finish_reason": None}]}
+                yield f"data: {json.dumps(piece)}\n\n".encode()
+            end = {"choices": [{"delta": {}, "finish_reason": "stop"}], "usage": answer["usage"]}
+            yield f"data: {json.dumps(end)}\n\ndata: [DONE]\n\n".encode()
 
         def answer(self, body: dict[str, Any]) -> dict[str, Any]:
             if "input" in body:

@@ -17,6 +17,7 @@ from tests.serve.conftest import Upstream
 
 import silva as sv
 from silva.serve.models import opened
+from silva.serve.models.answers import Answers
 from silva.serve.models.prompt import Prompt, Template
 from silva.serve.models.recorded import Recorded
 
@@ -130,6 +131,47 @@ def test_embeddings_are_vectors_of_float32(upstream: Upstream) -> None:
     assert [row["v"].tolist() for row in rows] == [[1.0, 1.0], [3.0, 1.0]]
     assert [row["v"].dtype for row in rows] == ["float32", "float32"]
     assert sum(len(call["input"]) for call in upstream.calls) == 2
+
+
+def test_a_request_can_be_forgotten(upstream: Upstream) -> None:
+    asked = sv.requests("id", "q").derive(a=upstream.model().generate("{q}"))
+    rows = [{"id": n, "q": f"secret {n % 2}"} for n in range(3)]
+    asked.run(rows)
+    asked.ask(**rows[2])
+    assert len(upstream.calls) == 2
+    assert sv.models.forget(id=2) == 1
+    asked.run(rows)
+    assert sorted(upstream.prompts) == ["secret 0", "secret 0", "secret 1"]
+    assert sv.models.forget(id=7) == 0
+
+
+def test_what_one_process_forgets_no_other_one_remembers(own_answers: Path) -> None:
+    one, two = Answers(own_answers), Answers(own_answers)
+    one.put({b"k": b"a secret answer"}, seconds=None)
+    one.note([("request", b"k")])
+    assert two.get([b"k"]) == {b"k": b"a secret answer"}
+    assert one.forget("request") == 1
+    assert two.get([b"k"]) == {}
+    files = b"".join(path.read_bytes() for path in own_answers.iterdir())
+    assert b"a secret answer" not in files
+    one.close()
+    two.close()
+
+
+def test_offline_steps_get_large_batches(upstream: Upstream) -> None:
+    rows = [{"q": str(n)} for n in range(400)]
+    sv.requests("q").derive(v=upstream.model().embed("q")).run(rows)
+    assert len(upstream.calls) == 7
+    upstream.calls.clear()
+    upstream.script = [0.05] * 400
+    sv.requests("q").derive(a=upstream.model(concurrency=8).generate("{q}")).run(rows[:40])
+    assert upstream.most_at_once == 8
+
+
+def test_looking_at_the_first_rows_asks_few_questions(upstream: Upstream) -> None:
+    rows = sv.from_columns({"q": [str(n) for n in range(400)]})
+    rows.derive(a=upstream.model().generate("{q}")).head(3)
+    assert len(upstream.calls) == 4
 
 
 def test_recorded_answers_need_no_model(upstream: Upstream, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ of laws, the check of the documentation) asks the registry for a fact.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from silva.plan.operator import Kernel, Operator, register_operator
@@ -25,6 +25,7 @@ def column_operator(
     by_row: bool = False,
     needs: tuple[str, ...] = (),
     keeps_masks: bool = False,
+    best_rows: Callable[[Mapping[str, Any]], int] | None = None,
     form: Callable[[Any], Kernel] | None = None,
 ) -> Callable[[K], K]:
     """Registers the decorated kernel, `kernel(columns, params, draw)`, as the operator `name`.
@@ -45,6 +46,7 @@ def column_operator(
                 by_row=by_row,
                 needs=needs,
                 keeps_masks=keeps_masks,
+                best_rows=best_rows,
                 facts=frozenset(facts),
             )
         )

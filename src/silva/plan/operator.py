@@ -65,6 +65,9 @@ class Operator:
     keeps_masks: bool = True
     """The kernel keeps missing what is missing within a row (numpy's masked arrays). Where it is
     False, a row of which a part is missing fails before the kernel sees it."""
+    best_rows: Callable[[Mapping[str, Any]], int] | None = None
+    """How many rows the kernel should get at once, given its parameters, whatever time that takes:
+    of a model that answers many questions together. None: as many as take the time of a block."""
     facts: frozenset[str] = frozenset()
     """What laws may rely on, in the words of the operator's kind (`silva.operators.image.declare`
     for images). An operator without facts takes part in no law about them."""

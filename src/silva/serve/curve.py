@@ -18,6 +18,8 @@ _MEMORY = 0.95
 class Curve:
     """Seconds of a step by the number of rows in a batch."""
 
+    cheap: int = 1
+    """Rows of which the step itself says that they take little longer together than one alone."""
     _n: float = 0.0
     _x: float = 0.0
     _y: float = 0.0
@@ -68,11 +70,15 @@ class Curve:
         """How many of the waiting rows the next batch takes, if it may take so long.
 
         Before anything is known it is one row, then at most twice as many as were measured: a
-        step whose cost explodes is found out early.
+        step whose cost explodes is found out early. A step that says that so many rows are cheap is
+        believed.
+
+        >>> Curve().most_rows(1.0, waiting=64), Curve(cheap=32).most_rows(1.0, waiting=64)
+        (1, 32)
         """
         if not self._n:
-            return min(waiting, 1)
+            return min(waiting, self.cheap)
         call, row = self._line
         fits = waiting if row <= 0 else int((seconds - self._late - call) / row)
-        tried = 2 * math.ceil(self._xx / self._x)
+        tried = max(2 * math.ceil(self._xx / self._x), self.cheap)
         return max(1, min(waiting, fits, tried))

@@ -283,4 +283,10 @@ def _station(unit: Unit) -> _Station:
         (getattr(model, "concurrency", 1) for model in opened if isinstance(model, Model)),
         default=1,
     )
-    return _Station(unit, slots, in_place=not unit.asks and not unit.runs_user_code)
+    asked = [
+        model.cheap_rows(call.op.removeprefix("model."))
+        for call, model in zip(unit.asks, opened, strict=False)
+        if isinstance(model, Model)
+    ]
+    in_place = not unit.asks and not unit.runs_user_code
+    return _Station(unit, slots, curve=Curve(min(asked, default=1)), in_place=in_place)

@@ -33,8 +33,10 @@ from silva.io.paths import LocalFiles
 from silva.physical.stage.read import ReadPlaces, ReadUnits
 from silva.physical.stage.stage import Result, Runs, Stage
 from silva.physical.stage.steps import Call, Keep, MapWhole, Spread, Step
+from silva.plan import expr
 from silva.plan.decision import Decision, Quantity
 from silva.plan.function import Function
+from silva.plan.operator import operator
 from silva.run.memory import MemoryBudget
 from silva.run.placement.measured import (
     Counters,
@@ -113,7 +115,12 @@ class Lane:
         """What the consumer took itself between two blocks, which a worker could overlap: seconds
         for the rows of the blocks that it is done with."""
         self.blocks = Blocks(
-            self.stats, memory.lane_bytes, _calls_python(stage), alone=self.backend == "inline"
+            self.stats,
+            memory.lane_bytes,
+            _calls_python(stage),
+            alone=self.backend == "inline",
+            best_rows=_best_rows(stage),
+            grows=backend == "inline",  # as `head` asks for
         )
         self.forecasts = Forecasts()
         """Predictions, each beside what was then measured."""
@@ -193,6 +200,7 @@ class Lane:
             self._warm_since = self.counters
             if self._has_functions or _shape(stage) != _shape(self.stage):
                 self._measure_again()
+            self.blocks.best_rows = _best_rows(stage)
         self.stage = stage
 
     def _measure_again(self) -> None:
@@ -663,6 +671,19 @@ def _has_functions(stage: Runs) -> bool:
 def _reads_at_once(stage: Runs) -> bool:
     read = _read_of(stage)
     return isinstance(read, ReadPlaces) and read.source.reads_at_once
+
+
+def _best_rows(stage: Runs) -> int:
+    """Rows that its operators should get at once, by what they declare of themselves."""
+    calls = (
+        part
+        for step in _steps_of(stage)
+        if step.runs is not None and not isinstance(step.runs, Function)
+        for part in expr.walk(step.runs)
+        if isinstance(part, expr.Call)
+    )
+    declared = ((operator(call.op).best_rows, dict(call.params)) for call in calls)
+    return max((wish(params) for wish, params in declared if wish is not None), default=1)
 
 
 def _calls_python(stage: Runs) -> bool:

@@ -311,16 +311,21 @@ class Blocks:
         calls_python: bool,
         *,
         alone: bool,
+        best_rows: int = 1,
+        grows: bool = True,
     ) -> None:
         """`budget`: the bytes that may be in flight, given those that are, or for a start (None);
-        `alone`: the consumer's thread runs the first blocks."""
+        `alone`: the consumer's thread runs the first blocks; `best_rows`: what operators declare;
+        `grows`: the first block has few rows all the same, since a few may be all that is wanted.
+        """
         self.stats = stats
         self._budget = budget
         self.align = 1
         """Rows of a batch, if the stage neither drops nor adds rows."""
         self.need_rows = 0
         """Rows that the consumer takes at once; a window should hold twice as many."""
-        self.rows = FIRST_ROWS if alone else 1
+        self.best_rows = best_rows
+        self.rows = max(FIRST_ROWS if alone else 1, 1 if grows else best_rows)
         self.bytes_per_row = 0.0
         self._most_rows = _MOST_PYTHON_ROWS if calls_python else _MOST_ROWS
 
@@ -340,7 +345,8 @@ class Blocks:
         by_bytes = min(BLOCK_BYTES, self._budget(None) // 8) / max(self.bytes_per_row, 1e-9)
         by_time = _by_time(row, actors, left)
         growth = 16 if self.rows * row.seconds < QUICK_SECONDS else 4
-        self.rows = max(1, int(min(by_time, by_bytes, self._most_rows, self.rows * growth)))
+        wanted = min(max(by_time, self.best_rows), self.rows * growth)
+        self.rows = max(1, int(min(wanted, by_bytes, self._most_rows)))
 
     def next_rows(self) -> int:
         """Rows of the next block."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from silva.columns import Column, Values
@@ -17,8 +16,8 @@ from silva.operators.declare import column_operator
 from silva.order.draws import Draw
 from silva.plan.operator import RowErrors
 from silva.serve.index.contents import Hits
-from silva.serve.models.model import ModelRef, key_of
-from silva.serve.models.opened import models
+from silva.serve.models.model import ModelRef
+from silva.serve.models.operators import score_pairs
 
 Params = dict[str, Any]
 Found = Hits | Exception
@@ -41,7 +40,12 @@ def search(columns: list[Column], params: Params, draw: Draw) -> Column:
     return _column(found)
 
 
-@column_operator("index.rerank", by_row=True)
+def _best_rows(params: Mapping[str, Any]) -> int:
+    by = params["by"]
+    return by.model.rows_at_once("score") if isinstance(by, ModelRef) else 1
+
+
+@column_operator("index.rerank", by_row=True, best_rows=_best_rows)
 def rerank(columns: list[Column], params: Params, draw: Draw) -> Column:
     by, keep = params["by"], params["keep"]
     questions = columns[0].rows()
@@ -60,21 +64,30 @@ def rerank(columns: list[Column], params: Params, draw: Draw) -> Column:
         if not isinstance(hits, Exception)
         for hit in hits
     ]
-    score = _by_model if isinstance(by, ModelRef) else _by_function
-    scores = iter(score(by, pairs))
+    ids = [
+        identity
+        for identity, hits in zip(draw.ids.tolist(), lists, strict=True)
+        if not isinstance(hits, Exception)
+        for _ in hits
+    ]
+    scores = iter(
+        _by_model(by, pairs, ids) if isinstance(by, ModelRef) else _by_function(by, pairs)
+    )
     return _column(
         [one if isinstance(one, Exception) else _sorted(one, scores, keep) for one in lists]
     )
 
 
-def _by_model(ref: ModelRef, pairs: list[tuple[str, str]]) -> list[float | Exception]:
-    """How likely the question is after the passage, per token (Sachan et al., 2022)."""
+def _by_model(
+    ref: ModelRef, pairs: list[tuple[str, str]], ids: list[int]
+) -> list[float | Exception]:
+    """What a cross-encoder says of the pair; else how likely the question is after the passage, per
+    token (Sachan et al., 2022)."""
     model = ref.model
-    running = models().running(model)
-    normal = [(model.normal(question), model.normal(text)) for question, text in pairs]
-    asked = [(_PROMPT.format(text=text), question) for question, text in normal]
-    keys = [key_of(model, "score", msgspec.msgpack.encode(pair)) for pair in asked]
-    return running.scores.ask(keys, asked, running.open(model).score, model.patience)
+    asked = [(model.normal(question), model.normal(text)) for question, text in pairs]
+    if not model.reads_pairs:
+        asked = [(_PROMPT.format(text=text), question) for question, text in asked]
+    return score_pairs(model, asked, ids)
 
 
 def _by_function(

@@ -11,31 +11,40 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from silva.serve.models.cross_encoder import CrossEncoder
     from silva.serve.models.embedding import Embedding, StaticEmbedding
     from silva.serve.models.endpoint import Endpoint
+    from silva.serve.models.errors import ModelError
+    from silva.serve.models.forgetting import forget
     from silva.serve.models.gguf import Gguf
     from silva.serve.models.model import Answer, Model, Question
     from silva.serve.models.recorded import Recorded
 
 _HOME = {
     "Answer": "model",
+    "CrossEncoder": "cross_encoder",
     "Embedding": "embedding",
     "Endpoint": "endpoint",
+    "forget": "forgetting",
     "Gguf": "gguf",
     "Model": "model",
+    "ModelError": "errors",
     "Question": "model",
     "Recorded": "recorded",
     "StaticEmbedding": "embedding",
 }
 __all__ = [
     "Answer",
+    "CrossEncoder",
     "Embedding",
     "Endpoint",
     "Gguf",
     "Model",
+    "ModelError",
     "Question",
     "Recorded",
     "StaticEmbedding",
+    "forget",
 ]
 
 

@@ -2,8 +2,9 @@
 
 The key of an answer is a digest of all that it depends on: the model, the rendered prompt, every
 setting, and the tenant that asked. Neither prompts nor secrets are stored, only this digest. The
-file is SQLite, readable by its owner alone; several processes may use it at once, and what was
-committed survives a kill. What is read from it is decoded as data of a known type.
+file is SQLite, readable by its owner alone; several processes may use it at once. What was
+committed survives a kill of the process; a power failure may take the latest answers, and never
+damages the file. What is read from it is decoded as data of a known type.
 """
 
 from __future__ import annotations
@@ -30,12 +31,16 @@ _VERSION = 1
 _NAME = "answers.sqlite"
 _WAIT = 30.0
 """Seconds that a statement waits for another process that writes."""
+_NOTED = 1 << 16
+"""Pairs of a request and an answer that are known to be in the file, in memory."""
 _TABLES = """
 create table if not exists answers (
     key blob primary key, value blob not null, made real not null, expires real
 ) without rowid;
 create index if not exists by_age on answers (made);
+create index if not exists by_end on answers (expires) where expires is not null;
 create table if not exists requests (id text, key blob, primary key (id, key)) without rowid;
+create table if not exists forgotten (times integer);
 """
 
 
@@ -56,66 +61,120 @@ class Answers:
         self._bytes = 0
         self._file: sqlite3.Connection | None = None
         self._process = 0
+        self._noted: set[tuple[str, bytes]] = set()
+        self._version = 0
+        """The state of the file, as SQLite counts the changes of other processes."""
+        self._forgotten = 0
+        """How often some process has forgotten a request, when the file was last looked at."""
+
+    def recent(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        """Those of the values that are in memory."""
+        now = time.time()
+        with self._lock:
+            return self._recent_values(keys, now)
 
     def get(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
         """The values of those keys that have one that has not expired."""
-        now = time.time()
-        found: dict[bytes, bytes] = {}
+        now, asked = time.time(), list(keys)
         with self._lock:
-            missing = []
-            for key in keys:
-                value, expires = self._recent.get(key, (None, None))
-                if value is None or (expires is not None and expires < now):
-                    missing.append(key)
-                else:
-                    self._recent.move_to_end(key)
-                    found[key] = value
+            self._forget_with_others()
+            found = self._recent_values(asked, now)
+            missing = [key for key in asked if key not in found]
             if missing and self._folder is not None:
                 with self._opened() as file:
-                    for start in range(0, len(missing), _AT_ONCE):
-                        some = missing[start : start + _AT_ONCE]
-                        for key, value, expires in _select(file, some, now):
-                            found[key] = value
-                            self._remember(key, value, expires)
+                    self._read(file, missing, now, found)
         return found
 
-    def put(
-        self, values: Mapping[bytes, bytes], *, seconds: float | None, request: str | None = None
-    ) -> None:
-        """Keeps values for so many seconds (None: for good). They are on disk when this returns.
-        The first value of a key is the value: another one is not stored."""
+    def put(self, values: Mapping[bytes, bytes], *, seconds: float | None) -> dict[bytes, bytes]:
+        """Keeps values for so many seconds (None: for good), and returns what is kept. The first
+        value of a key is the value, whichever process has stored it. They are in the file when this
+        returns."""
         if not values:
-            return
+            return {}
         now = time.time()
         expires = None if seconds is None else now + seconds
         with self._lock:
-            for key, value in values.items():
+            kept = self._recent_values(values, now)
+            new = {key: value for key, value in values.items() if key not in kept}
+            if new and self._folder is not None:
+                with self._opened() as file, file:
+                    file.execute("delete from answers where expires < ?", (now,))
+                    rows = [(key, value, now, expires) for key, value in new.items()]
+                    file.executemany("insert or ignore into answers values (?, ?, ?, ?)", rows)
+                    self._read(file, list(new), now, kept)
+                    _make_room(file)
+            for key, value in new.items():
+                if key not in kept:
+                    kept[key] = value
+                    self._remember(key, value, expires)
+        return kept
+
+    def _recent_values(self, keys: Iterable[bytes], now: float) -> dict[bytes, bytes]:
+        found = {}
+        for key in keys:
+            value, expires = self._recent.get(key, (None, None))
+            if value is not None and (expires is None or expires >= now):
+                self._recent.move_to_end(key)
+                found[key] = value
+        return found
+
+    def _read(
+        self, file: sqlite3.Connection, keys: Sequence[bytes], now: float, found: dict[bytes, bytes]
+    ) -> None:
+        """Adds the values of the file to those found."""
+        for start in range(0, len(keys), _AT_ONCE):
+            for key, value, expires in _select(file, keys[start : start + _AT_ONCE], now):
+                found[key] = value
                 self._remember(key, value, expires)
-            if self._folder is None:
+
+    def note(self, pairs: Iterable[tuple[str, bytes]]) -> None:
+        """Notes which requests have had which answers, for `forget`."""
+        with self._lock:
+            new = set(pairs) - self._noted
+            if not new or self._folder is None:
                 return
             with self._opened() as file, file:
-                rows = [(key, value, now, expires) for key, value in values.items()]
-                file.execute("delete from answers where expires < ?", (now,))
-                file.executemany("insert or ignore into answers values (?, ?, ?, ?)", rows)
-                if request is not None:
-                    pairs = [(request, key) for key in values]
-                    file.executemany("insert or ignore into requests values (?, ?)", pairs)
-                _make_room(file)
+                file.executemany("insert or ignore into requests values (?, ?)", new)
+            if len(self._noted) > _NOTED:
+                self._noted.clear()
+            self._noted |= new
 
     def forget(self, request: str) -> int:
-        """Deletes the answers that a request had; returns their number."""
+        """Deletes the answers that a request had, in every process; returns their number. Nothing
+        of them is left in the file."""
         with self._lock:
-            self._recent.clear()
-            self._bytes = 0
+            self._drop_memory()
             if self._folder is None:
                 return 0
-            with self._opened() as file, file:
-                gone = file.execute(
-                    "delete from answers where key in (select key from requests where id = ?)",
-                    (request,),
-                ).rowcount
-                file.execute("delete from requests where id = ?", (request,))
+            with self._opened() as file:
+                with file:
+                    gone = file.execute(
+                        "delete from answers where key in (select key from requests where id = ?)",
+                        (request,),
+                    ).rowcount
+                    file.execute("delete from requests where id = ?", (request,))
+                    file.execute("insert into forgotten values (1)")
+                file.execute("pragma wal_checkpoint(truncate)")
         return gone
+
+    def _forget_with_others(self) -> None:
+        """Drops what is in memory once another process has forgotten a request."""
+        if self._folder is None:
+            return
+        with self._opened() as file:
+            (version,) = file.execute("pragma data_version").fetchone()
+            if version == self._version:
+                return
+            self._version = version
+            (times,) = file.execute("select count(*) from forgotten").fetchone()
+        if times != self._forgotten:
+            self._forgotten = times
+            self._drop_memory()
+
+    def _drop_memory(self) -> None:
+        self._recent.clear()
+        self._noted.clear()
+        self._bytes = 0
 
     def close(self) -> None:
         with self._lock:
@@ -155,6 +214,7 @@ def _open(folder: OwnFolder) -> sqlite3.Connection:
         file = sqlite3.connect(path, timeout=_WAIT, check_same_thread=False)
         file.execute("pragma journal_mode = wal")
     file.execute("pragma synchronous = normal")
+    file.execute("pragma secure_delete = on")  # what is forgotten is overwritten
     (version,) = file.execute("pragma user_version").fetchone()
     if version not in (0, _VERSION):
         raise sqlite3.DatabaseError(f"their format is {version}, and this silva reads {_VERSION}")

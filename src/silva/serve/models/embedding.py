@@ -7,48 +7,63 @@ Weights are read from safetensors files alone: other formats are pickled, which 
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import os
-import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import msgspec
 import numpy as np
 
 from silva.errors import SilvaError
+from silva.serve.models.errors import QuestionError
+from silva.serve.models.layout import Layout, digest_of, read_layout, read_tokenizer
 from silva.serve.models.model import Answer, Model, Question
 
 _ROUND = 8
 """Tokens to which a length is rounded up."""
 _BATCH = 32
 """Texts in a batch: more take no less time each."""
-_MOST_JSON = 64 << 20
-_TRANSFORMER = ("config.json", "tokenizer.json", "model.safetensors")
+_ROWS = 512
+"""Texts in a block: enough to fill a batch of each of the usual lengths."""
+_ONNX = ".onnx"
 
-
-class _Encoding(Protocol):
-    ids: list[int]
+Transformer = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""From the tokens and masks of some texts to the vectors of each token."""
 
 
 @dataclass(frozen=True)
 class Embedding(Model):
     """A folder in the layout of sentence-transformers: `Embedding("models/all-MiniLM-L6-v2")`.
 
-    It holds a transformer with mean pooling. Vectors have length 1. A text is cut after
-    `max_tokens`.
+    It holds a transformer whose vectors are pooled by their mean, or by that of the first token.
+    With `weights="onnx/model.onnx"` it is run by onnxruntime.
     """
 
     path: str
-    max_tokens: int = 256
+    max_tokens: int | None = None
+    """Tokens after which a text is cut; None for as many as the folder says."""
+    prompt: str | None = None
+    """The name of the prompt, of those in the folder, that is put before each text."""
+    weights: str = "model.safetensors"
+    """The file of weights, within the folder."""
 
     @property
     def identity(self) -> str:
-        names = [*_TRANSFORMER, *_optional(Path(self.path))]
-        return f"embedding\0{_digest_of(self.path, tuple(names))}\0{self.max_tokens}"
+        layout = self.layout()
+        most = self.max_tokens or layout.max_tokens
+        made = ("embedding", digest_of(self.path, layout.files), str(most), layout.prefix)
+        return "\0".join(made)
+
+    def layout(self) -> Layout:
+        """What the folder says about how a text becomes a vector."""
+        return read_layout(Path(self.path), self.weights, self.prompt)
+
+    def rows_at_once(self, kind: str) -> int:
+        return _ROWS
+
+    def cheap_rows(self, kind: str) -> int:
+        return _BATCH
 
     def open(self) -> OpenEmbedding:
         return OpenEmbedding(self)
@@ -65,7 +80,7 @@ class StaticEmbedding(Model):
 
     @property
     def identity(self) -> str:
-        files = (_digest_of("", (os.path.abspath(f),)) for f in (self.weights, self.tokenizer))
+        files = (digest_of("", (os.path.abspath(f),)) for f in (self.weights, self.tokenizer))
         return "static embedding\0" + "\0".join(files)
 
     def open(self) -> OpenStatic:
@@ -76,10 +91,10 @@ class _Opened:
     """An open model that embeds, and does nothing else."""
 
     def generate(self, questions: list[Question]) -> list[Answer | Exception]:
-        raise SilvaError("an embedding model does not generate")
+        return [QuestionError("an embedding model does not generate") for _ in questions]
 
     def score(self, pairs: list[tuple[str, str]]) -> list[float | Exception]:
-        raise SilvaError("an embedding model does not score")
+        return [QuestionError("an embedding model does not score") for _ in pairs]
 
     def close(self) -> None: ...
 
@@ -87,38 +102,67 @@ class _Opened:
 class OpenEmbedding(_Opened):
     def __init__(self, model: Embedding) -> None:
         folder = Path(model.path)
-        _check_layout(folder)
-        self._tokenizer = _tokenizer(folder / "tokenizer.json", model.max_tokens)
-        self._transformer = _transformer(folder)
+        self._layout = model.layout()
+        most = model.max_tokens or self._layout.max_tokens
+        self._tokenizer = read_tokenizer(folder / "tokenizer.json", most)
+        self.most = _BATCH
+        """Texts in a batch."""
+        if model.weights.endswith(_ONNX):
+            from silva.serve.models.onnx import batches_change_bits, transformer
+
+            self._transformer: Transformer = transformer(folder / model.weights)
+            self.most = 1 if batches_change_bits(folder / model.weights) else _BATCH
+        else:
+            self._transformer = _torch_transformer(folder)
 
     def embed(self, texts: list[str]) -> list[np.ndarray | Exception]:
-        tokens = [found.ids for found in self._tokenizer.encode_batch(texts)]
-        lengths = [-(-max(len(ids), 1) // _ROUND) * _ROUND for ids in tokens]
+        before, lowers = self._layout.prefix, self._layout.lowers
+        given = [before + (text.lower() if lowers else text) for text in texts]
+        tokens = [found.ids for found in self._tokenizer.encode_batch(given)]
         made: list[np.ndarray | Exception] = [np.empty(0, np.float32)] * len(texts)
-        for length in sorted(set(lengths)):
-            rows = [i for i, each in enumerate(lengths) if each == length]
-            for start in range(0, len(rows), _BATCH):
-                some = rows[start : start + _BATCH]
-                found = self._batch([tokens[i] for i in some], length)
-                for i, vector in zip(some, found, strict=True):
-                    made[i] = vector
+        for rows, length in _buckets([len(ids) for ids in tokens], self.most):
+            found = self._batch([tokens[i] for i in rows], length)
+            for i, vector in zip(rows, found, strict=True):
+                made[i] = vector
         return made
 
-    def _batch(self, tokens: list[list[int]], length: int) -> np.ndarray:
-        import torch
+    def _batch(self, tokens: list[list[int]], length: int) -> list[np.ndarray]:
+        ids, mask = _padded(tokens, length)
+        found = self._transformer(ids, mask)
+        return [self._pooled(row[: len(each)]) for row, each in zip(found, tokens, strict=True)]
 
-        ids = np.zeros((len(tokens), length), dtype=np.int64)
-        mask = np.zeros_like(ids)
-        for row, each in enumerate(tokens):
-            ids[row, : len(each)] = each
-            mask[row, : len(each)] = 1
-        with torch.inference_mode():
-            found = self._transformer(
-                input_ids=torch.from_numpy(ids), attention_mask=torch.from_numpy(mask)
-            ).last_hidden_state.numpy()
-        return np.stack(
-            [_unit_mean(row[: len(each)]) for row, each in zip(found, tokens, strict=True)]
-        )
+    def _pooled(self, rows: np.ndarray) -> np.ndarray:
+        """The vector of a text, from those of its tokens."""
+        if self._layout.pooling == "cls":
+            made = rows[0].astype(np.float32)
+        else:
+            made = rows.mean(axis=0, dtype=np.float32)
+        return _unit(made) if self._layout.normalizes else made
+
+
+def _buckets(lengths: list[int], most: int) -> list[tuple[list[int], int]]:
+    """Rows that share a batch, with the length that all of them are padded to: their own, rounded
+    up to 8.
+
+    >>> _buckets([3, 12, 8, 16, 5], most=2)
+    [([0, 2], 8), ([4], 8), ([1, 3], 16)]
+    """
+    rounded = [-(-max(length, 1) // _ROUND) * _ROUND for length in lengths]
+    made = []
+    for length in sorted(set(rounded)):
+        rows = [i for i, each in enumerate(rounded) if each == length]
+        made += [(rows[start : start + most], length) for start in range(0, len(rows), most)]
+    return made
+
+
+def _padded(tokens: list[list[int]], length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens, and a mask of those that are no padding."""
+    ids = np.zeros((len(tokens), length), dtype=np.int64)
+    mask = np.zeros_like(ids)
+    for row, each in enumerate(tokens):
+        ids[row, : len(each)] = each
+        mask[row, : len(each)] = 1
+    return ids, mask
 
 
 class OpenStatic(_Opened):
@@ -129,7 +173,7 @@ class OpenStatic(_Opened):
         if len(arrays) != 1 or arrays[0].ndim != 2:
             raise SilvaError(f"{model.weights!r} does not hold one matrix")
         self._table = arrays[0].astype(np.float32)
-        self._tokenizer = _tokenizer(Path(model.tokenizer), None)
+        self._tokenizer = read_tokenizer(Path(model.tokenizer), None)
 
     def embed(self, texts: list[str]) -> list[np.ndarray | Exception]:
         found = self._tokenizer.encode_batch(texts, add_special_tokens=False)
@@ -142,92 +186,29 @@ class OpenStatic(_Opened):
 
 def _unit_mean(rows: np.ndarray) -> np.ndarray:
     """The mean of some vectors, at length 1."""
-    mean = rows.mean(axis=0, dtype=np.float32)
-    length = np.sqrt(np.vecdot(mean, mean))
-    made: np.ndarray = mean / length if length > 0 else mean
+    return _unit(rows.mean(axis=0, dtype=np.float32))
+
+
+def _unit(vector: np.ndarray) -> np.ndarray:
+    length = np.sqrt(np.vecdot(vector, vector))
+    made: np.ndarray = vector / length if length > 0 else vector
     return made
 
 
-def _tokenizer(path: Path, most: int | None) -> Any:
-    from tokenizers import Tokenizer
-
-    try:
-        found = Tokenizer.from_str(_read(path).decode())
-    except Exception as error:
-        raise SilvaError(f"{str(path)!r} is no tokenizer: {error}") from error
-    found.no_padding()
-    if most is None:
-        found.no_truncation()
-    else:
-        found.enable_truncation(most)
-    return found
-
-
-def _transformer(folder: Path) -> Any:
+def _torch_transformer(folder: Path) -> Transformer:
+    import torch
     from transformers import AutoModel
 
-    found = AutoModel.from_pretrained(
+    loaded: Any = AutoModel.from_pretrained(
         folder, local_files_only=True, trust_remote_code=False, use_safetensors=True
     )
-    return found.eval()
+    loaded = loaded.eval()
 
+    def run(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        with torch.inference_mode():
+            found: np.ndarray = loaded(
+                input_ids=torch.from_numpy(ids), attention_mask=torch.from_numpy(mask)
+            ).last_hidden_state.numpy()
+        return found
 
-def _check_layout(folder: Path) -> None:
-    """Refuses what this driver would compute in another way than its author meant."""
-    for name in _TRANSFORMER:
-        if not (folder / name).is_file():
-            pickled = sorted(path.name for path in folder.glob("*.bin"))
-            told = f"; {pickled[0]!r} is pickled, which silva does not read" if pickled else ""
-            raise SilvaError(f"{str(folder)!r} has no {name}{told}")
-    config = _json(folder / "config.json")
-    if "auto_map" in config:
-        raise SilvaError(f"{str(folder)!r} brings code of its own, which silva does not run")
-    for pooling in sorted(folder.glob("*_Pooling/config.json")):
-        modes = _json(pooling)
-        on = [key for key, value in modes.items() if key.startswith("pooling_mode_") and value]
-        if (on or modes.get("pooling_mode")) not in (["pooling_mode_mean_tokens"], "mean"):
-            raise SilvaError(f"{str(pooling)!r} does not ask for mean pooling, which silva knows")
-
-
-def _optional(folder: Path) -> list[str]:
-    return [str(path.relative_to(folder)) for path in sorted(folder.glob("*_Pooling/config.json"))]
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(_read(path), type=dict[str, Any])
-    except msgspec.MsgspecError as error:
-        raise SilvaError(f"{str(path)!r} is damaged: {error}") from error
-
-
-def _read(path: Path) -> bytes:
-    if path.stat().st_size > _MOST_JSON:
-        raise SilvaError(f"{str(path)!r} has over {_MOST_JSON:,} bytes")
-    return path.read_bytes()
-
-
-def _digest_of(folder: str, names: Sequence[str]) -> str:
-    """The digest of some files by their contents; computed again when one of them has changed."""
-    states = []
-    for name in names:
-        path = os.path.join(folder, name)
-        try:
-            found = os.stat(path)
-        except OSError as error:
-            raise SilvaError(f"{path!r} cannot be read: {error.strerror}") from error
-        if not stat.S_ISREG(found.st_mode):
-            raise SilvaError(f"{path!r} is not a plain file")
-        states.append((path, found.st_size, found.st_mtime_ns, found.st_ino))
-    return _digest(tuple(states))
-
-
-@functools.lru_cache(maxsize=64)
-def _digest(states: tuple[tuple[str, int, int, int], ...]) -> str:
-    made = hashlib.blake2b(digest_size=16)
-    for path, *_ in states:
-        with open(path, "rb") as file:
-            made.update(hashlib.file_digest(file, _new_digest).digest())
-    return made.hexdigest()
-
-
-_new_digest: Callable[[], Any] = functools.partial(hashlib.blake2b, digest_size=32)
+    return run

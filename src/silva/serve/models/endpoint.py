@@ -1,73 +1,34 @@
-"""Any endpoint that speaks OpenAI's protocol: chat completions and embeddings.
-
-All calls of a process go through one event loop and one pool of connections. A call has a deadline
-that covers its retries; what may be tried again, and when, stands in `retries.py`.
-"""
+"""Any endpoint that speaks OpenAI's protocol: chat completions and embeddings."""
 
 from __future__ import annotations
 
-import asyncio
-import os
-import time
-from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
 
-import msgspec
-import numpy as np
+from silva.errors import PlanError
+from silva.serve.models.errors import ModelError
+from silva.serve.models.model import Model
 
-from silva.errors import PlanError, SilvaError
-from silva.lifetime import Thread, join_all
-from silva.serve.models.model import Answer, Model, Question
-from silva.serve.models.retries import Breaker, is_retried, pause
-from silva.serve.models.usage import Meter, Usage
+if TYPE_CHECKING:
+    from silva.serve.models.calls import OpenEndpoint
 
-T = TypeVar("T")
-
-_MOST_BYTES = 32 << 20
-"""Bytes of a reply that are read; a longer one is an error."""
+TEXTS_AT_ONCE = 64
+"""Texts in one request for embeddings; endpoints take at least a hundred."""
 _DAY = 86_400.0
 """Seconds for which answers are kept of a model whose revision nobody has named."""
-_TEXTS_AT_ONCE = 64
-"""Texts in one request for embeddings; endpoints take at least a hundred."""
+_ROUNDS = 4
+"""Rounds of calls in a block of rows: the slowest call of a round then holds up few others."""
 
 
-class EndpointError(SilvaError):
-    """An endpoint did not answer, or answered what cannot be used."""
+class EndpointError(ModelError):
+    """An endpoint did not answer, or answered what cannot be used. What it said stands in the
+    notes of the error, without secrets."""
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
         self.status = status
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-
-
-class _Message(msgspec.Struct):
-    content: str | None = None
-
-
-class _Choice(msgspec.Struct):
-    message: _Message
-    finish_reason: str | None = None
-
-
-class _Completion(msgspec.Struct):
-    choices: list[_Choice]
-    usage: _Usage | None = None
-
-
-class _Vector(msgspec.Struct):
-    embedding: list[float]
-    index: int = 0
-
-
-class _Embeddings(msgspec.Struct):
-    data: list[_Vector]
-    usage: _Usage | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +40,7 @@ class Endpoint(Model):
     recomputable: another call may give another text.
     """
 
+    recomputable: ClassVar[bool] = False
     url: str
     """The base address, up to and with `/v1`."""
     name: str
@@ -90,9 +52,12 @@ class Endpoint(Model):
     timeout: float = 60.0
     """Seconds that one attempt may take."""
     deadline: float = 300.0
-    """Seconds that a call may take, retries and pauses included."""
+    """Seconds that a call may take from when it is its turn, retries and pauses included. An
+    endpoint that has failed for so long is no longer waited for."""
     concurrency: int = 16
     """Calls at once."""
+    keep_for: float | None = None
+    """Seconds for which answers are kept; None for good with a revision, and for a day without."""
     price: tuple[float, float] = (0.0, 0.0)
     """Money per million tokens of prompts and of answers."""
     fallback: Model | None = None
@@ -109,6 +74,8 @@ class Endpoint(Model):
                 "the address of an endpoint must hold no secrets: set key= to the name of the "
                 "environment variable that holds the API key"
             )
+        if self.concurrency < 1:
+            raise PlanError(f"Endpoint(concurrency=…) is at least 1, not {self.concurrency!r}")
         if self.key is not None and not self.key.isidentifier():
             raise PlanError("key= is the name of an environment variable, never the key itself")
 
@@ -120,235 +87,21 @@ class Endpoint(Model):
         return "\0".join(("endpoint", self.url.rstrip("/"), self.name, self.revision or ""))
 
     @property
-    def lifetime(self) -> float | None:  # type: ignore[override]
-        return _DAY if self.revision is None else None
-
-    def open(self) -> OpenEndpoint:
-        return OpenEndpoint(self)
-
-
-class OpenEndpoint:
-    """The connections to an endpoint, and the loop that they live in."""
-
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
-        self._meter = Meter()
-        self._breaker = Breaker(time.monotonic)
-        self._loop = asyncio.new_event_loop()
-        self._client = _client(endpoint.concurrency)
-        self._places = asyncio.Semaphore(endpoint.concurrency)
-        self._thread = Thread(_live, "endpoint", (self._loop, self._client))
-        self._thread.start()
+    def connection(self) -> Hashable:
+        limits = (self.timeout, self.deadline, self.concurrency, self.price)
+        return (self.identity, self.key, *limits, self.fallback is None)
 
     @property
-    def usage(self) -> Usage:
-        return self._meter.read()
+    def lifetime(self) -> float | None:  # type: ignore[override]
+        return self.keep_for if self.keep_for is not None or self.revision is not None else _DAY
 
-    def generate(self, questions: list[Question]) -> list[Answer | Exception]:
-        return self._all(self._generate(question) for question in questions)
+    def rows_at_once(self, kind: str) -> int:
+        return self.concurrency * (TEXTS_AT_ONCE if kind == "embed" else _ROUNDS)
 
-    def embed(self, texts: list[str]) -> list[np.ndarray | Exception]:
-        parts = [texts[i : i + _TEXTS_AT_ONCE] for i in range(0, len(texts), _TEXTS_AT_ONCE)]
-        found = self._all(self._embed(part) for part in parts)
-        return [
-            vector
-            for part, made in zip(parts, found, strict=True)
-            for vector in (made if isinstance(made, list) else [made] * len(part))
-        ]
+    def cheap_rows(self, kind: str) -> int:
+        return TEXTS_AT_ONCE if kind == "embed" else self.concurrency
 
-    def score(self, pairs: list[tuple[str, str]]) -> list[float | Exception]:
-        error = EndpointError(
-            f"{self._endpoint!r} cannot score: endpoints do not return the likelihood of a given "
-            "answer. Use a local model"
-        )
-        return [error] * len(pairs)
+    def open(self) -> OpenEndpoint:
+        from silva.serve.models.calls import OpenEndpoint
 
-    def close(self) -> None:
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            join_all([self._thread])
-
-    # One call.
-
-    async def _generate(self, question: Question) -> Answer:
-        settings = question.settings
-        body: dict[str, Any] = {
-            "model": self._endpoint.name,
-            "messages": [{"role": m.role or "user", "content": m.text} for m in question.messages],
-            "max_tokens": settings.max_tokens,
-            "temperature": settings.temperature,
-            "top_p": settings.top_p,
-        }
-        if settings.stop:
-            body["stop"] = list(settings.stop)
-        if question.seed is not None:
-            body["seed"] = question.seed
-        if settings.schema is not None:
-            form = {"name": "answer", "schema": settings.schema.json_schema(), "strict": True}
-            body["response_format"] = {"type": "json_schema", "json_schema": form}
-        found = await self._post("chat/completions", body, _Completion, _has_text)
-        choice, usage = found.choices[0], found.usage or _Usage()
-        self._count(usage)
-        finish = "length" if choice.finish_reason == "length" else "stop"
-        text = choice.message.content or ""
-        return Answer(text, finish, usage.prompt_tokens, usage.completion_tokens)
-
-    async def _embed(self, texts: list[str]) -> list[np.ndarray]:
-        body = {"model": self._endpoint.name, "input": texts, "encoding_format": "float"}
-
-        def is_whole(found: _Embeddings) -> bool:
-            indices = sorted(one.index for one in found.data)
-            sizes = {len(one.embedding) for one in found.data}
-            return indices == list(range(len(texts))) and len(sizes) == 1
-
-        found = await self._post("embeddings", body, _Embeddings, is_whole)
-        self._count(found.usage or _Usage())
-        by_place = sorted(found.data, key=lambda one: one.index)
-        return [np.array(one.embedding, np.float32) for one in by_place]
-
-    def _count(self, usage: _Usage) -> None:
-        given, made = self._endpoint.price
-        self._meter.add(
-            prompt_tokens=usage.prompt_tokens,
-            answer_tokens=usage.completion_tokens,
-            money=(usage.prompt_tokens * given + usage.completion_tokens * made) / 1e6,
-        )
-
-    async def _post(
-        self, path: str, body: dict[str, Any], kind: type[T], is_whole: Callable[[T], bool]
-    ) -> T:
-        """One call with its retries."""
-        until = time.monotonic() + self._endpoint.deadline
-        for attempt in range(1_000):
-            if not self._breaker.admits():
-                raise EndpointError(
-                    f"{self._endpoint!r} has failed several times in a row: not asked"
-                )
-            async with self._places:
-                left = until - time.monotonic()
-                outcome = await self._attempt(path, body, kind, is_whole, left)
-            if not isinstance(outcome, _Failed):
-                self._breaker.succeeded()
-                return outcome
-            self._meter.add(failures=1)
-            if outcome.passes and outcome.error.status != 429:  # full is not dead
-                self._breaker.failed()
-            wait = pause(attempt, outcome.retry_after)
-            late = time.monotonic() + wait > until
-            if late or not outcome.passes or not self._breaker.may_retry():
-                raise outcome.error
-            self._meter.add(retries=1)
-            await asyncio.sleep(wait)
-        raise AssertionError
-
-    async def _attempt(
-        self,
-        path: str,
-        body: dict[str, Any],
-        kind: type[T],
-        is_whole: Callable[[T], bool],
-        left: float,
-    ) -> T | _Failed:
-        import httpx
-
-        name, seconds = repr(self._endpoint), min(self._endpoint.timeout, left)
-        self._meter.add(calls=1)
-        try:
-            async with asyncio.timeout(max(seconds, 0.0)):
-                status, headers, data = await self._exchange(path, body)
-        except TimeoutError:
-            error = EndpointError(f"{name} did not answer within {seconds:.3g} s")
-            return _Failed(error, passes=True)
-        except (httpx.TransportError, httpx.StreamError) as broken:
-            shown = str(broken) or type(broken).__name__
-            return _Failed(EndpointError(f"{name} cannot be reached: {shown}"), passes=True)
-        if data is None:
-            return _Failed(EndpointError(f"{name} sent over {_MOST_BYTES:,} bytes"), passes=False)
-        if status != 200:
-            text = data[:300].decode("utf-8", "replace")
-            error = EndpointError(f"{name} answered {status}: {text}", status=status)
-            return _Failed(error, is_retried(status), _seconds(headers.get("retry-after")))
-        try:
-            found = msgspec.json.decode(data, type=kind)
-        except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
-            error = EndpointError(f"{name} sent a reply that cannot be read: {wrong}")
-            return _Failed(error, passes=True)
-        if not is_whole(found):
-            return _Failed(EndpointError(f"{name} sent a reply that is not whole"), passes=True)
-        return found
-
-    async def _exchange(self, path: str, body: dict[str, Any]) -> tuple[int, Any, bytes | None]:
-        """Status, headers and body; None for a body that is too long."""
-        url = f"{self._endpoint.url.rstrip('/')}/{path}"
-        headers = {"content-type": "application/json"}
-        if self._endpoint.key is not None:
-            headers["authorization"] = f"Bearer {_secret(self._endpoint.key)}"
-        content = msgspec.json.encode(body)
-        data = bytearray()
-        async with self._client.stream("POST", url, content=content, headers=headers) as reply:
-            async for piece in reply.aiter_bytes():
-                data += piece
-                if len(data) > _MOST_BYTES:
-                    return reply.status_code, reply.headers, None
-            return reply.status_code, reply.headers, bytes(data)
-
-    # The loop.
-
-    def _all(self, calls: Iterable[Coroutine[Any, Any, T]]) -> list[T | Exception]:
-        async def gathered() -> list[T | BaseException]:
-            return await asyncio.gather(*calls, return_exceptions=True)
-
-        made: list[T | Exception] = []
-        for one in self._wait(gathered()):
-            if isinstance(one, BaseException) and not isinstance(one, Exception):
-                raise one
-            made.append(one)
-        return made
-
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-
-def _client(most: int) -> Any:
-    import httpx
-
-    limits = httpx.Limits(max_connections=most, max_keepalive_connections=most)
-    return httpx.AsyncClient(limits=limits, timeout=None, follow_redirects=False)
-
-
-def _live(loop: asyncio.AbstractEventLoop, client: Any) -> None:
-    """Runs a loop to its end. The thread owns the loop and its connections: garbage collection may
-    close the endpoint on this very thread."""
-    loop.run_forever()
-    loop.run_until_complete(client.aclose())
-    loop.close()
-
-
-@dataclass(frozen=True)
-class _Failed:
-    """An attempt that failed."""
-
-    error: EndpointError
-    passes: bool
-    """Whether a later attempt may succeed."""
-    retry_after: float | None = field(default=None)
-
-
-def _has_text(found: _Completion) -> bool:
-    return bool(found.choices) and found.choices[0].message.content is not None
-
-
-def _secret(variable: str) -> str:
-    found = os.environ.get(variable, "")
-    if not found or not found.isprintable():
-        raise EndpointError(f"the environment variable {variable} holds no API key")
-    return found
-
-
-def _seconds(header: str | None) -> float | None:
-    """The seconds of a Retry-After header; None for a date, which few endpoints send."""
-    try:
-        found = float(header or "")
-    except ValueError:
-        return None
-    return found if 0 <= found < float("inf") else None
+        return OpenEndpoint(self)

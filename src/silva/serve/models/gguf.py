@@ -3,45 +3,37 @@
 Matrix products change in the last bits with the shape of a batch, so a prompt that is evaluated in
 other pieces may get another text. Here the pieces depend on the request alone: a prompt is cut
 where its fields begin and end, and each piece is one evaluation. What an earlier prompt has left in
-the cache is used up to such a cut and no further, so answers do not depend on what was asked
-before.
+the cache is used up to a cut that both have, if all cuts before it are the same, and no further. So
+answers do not depend on what was asked before.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import http.client
-import itertools
-import json
 import os
-import secrets
-import select
-import subprocess
-import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Generator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any
-from urllib.parse import urlsplit
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from silva.errors import PlanError, SilvaError
 from silva.lifetime import close_at_exit
+from silva.serve.deadline import limit
+from silva.serve.models.errors import Abandoned, QuestionError
+from silva.serve.models.gguf_child import Child, ChildEnded
 from silva.serve.models.model import Answer, Model, Question
-from silva.serve.models.prompt import Message
 from silva.serve.models.usage import Meter, Usage
 
-_BATCH = 512
-"""Tokens of one evaluation; longer pieces are cut at multiples of it."""
+T = TypeVar("T")
+
 _MAGIC = b"GGUF"
-_DEADLINE = 600.0
-"""Seconds for one evaluation, or for loading the model."""
-
-
-class ModelError(SilvaError):
-    """A local model has ended, or cannot answer a question."""
+_ROWS = 256
+"""Rows in a block: they share prefixes, and each takes a second or so."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +44,22 @@ class Gguf(Model):
     version of llama.cpp and a type of machine. Needs the library xllamacpp (extra `models`).
     """
 
+    cuts_matter: ClassVar[bool] = True
     path: str
     context: int = 4096
     """Tokens of a prompt and its answer together."""
     threads: int = 1
+    exact: bool = True
+    """Whether an answer depends on its question alone. Otherwise, prompts share every prefix, and
+    `slots` of them are answered at once, which is faster, and changes texts now and then."""
+    slots: int = 4
+    """Prompts that are answered at once where `exact=False`."""
     fallback: Model | None = None
 
     def __post_init__(self) -> None:
+        for name in ("context", "threads", "slots"):
+            if getattr(self, name) < 1:
+                raise PlanError(f"Gguf({name}=…) is at least 1, not {getattr(self, name)!r}")
         try:
             with open(self.path, "rb") as file:
                 magic = file.read(len(_MAGIC))
@@ -74,11 +75,23 @@ class Gguf(Model):
     def identity(self) -> str:
         status = os.stat(self.path)
         digest = _digest_of(self.path, status.st_size, status.st_mtime_ns)
-        library = version("xllamacpp")
-        return "\0".join(("gguf", digest, library, str(self.threads), str(self.context)))
+        made = ("gguf", digest, _library(), str(self.threads), str(self.context))
+        return "\0".join(made if self.exact else (*made, "inexact"))
+
+    @property
+    def connection(self) -> Any:
+        return (self.identity, self.exact or self.slots)
+
+    def rows_at_once(self, kind: str) -> int:
+        return _ROWS
 
     def open(self) -> OpenGguf:
         return OpenGguf(self)
+
+
+@functools.cache
+def _library() -> str:
+    return version("xllamacpp")
 
 
 @functools.lru_cache(maxsize=64)
@@ -94,7 +107,8 @@ class OpenGguf:
     def __init__(self, model: Gguf) -> None:
         self._model = model
         self._meter = Meter()
-        self._child: _Child | None = None
+        self._lock = threading.Lock()
+        self._child: Child | None = None
         close_at_exit(self)
 
     @property
@@ -102,184 +116,78 @@ class OpenGguf:
         return self._meter.read()
 
     def generate(self, questions: list[Question]) -> list[Answer | Exception]:
-        return [self._generate(question) for question in questions]
+        return self._all("generate", questions)
 
     def embed(self, texts: list[str]) -> list[np.ndarray | Exception]:
-        return [ModelError(f"{self._model!r} generates, and does not embed") for _ in texts]
+        return [QuestionError(f"{self._model!r} generates, and does not embed") for _ in texts]
 
     def score(self, pairs: list[tuple[str, str]]) -> list[float | Exception]:
-        return [ModelError(f"{self._model!r} generates, and does not score") for _ in pairs]
+        return self._all("score", pairs)
+
+    def stream(self, question: Question, on_text: Callable[[str], None]) -> Answer | Exception:
+        """The answer, handed over text by text as it is generated."""
+        return self._try(lambda child: child.answer(question, on_text))
+
+    def arriving(self, kind: str, items: list[Any]) -> Generator[Mapping[int, Any], None, None]:
+        """Answers as they arrive."""
+        ask: Any = {"generate": self._generate, "score": self._score}.get(kind)
+        if ask is None:
+            yield dict(enumerate(self.embed(items)))
+        elif self._model.exact:
+            awaited = limit()
+            for place, item in enumerate(items):
+                if awaited is not None and awaited.is_given_up:
+                    raise Abandoned(f"nobody awaits what {self._model!r} is asked")
+                yield {place: ask(item)}
+        else:
+            with ThreadPoolExecutor(self._model.slots) as pool:
+                asked = {pool.submit(ask, item): place for place, item in enumerate(items)}
+                for future in as_completed(asked):
+                    yield {asked[future]: future.result()}
 
     def close(self) -> None:
-        child, self._child = self._child, None
+        with self._lock:
+            child, self._child = self._child, None
         if child is not None:
             child.close()
 
+    def _all(self, kind: str, items: list[Any]) -> list[Any]:
+        found: dict[int, Any] = {}
+        for some in self.arriving(kind, items):
+            found.update(some)
+        return [found[i] for i in range(len(items))]
+
     def _generate(self, question: Question) -> Answer | Exception:
-        try:
+        return self._try(lambda child: child.answer(question))
+
+    def _score(self, pair: tuple[str, str]) -> float | Exception:
+        return self._try(lambda child: child.score(*pair))
+
+    def _try(self, ask: Callable[[Child], T]) -> T | Exception:
+        """What a running child says. One that ends meanwhile is replaced, and asked once more."""
+        for is_last in (False, True):
+            child: Child | None = None
+            try:
+                child = self._running()
+                return ask(child)
+            except ChildEnded as error:
+                self._drop(child)
+                if is_last or error.has_begun:
+                    return error
+            except SilvaError as error:
+                return error
+        raise AssertionError
+
+    def _running(self) -> Child:
+        with self._lock:
             if self._child is None:
-                self._child = _Child(self._model)
-            answer = self._child.answer(question)
-        except ModelError as error:
-            return error
-        except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
-            self.close()  # the next question starts another one
-            return ModelError(f"{self._model!r} has ended or does not answer: {error!r}")
-        self._meter.add(
-            calls=1,
-            prompt_tokens=answer.prompt_tokens,
-            answer_tokens=answer.answer_tokens,
-            computed_tokens=answer.computed_tokens or 0,
-        )
-        return answer
+                self._child = Child(self._model, self._meter)
+            return self._child
 
-
-class _Child:
-    """A running child process, and what its cache holds."""
-
-    def __init__(self, model: Gguf) -> None:
-        self._model = model
-        self._key = secrets.token_hex(16)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "silva.serve.models.gguf_process"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        settings = {
-            "path": os.path.abspath(model.path),
-            "context": model.context,
-            "threads": model.threads,
-            "batch": _BATCH,
-            "key": self._key,
-        }
-        self._process.stdin.write(json.dumps(settings) + "\n")
-        self._process.stdin.flush()
-        select.select([self._process.stdout], [], [], _DEADLINE)
-        os.set_blocking(self._process.stdout.fileno(), False)
-        address = urlsplit((self._process.stdout.readline() or "").strip())
-        if address.port is None:
-            self.close()
-            raise ModelError(f"{model!r} cannot be loaded: its process ended with {self._code}")
-        self._http = http.client.HTTPConnection("127.0.0.1", address.port, timeout=_DEADLINE)
-        self._cached: list[int] = []
-        """The tokens in the cache."""
-        self._cuts: list[int] = []
-        """Where the pieces of the latest prompt ended."""
-
-    @property
-    def _code(self) -> int | None:
-        return self._process.poll()
-
-    def close(self) -> None:
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        self._process.kill()
-        self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-
-    def answer(self, question: Question) -> Answer:
-        pieces = list(self._pieces(question))
-        settings = question.settings
-        tokens = [token for piece in pieces for token in piece]
-        if len(tokens) + settings.max_tokens > self._model.context:
-            raise ModelError(
-                f"the prompt has {len(tokens)} tokens, which with max_tokens="
-                f"{settings.max_tokens} is more than the context of {self._model.context}"
-            )
-        computed = self._evaluate(pieces)
-        body: dict[str, Any] = {
-            "n_predict": settings.max_tokens,
-            "temperature": settings.temperature,
-            "top_p": settings.top_p,
-            "stop": list(settings.stop),
-            "seed": question.seed or 0,
-            "return_tokens": True,
-        }
-        if settings.schema is not None:
-            body["json_schema"] = settings.schema.json_schema()
-        found = self._complete(tokens, body)
-        self._cached = [*tokens, *found["tokens"]]
-        self._cuts = _ends(pieces)
-        made = int(found["tokens_predicted"])
-        finish = "length" if found.get("stop_type") == "limit" else "stop"
-        return Answer(found["content"], finish, len(tokens), made, computed + len(pieces[-1]))
-
-    def _evaluate(self, pieces: list[list[int]]) -> int:
-        """Evaluates all pieces but the last, each by itself; returns the tokens that this took.
-
-        The server continues wherever the cache and the prompt part, which may lie within a piece.
-        A token that does not follow there makes them part at the cut."""
-        ends, computed = _ends(pieces), 0
-        tokens = [token for piece in pieces for token in piece]
-        shared = _common(tokens, self._cached)
-        known = [end for end in ends[:-1] if end <= shared and end in self._cuts]
-        start = max(known, default=0)
-        if shared > start:
-            other = 1 if tokens[start] != 1 else 2
-            self._complete([*tokens[:start], other], {"n_predict": 0})
-            computed += 1
-        for end in ends[:-1]:
-            if end > start:
-                self._complete(tokens[:end], {"n_predict": 0})
-                computed += end - start
-                start = end
-        return computed
-
-    def _complete(self, tokens: list[int], body: dict[str, Any]) -> dict[str, Any]:
-        fixed = {"prompt": tokens, "cache_prompt": True, "id_slot": 0}
-        return self._post("/completion", {**body, **fixed})
-
-    def _pieces(self, question: Question) -> Iterator[list[int]]:
-        """The tokens of the prompt, cut where its fields begin and end. Only the model's own chat
-        template may hold special tokens: in what a row inserts, they are text."""
-        plain = len(question.messages) == 1 and not question.messages[0].role
-        texts = [(part, False) for part in question.messages[0].parts] if plain else None
-        found = False
-        for text, special in texts or self._chat(question.messages):
-            begins = plain and not found
-            body = {"content": text, "add_special": begins, "parse_special": special}
-            tokens = self._post("/tokenize", body)["tokens"] if text else []
-            for start in range(0, len(tokens), _BATCH):
-                found = True
-                yield tokens[start : start + _BATCH]
-        if not found:
-            raise ModelError("the prompt is empty")
-
-    def _chat(self, messages: tuple[Message, ...]) -> Iterator[tuple[str, bool]]:
-        """The texts of a chat by the model's own template, and whether each is of the template."""
-        parts = [part for message in messages for part in message.parts]
-        marks = [secrets.token_hex(8) for _ in parts]
-        at = iter(marks)
-        said = [{"role": m.role, "content": "".join(next(at) for _ in m.parts)} for m in messages]
-        rest: str = self._post("/apply-template", {"messages": said})["prompt"]
-        for mark, part in zip(marks, parts, strict=True):
-            before, _, rest = rest.partition(mark)
-            yield before, True
-            yield part, False
-        yield rest, True
-
-    def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        headers = {"content-type": "application/json", "authorization": f"Bearer {self._key}"}
-        self._http.request("POST", path, json.dumps(body), headers)
-        reply = self._http.getresponse()
-        data = reply.read()
-        if reply.status != 200:
-            text = data[:300].decode("utf-8", "replace")
-            raise ModelError(f"{self._model!r} refused the question: {text}")
-        found: dict[str, Any] = json.loads(data)
-        return found
-
-
-def _ends(pieces: list[list[int]]) -> list[int]:
-    return list(itertools.accumulate(map(len, pieces)))
-
-
-def _common(one: list[int], other: list[int]) -> int:
-    """How many leading tokens two lists share."""
-    count = min(len(one), len(other))
-    return next((i for i in range(count) if one[i] != other[i]), count)
+    def _drop(self, child: Child | None) -> None:
+        """Closes a child that has ended, unless another thread has replaced it."""
+        with self._lock:
+            if child is None or self._child is not child:
+                return
+            self._child = None
+        child.close()

@@ -19,7 +19,7 @@ def main() -> None:
     params = xllamacpp.CommonParams()
     params.model.path = settings["path"]
     params.n_ctx = settings["context"]
-    params.n_parallel = 1
+    params.n_parallel = settings["slots"]
     params.n_batch = params.n_ubatch = settings["batch"]
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = settings["threads"]
     params.swa_full = True  # without it, models with a sliding window share no prefixes

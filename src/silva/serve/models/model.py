@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
@@ -60,11 +60,15 @@ class Question:
     seed: int | None = None
     """The seed of a sampled answer."""
 
-    def key(self) -> bytes:
-        """What the answer depends on, beside the model."""
+    def key(self, *, by_parts: bool) -> bytes:
+        """What the answer depends on, beside the model; `by_parts`: also on where fields begin and
+        end."""
         return msgspec.msgpack.encode(
             [
-                [[message.role, message.text] for message in self.messages],
+                [
+                    [one.role, [part for part in one.parts if part] if by_parts else one.text]
+                    for one in self.messages
+                ],
                 [self.settings.max_tokens, self.settings.temperature, self.settings.top_p],
                 self.settings.stop,
                 None if self.settings.schema is None else self.settings.schema.fields,
@@ -75,12 +79,20 @@ class Question:
 
 
 class OpenModel(Protocol):
-    """A model that is ready to answer. Methods take a batch, are called by one thread at a time
-    unless the model says otherwise, and return a value or an error for each item, in order."""
+    """A model that is ready to answer. Methods take a batch and return a value or an error for each
+    item, in order. As many threads may call them at once as the model's `concurrency` says.
 
-    def embed(self, texts: list[str], /) -> list[np.ndarray | Exception]: ...
-    def generate(self, questions: list[Question], /) -> list[Answer | Exception]: ...
-    def score(self, pairs: list[tuple[str, str]], /) -> list[float | Exception]: ...
+    A model may also have `arriving(kind, items)`, a generator that yields answers as they arrive,
+    as dicts from the place of an item to its answer or error: an answer is then kept at once, and
+    not when all of them are there. `kind` is `"embed"`, `"generate"` or `"score"`.
+
+    A model may have `stream(question, on_text)`, which calls `on_text` with each piece of text as
+    it is generated, and returns the whole answer or an error.
+    """
+
+    def embed(self, texts: list[str], /) -> Sequence[np.ndarray | Exception]: ...
+    def generate(self, questions: list[Question], /) -> Sequence[Answer | Exception]: ...
+    def score(self, pairs: list[tuple[str, str]], /) -> Sequence[float | Exception]: ...
     def close(self) -> None: ...
 
 
@@ -89,9 +101,19 @@ class Model(ABC):
     is opened, once in each process."""
 
     lifetime: ClassVar[float | None] = None
-    """Seconds for which an answer is kept; None for good."""
+    """Seconds for which an answer is kept; None for good, 0 not at all."""
     patience: ClassVar[float] = 600.0
-    """Seconds after which an answer that another thread has asked for is no longer waited for."""
+    """Seconds without any answer after which those that another thread has asked for are no longer
+    waited for."""
+    cuts_matter: ClassVar[bool] = False
+    """Whether an answer depends on where in a prompt the fields begin and end."""
+    reads_pairs: ClassVar[bool] = False
+    """Whether `rerank` shows it a question and a passage as they are, and not a passage with the
+    likelihood of the question after it."""
+    recomputable: ClassVar[bool] = True
+    """Whether another call gives the same answer. Those of a remote model are only recorded."""
+    concurrency: int = 1
+    """Threads that may call the open model at once."""
     fallback: Model | None = None
     """The model that is asked where this one fails."""
     normalize: Callable[[str], str] | None = None
@@ -101,6 +123,22 @@ class Model(ABC):
     @abstractmethod
     def identity(self) -> str:
         """All that its answers depend on, beside the question; never a secret."""
+
+    @property
+    def connection(self) -> Hashable:
+        """What two models have in common that can share one open model: by default, their
+        identity."""
+        return self.identity
+
+    def rows_at_once(self, kind: str) -> int:
+        """Rows that it should get at once where many wait: enough to fill its batches, and those
+        that share the beginning of a prompt. `kind` is `"embed"`, `"generate"` or `"score"`."""
+        return 64
+
+    def cheap_rows(self, kind: str) -> int:
+        """Rows that take it little longer together than one alone, by how it works: the first batch
+        of a served step may have as many, before anything was measured."""
+        return 1
 
     @abstractmethod
     def open(self) -> OpenModel:
@@ -200,16 +238,22 @@ class Model(ABC):
 @tagged("Model", "identity -")
 @dataclass(frozen=True)
 class ModelRef:
-    """A model as a parameter of an operator: compared and fingerprinted by its identity."""
+    """A model as a parameter of an operator: compared and fingerprinted by its identity, and by
+    those of its fallbacks."""
 
     identity: str
     model: Model
 
     @staticmethod
     def of(model: Model) -> ModelRef:
-        if model.normalize is None:
-            return ModelRef(model.identity, model)
-        return ModelRef(f"{model.identity}\0{digest(model.normalize)}", model)
+        names: list[str] = []
+        one: Model | None = model
+        while one is not None:
+            names.append(one.identity)
+            if one.normalize is not None:
+                names[-1] += f"\0{digest(one.normalize)}"
+            one = one.fallback
+        return ModelRef("\0fallback\0".join(names), model)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ModelRef) and self.identity == other.identity
@@ -223,13 +267,19 @@ class ModelRef:
         return f"{self.model!r}{cached}"
 
 
-def key_of(model: Model, op: str, question: bytes, tenant: str = "") -> bytes:
-    """The digest under which an answer is kept."""
-    made = hashlib.blake2b(digest_size=32)
-    for part in (model.identity.encode(), op.encode(), tenant.encode(), question):
-        made.update(len(part).to_bytes(8, "little"))
-        made.update(part)
-    return made.digest()
+def keys_of(model: Model, op: str, questions: Sequence[bytes], tenant: str = "") -> list[bytes]:
+    """The digests under which answers are kept."""
+    shared = hashlib.blake2b(digest_size=32)
+    for part in (model.identity.encode(), op.encode(), tenant.encode()):
+        shared.update(len(part).to_bytes(8, "little"))
+        shared.update(part)
+    made = []
+    for question in questions:
+        one = shared.copy()
+        one.update(len(question).to_bytes(8, "little"))
+        one.update(question)
+        made.append(one.digest())
+    return made
 
 
 def _share(name: str, value: Any, most: float) -> float:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
 
 from silva.errors import SilvaError
-from silva.serve.models.model import Answer, Model, Question
+from silva.serve.models.model import Answer, Model, OpenModel, Question
 
 Recording = dict[str, dict[str, Any]]
 
@@ -23,9 +29,11 @@ class Recorded(Model):
     A question that is not in the file is an error, which names it. With `model=`, it is asked and
     written into the file: run a test once with it, and commit the file. The file is JSON:
     `{"generate": {"the prompt": "the answer"}, "embed": {"the text": [0.1, …]}}`; several messages
-    of a prompt are joined as lines `role: text`.
+    of a prompt are joined as lines `role: text`. An answer that you write is one for all settings;
+    one that was recorded is an object, from the settings to the text.
     """
 
+    lifetime: ClassVar[float] = 0.0  # what it answers is in its file
     file: str
     model: Model | None = None
 
@@ -34,9 +42,15 @@ class Recorded(Model):
 
     @property
     def identity(self) -> str:
+        if self.model is not None:
+            return f"recording\0{os.path.abspath(self.file)}\0{self.model.identity}"
         path = Path(self.file)
         content = path.read_bytes() if path.exists() else b""
         return f"recorded\0{hashlib.sha256(content).hexdigest()}"
+
+    @property
+    def connection(self) -> Hashable:
+        return (self.identity, os.path.abspath(self.file))
 
     def open(self) -> OpenRecorded:
         return OpenRecorded(self)
@@ -47,56 +61,85 @@ class OpenRecorded:
 
     def __init__(self, recorded: Recorded) -> None:
         self._path = Path(recorded.file)
+        self._lock = threading.Lock()
         self._model = None if recorded.model is None else recorded.model.open()
-        self._found: Recording = {}
-        if self._path.exists():
-            self._found = msgspec.json.decode(self._path.read_bytes(), type=Recording)
+        self._found = _read(self._path)
 
     def generate(self, questions: list[Question]) -> list[Answer | Exception]:
         texts = [_prompt(question) for question in questions]
-        found = self._replay("generate", texts, lambda some: self._asked(questions, texts, some))
-        return [one if isinstance(one, Exception) else Answer(str(one)) for one in found]
+        settings = [_settings(question) for question in questions]
+        known = self._found.get("generate", {})
+        found = [_of_settings(known.get(t), s) for t, s in zip(texts, settings, strict=True)]
+        made = self._missing(found, questions, lambda model, some: model.generate(some))
+        new: Recording = {"generate": {}}
+        for i, answer in made.items():
+            if isinstance(answer, Answer):
+                new["generate"].setdefault(texts[i], {})[settings[i]] = answer.text
+        self._write(new)
+        return [
+            Answer(one)
+            if one is not None
+            else made.get(i, self._unknown("generate", f"{texts[i]} ({settings[i]})"))
+            for i, one in enumerate(found)
+        ]
 
     def embed(self, texts: list[str]) -> list[np.ndarray | Exception]:
-        found = self._replay(
-            "embed", texts, lambda some: [_plain(v) for v in self._open.embed(some)]
-        )
+        found = self._replay("embed", texts, texts, lambda model, some: model.embed(some))
         return [one if isinstance(one, Exception) else np.array(one, np.float32) for one in found]
 
     def score(self, pairs: list[tuple[str, str]]) -> list[float | Exception]:
         texts = [f"{prompt}\n{answer}" for prompt, answer in pairs]
-        chosen = dict(zip(texts, pairs, strict=True))
-        found = self._replay(
-            "score", texts, lambda some: self._open.score([chosen[t] for t in some])
-        )
+        found = self._replay("score", texts, pairs, lambda model, some: model.score(some))
         return [one if isinstance(one, Exception) else float(one) for one in found]
 
     def close(self) -> None:
         if self._model is not None:
             self._model.close()
 
-    @property
-    def _open(self) -> Any:
-        assert self._model is not None
-        return self._model
+    def _replay(
+        self, kind: str, texts: list[str], items: list[Any], ask: Callable[[OpenModel, Any], Any]
+    ) -> list[Any]:
+        known = self._found.get(kind, {})
+        found = [known.get(text) for text in texts]
+        made = self._missing(found, items, ask)
+        good = {i: value for i, value in made.items() if not isinstance(value, Exception)}
+        self._write({kind: {texts[i]: np.asarray(v, float).tolist() for i, v in good.items()}})
+        return [
+            one if one is not None else made.get(i, self._unknown(kind, texts[i]))
+            for i, one in enumerate(found)
+        ]
 
-    def _asked(self, questions: list[Question], texts: list[str], some: list[str]) -> list[Any]:
-        chosen = dict(zip(texts, questions, strict=True))
-        answers = self._open.generate([chosen[text] for text in some])
-        return [one if isinstance(one, Exception) else one.text for one in answers]
+    def _missing(
+        self, found: list[Any], items: list[Any], ask: Callable[[OpenModel, Any], Any]
+    ) -> dict[int, Any]:
+        """What the model says where nothing was found, by place."""
+        places = [i for i, one in enumerate(found) if one is None]
+        if self._model is None or not places:
+            return {}
+        return dict(zip(places, ask(self._model, [items[i] for i in places]), strict=True))
 
-    def _replay(self, kind: str, texts: list[str], ask: Any) -> list[Any]:
-        known = self._found.setdefault(kind, {})
-        missing = [text for text in dict.fromkeys(texts) if text not in known]
-        errors: dict[str, Exception] = {}
-        if missing and self._model is not None:
-            for text, value in zip(missing, ask(missing), strict=True):
-                if isinstance(value, Exception):
-                    errors[text] = value
-                else:
-                    known[text] = value
-            self._path.write_bytes(msgspec.json.format(msgspec.json.encode(self._found), indent=1))
-        return [known[t] if t in known else errors.get(t, self._unknown(kind, t)) for t in texts]
+    def _write(self, new: Recording) -> None:
+        """Adds answers to the file, whoever else adds some. A reader sees all of it or nothing."""
+        if not any(new.values()):
+            return
+        with self._lock, _alone(self._path.parent):
+            found = _read(self._path)
+            for kind, answers in new.items():
+                known = found.setdefault(kind, {})
+                for text, value in answers.items():
+                    before = known.get(text)
+                    both = isinstance(value, dict) and isinstance(before, dict)
+                    known[text] = {**(before or {}), **value} if both else value
+            data = msgspec.json.format(msgspec.json.encode(found), indent=1)
+            handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}")
+            try:
+                with open(handle, "wb") as file:
+                    file.write(data)
+                os.replace(name, self._path)
+            except BaseException:
+                os.unlink(name)
+                raise
+            self._found = found
 
     def _unknown(self, kind: str, text: str) -> SilvaError:
         return SilvaError(
@@ -105,11 +148,46 @@ class OpenRecorded:
         )
 
 
+def _read(path: Path) -> Recording:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Recording)
+    except FileNotFoundError:
+        return {}
+    except msgspec.MsgspecError as error:
+        raise SilvaError(f"{str(path)!r} is no recording: {error}") from error
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keeps other processes from writing in a folder that they also lock."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
+
+
 def _prompt(question: Question) -> str:
     if len(question.messages) == 1 and not question.messages[0].role:
         return question.messages[0].text
     return "\n".join(f"{message.role}: {message.text}" for message in question.messages)
 
 
-def _plain(vector: Any) -> Any:
-    return vector if isinstance(vector, Exception) else [float(x) for x in vector]
+def _settings(question: Question) -> str:
+    """The settings of a question as text, in which two settings differ."""
+    one = question.settings
+    shown = [f"max_tokens={one.max_tokens}", f"temperature={one.temperature:g}"]
+    if one.top_p != 1:
+        shown.append(f"top_p={one.top_p:g}")
+    if one.stop:
+        shown.append(f"stop={list(one.stop)!r}")
+    if question.seed is not None:
+        shown.append(f"seed={question.seed}")
+    return ", ".join(shown)
+
+
+def _of_settings(known: Any, settings: str) -> str | None:
+    """The text for these settings; what is no object is for all of them."""
+    found = known.get(settings) if isinstance(known, dict) else known
+    return None if found is None else str(found)
