@@ -289,6 +289,25 @@ def test_an_answer_is_streamed_as_it_comes(upstream: Upstream) -> None:
     opened.close()
 
 
+def test_a_local_model_that_fails_is_upstream() -> None:
+    import httpx
+
+    class Ended:
+        def generate(self, questions: list[Question]) -> list[Exception]:
+            return [sv.models.ModelError("m.gguf has ended")] * len(questions)
+
+        def close(self) -> None: ...
+
+    class Dead(_Constant):
+        def open(self) -> Any:
+            return Ended()
+
+    with sv.requests("q").derive(a=Dead().generate("{q}")).serve(port=0) as server:
+        headers = {"authorization": f"Bearer {server.token}"}
+        reply = httpx.post(server.address, json={"q": "a"}, headers=headers)
+    assert reply.status_code == 502
+
+
 # What models return.
 
 

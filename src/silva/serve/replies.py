@@ -11,7 +11,7 @@ import numpy as np
 from silva.errors import PlanError, StepError
 from silva.physical.stage.context import Failure
 from silva.serve.engine import Late, Outcome
-from silva.serve.models.endpoint import EndpointError
+from silva.serve.models.errors import ModelError
 
 
 class Reply(NamedTuple):
@@ -41,7 +41,7 @@ def answered(outcome: Outcome, request: str) -> Reply:
 
 def failed(failure: Failure, request: str) -> Reply:
     """The reply to a request on which a step failed: 502 where the fault is upstream."""
-    upstream = isinstance(failure.cause, EndpointError | StepError)
+    upstream = isinstance(failure.cause, ModelError | StepError)
     status, kind = (502, "upstream") if upstream else (422, "step")
     return refused(status, kind, failure.error, request, step=short(failure.step))
 
