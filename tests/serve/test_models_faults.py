@@ -275,6 +275,26 @@ def test_another_fallback_is_another_pipeline(upstream: Upstream) -> None:
     assert made[0].fingerprint != made[1].fingerprint
 
 
+def test_a_budget_is_a_hard_stop(upstream: Upstream) -> None:
+    # the upstream counts 10 tokens of each prompt and 5 of each answer
+    model = upstream.model(concurrency=4, price=(1e5, 1e5), budget=30.0)
+    opened = model.open()
+    found = opened.generate([Question(question("x" * 4).messages, Settings(5))] * 40)
+    opened.close()
+    answered = sum(isinstance(one, Answer) for one in found)
+    assert opened.usage.money <= 30.0
+    assert 14 <= answered == len(upstream.calls) <= 20
+    with pytest.raises(sv.PlanError, match="price"):
+        upstream.model(budget=1.0)
+
+
+def test_explain_says_which_answers_are_only_recorded(upstream: Upstream) -> None:
+    remote = numbered(1).derive(a=upstream.model().generate("{q}"))
+    assert "not recomputable" in str(remote.explain())
+    local = numbered(1).derive(a=_Constant().generate("{q}"))
+    assert "not recomputable" not in str(local.explain())
+
+
 def test_an_answer_is_streamed_as_it_comes(upstream: Upstream) -> None:
     opened, pieces = upstream.model().open(), list[str]()
     found = opened.stream(question("a b c"), pieces.append)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from silva.errors import PlanError
@@ -40,7 +40,6 @@ class Endpoint(Model):
     recomputable: another call may give another text.
     """
 
-    recomputable: ClassVar[bool] = False
     url: str
     """The base address, up to and with `/v1`."""
     name: str
@@ -60,6 +59,9 @@ class Endpoint(Model):
     """Seconds for which answers are kept; None for good with a revision, and for a day without."""
     price: tuple[float, float] = (0.0, 0.0)
     """Money per million tokens of prompts and of answers."""
+    budget: float | None = None
+    """What its calls may cost in all, as long as it is open in a process. A call that might cost
+    more than is left is not made: a prompt counts with its bytes until its tokens are known."""
     fallback: Model | None = None
     """The model that is asked where this one fails. Its answers are kept as its own."""
 
@@ -76,6 +78,8 @@ class Endpoint(Model):
             )
         if self.concurrency < 1:
             raise PlanError(f"Endpoint(concurrency=…) is at least 1, not {self.concurrency!r}")
+        if self.budget is not None and not (any(self.price) and self.budget > 0):
+            raise PlanError("Endpoint(budget=…) is a positive number, and needs price=(…, …)")
         if self.key is not None and not self.key.isidentifier():
             raise PlanError("key= is the name of an environment variable, never the key itself")
 
@@ -88,12 +92,16 @@ class Endpoint(Model):
 
     @property
     def connection(self) -> Hashable:
-        limits = (self.timeout, self.deadline, self.concurrency, self.price)
+        limits = (self.timeout, self.deadline, self.concurrency, self.price, self.budget)
         return (self.identity, self.key, *limits, self.fallback is None)
 
     @property
     def lifetime(self) -> float | None:  # type: ignore[override]
         return self.keep_for if self.keep_for is not None or self.revision is not None else _DAY
+
+    @property
+    def promise(self) -> str:
+        return f"answers of {self!r} are recorded, not recomputable: another call may differ"
 
     def rows_at_once(self, kind: str) -> int:
         return self.concurrency * (TEXTS_AT_ONCE if kind == "embed" else _ROUNDS)

@@ -82,6 +82,12 @@ class Gguf(Model):
     def connection(self) -> Any:
         return (self.identity, self.exact or self.slots)
 
+    @property
+    def promise(self) -> str | None:
+        if self.exact:
+            return None
+        return f"answers of {self!r} depend on what it is asked beside them: exact=False"
+
     def rows_at_once(self, kind: str) -> int:
         return _ROWS
 

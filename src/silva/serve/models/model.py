@@ -110,8 +110,6 @@ class Model(ABC):
     reads_pairs: ClassVar[bool] = False
     """Whether `rerank` shows it a question and a passage as they are, and not a passage with the
     likelihood of the question after it."""
-    recomputable: ClassVar[bool] = True
-    """Whether another call gives the same answer. Those of a remote model are only recorded."""
     concurrency: int = 1
     """Threads that may call the open model at once."""
     fallback: Model | None = None
@@ -129,6 +127,12 @@ class Model(ABC):
         """What two models have in common that can share one open model: by default, their
         identity."""
         return self.identity
+
+    @property
+    def promise(self) -> str | None:
+        """What `explain()` says of answers that are no function of their question alone; None if
+        they are."""
+        return None
 
     def rows_at_once(self, kind: str) -> int:
         """Rows that it should get at once where many wait: enough to fill its batches, and those
@@ -254,6 +258,16 @@ class ModelRef:
                 names[-1] += f"\0{digest(one.normalize)}"
             one = one.fallback
         return ModelRef("\0fallback\0".join(names), model)
+
+    @property
+    def promise(self) -> str | None:
+        """What `explain()` says of the model, and of each fallback."""
+        told, one = list[str](), self.model
+        while True:
+            told += [one.promise] if one.promise else []
+            if one.fallback is None:
+                return ". ".join(told) or None
+            one = one.fallback
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ModelRef) and self.identity == other.identity

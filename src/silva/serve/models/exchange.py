@@ -1,0 +1,295 @@
+"""One call to an endpoint: its place, its retries, and its money.
+
+A call takes one of the endpoint's places, and keeps it through its retries and pauses: an endpoint
+that is full or ill is asked less. What may be tried again, and when, stands in `retries.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+
+from silva.serve.models.endpoint import Endpoint, EndpointError
+from silva.serve.models.model import Answer, Question
+from silva.serve.models.openai import Completion, Embeddings, Streamed, Tokens, completion_body
+from silva.serve.models.retries import Breaker, is_retried, pause, retry_after
+from silva.serve.models.usage import Meter, Purse
+
+R = TypeVar("R", Completion, Embeddings)
+
+_MOST_BYTES = 32 << 20
+"""Bytes of a reply that are read; a longer one is an error."""
+_SHOWN = 300
+"""Bytes of a refusal that its error notes."""
+_AROUND = 16
+"""Tokens that an endpoint may put around a text: roles and marks."""
+
+
+class Exchange:
+    """The connections to an endpoint, and what is known of it. It belongs to one event loop."""
+
+    def __init__(self, endpoint: Endpoint, meter: Meter) -> None:
+        self._endpoint = endpoint
+        self._meter = meter
+        self._purse = Purse(endpoint.budget)
+        self._breaker = Breaker(time.monotonic, endpoint.concurrency)
+        self._client = _client(endpoint.concurrency)
+        self._places = asyncio.Semaphore(endpoint.concurrency)
+        self._recovered = asyncio.Event()
+        """Set, and made anew, when the circuit closes."""
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def stream(self, question: Question, on_text: Callable[[str], None]) -> Answer:
+        """One answer, whose text is handed over as it comes. What has begun is not tried again."""
+        async with self._places:
+            await self._admitted(time.monotonic() + self._endpoint.deadline)
+            with self._paid(most_of(question)) as paid:
+                made = await self._streamed(question, on_text)
+                paid(made.usage)
+                return made.answer()
+
+    async def _streamed(self, question: Question, on_text: Callable[[str], None]) -> Streamed:
+        import httpx
+
+        name, began = repr(self._endpoint), time.monotonic()
+        body = completion_body(self._endpoint.name, question)
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+        made = Streamed(on_text)
+        self._meter.add(calls=1)
+        try:
+            async with (
+                asyncio.timeout(self._endpoint.timeout),
+                self._posted("chat/completions", body) as reply,
+            ):
+                if reply.status_code != 200:
+                    raise self._refused(reply, await _body(reply) or b"").error
+                async for line in reply.aiter_lines():
+                    made.add(line)
+                    if made.bytes > _MOST_BYTES:
+                        raise EndpointError(f"{name} sent over {_MOST_BYTES:,} bytes")
+        except (TimeoutError, httpx.RequestError, httpx.StreamError, msgspec.DecodeError) as broken:
+            self._breaker.failed(began)
+            self._meter.add(failures=1)
+            shown = str(broken) or type(broken).__name__
+            raise EndpointError(f"{name} broke off its answer: {shown}") from broken
+        if made.finish is None:
+            raise EndpointError(f"{name} broke off its answer")
+        self._succeeded()
+        return made
+
+    async def call(
+        self,
+        path: str,
+        body: dict[str, Any],
+        kind: type[R],
+        is_whole: Callable[[R], bool],
+        most: Tokens,
+    ) -> R:
+        """One call with its retries, of so many tokens at most. Its deadline begins when it has its
+        place, and so does what is set aside for it."""
+        async with self._places:
+            with self._paid(most) as paid:
+                found = await self._tried(path, body, kind, is_whole)
+                paid(found.usage)
+                return found
+
+    async def _tried(
+        self, path: str, body: dict[str, Any], kind: type[R], is_whole: Callable[[R], bool]
+    ) -> R:
+        until = time.monotonic() + self._endpoint.deadline
+        for attempt in itertools.count():
+            await self._admitted(until)
+            began = time.monotonic()
+            outcome = await self._attempt(path, body, kind, is_whole, until - began)
+            if not isinstance(outcome, _Failed):
+                self._succeeded()
+                return outcome
+            wait = self._wait_after(outcome, attempt, began)
+            if wait is None or time.monotonic() + wait > until:
+                raise outcome.error
+            self._meter.add(retries=1)
+            await asyncio.sleep(wait)
+        raise AssertionError
+
+    async def _admitted(self, until: float) -> None:
+        """Waits until the endpoint may be asked: while it is full, and while the circuit is open.
+        Who has a fallback does not wait for a dead endpoint, and nobody does for one that has been
+        dead for as long as a call may take."""
+        while wait := self._breaker.wait():
+            given_up = self._breaker.has_failed_for(self._endpoint.deadline)
+            late = time.monotonic() + wait > until
+            if self._endpoint.fallback is not None or given_up or late:
+                raise EndpointError(
+                    f"{self._endpoint!r} has failed several times in a row: not asked"
+                )
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._recovered.wait(), wait)
+
+    def _succeeded(self) -> None:
+        if self._breaker.succeeded():
+            self._recovered.set()
+            self._recovered = asyncio.Event()
+
+    def _wait_after(self, failed: _Failed, attempt: int, began: float) -> float | None:
+        """Seconds before the next attempt; None if there is none."""
+        self._meter.add(failures=1)
+        if not failed.passes:
+            return None
+        wait = pause(attempt, failed.retry_after)
+        if failed.error.status == 429:  # full is not dead
+            self._breaker.full(failed.retry_after or 0.0)
+            return None if self._breaker.has_failed_for(self._endpoint.deadline) else wait
+        self._breaker.failed(began)
+        return wait if self._breaker.may_retry() else None
+
+    async def _attempt(
+        self,
+        path: str,
+        body: dict[str, Any],
+        kind: type[R],
+        is_whole: Callable[[R], bool],
+        left: float,
+    ) -> R | _Failed:
+        import httpx
+
+        name, seconds = repr(self._endpoint), max(min(self._endpoint.timeout, left), 0.0)
+        self._meter.add(calls=1)
+        try:
+            async with asyncio.timeout(seconds), self._posted(path, body) as reply:
+                data = await _body(reply)
+        except TimeoutError:
+            error = EndpointError(f"{name} did not answer within {seconds:.3g} s")
+            return _Failed(error, passes=True)
+        except (httpx.RequestError, httpx.StreamError) as broken:
+            shown = str(broken) or type(broken).__name__
+            return _Failed(EndpointError(f"{name} cannot be reached: {shown}"), passes=True)
+        if data is None:
+            return _Failed(EndpointError(f"{name} sent over {_MOST_BYTES:,} bytes"), passes=False)
+        if reply.status_code != 200:
+            return self._refused(reply, data)
+        try:
+            found = msgspec.json.decode(data, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
+            error = EndpointError(f"{name} sent a reply that cannot be read: {wrong}")
+            return _Failed(error, passes=True)
+        if not is_whole(found):
+            return _Failed(EndpointError(f"{name} sent a reply that is not whole"), passes=True)
+        return found
+
+    def _refused(self, reply: Any, data: bytes) -> _Failed:
+        """The failure for a status other than 200. What the endpoint says may hold prompts, and the
+        key that it was sent: it is a note for whoever reads the traceback, without the key."""
+        status = reply.status_code
+        error = EndpointError(f"{self._endpoint!r} answered {status}", status=status)
+        text = data[:_SHOWN].decode("utf-8", "replace")
+        if self._endpoint.key is not None:
+            text = _redacted(text, _secret(self._endpoint.key))
+        error.add_note(f"The endpoint said: {text}")
+        return _Failed(error, is_retried(status), retry_after(reply.headers.get("retry-after")))
+
+    @contextlib.asynccontextmanager
+    async def _posted(self, path: str, body: dict[str, Any]) -> AsyncIterator[Any]:
+        url = f"{self._endpoint.url.rstrip('/')}/{path}"
+        headers = {"content-type": "application/json"}
+        if self._endpoint.key is not None:
+            headers["authorization"] = f"Bearer {_secret(self._endpoint.key)}"
+        content = msgspec.json.encode(body)
+        async with self._client.stream("POST", url, content=content, headers=headers) as reply:
+            yield reply
+
+    @contextlib.contextmanager
+    def _paid(self, tokens: Tokens) -> Iterator[Callable[[Tokens | None], None]]:
+        """Sets aside what a call may cost at most, and takes back the rest. A call that was sent
+        and not answered may have cost all of it; one that was refused has cost nothing."""
+        most = self._money(tokens)
+        if not self._purse.take(most):
+            raise EndpointError(f"the budget of {self._endpoint!r} does not suffice for the call")
+
+        def paid(usage: Tokens | None) -> None:
+            self._purse.give_back(most - self._money(usage or tokens))
+            self._count(usage)
+
+        try:
+            yield paid
+        except EndpointError as error:
+            if error.status is not None:
+                self._purse.give_back(most)
+            raise
+
+    def _money(self, tokens: Tokens) -> float:
+        given, made = self._endpoint.price
+        return (tokens.prompt_tokens * given + tokens.completion_tokens * made) / 1e6
+
+    def _count(self, usage: Tokens | None) -> None:
+        found = usage or Tokens()
+        self._meter.add(
+            prompt_tokens=found.prompt_tokens,
+            answer_tokens=found.completion_tokens,
+            money=self._money(found),
+        )
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """An attempt that failed."""
+
+    error: EndpointError
+    passes: bool
+    """Whether a later attempt may succeed."""
+    retry_after: float | None = None
+
+
+def most_of(question: Question) -> Tokens:
+    """The tokens of a question and its answer, at most."""
+    given = most([one.text for one in question.messages])
+    return Tokens(given.prompt_tokens, question.settings.max_tokens)
+
+
+def most(texts: list[str]) -> Tokens:
+    """The tokens of some texts, at most: one for each byte."""
+    return Tokens(sum(len(text.encode()) + _AROUND for text in texts))
+
+
+async def _body(reply: Any) -> bytes | None:
+    """The body of a reply; None if it is too long."""
+    data = bytearray()
+    async for piece in reply.aiter_bytes():
+        data += piece
+        if len(data) > _MOST_BYTES:
+            return None
+    return bytes(data)
+
+
+def _client(most: int) -> Any:
+    import httpx
+
+    limits = httpx.Limits(max_connections=most, max_keepalive_connections=most)
+    return httpx.AsyncClient(limits=limits, timeout=None, follow_redirects=False)
+
+
+def _secret(variable: str) -> str:
+    found = os.environ.get(variable, "")
+    if not found or not (found.isprintable() and found.isascii()):
+        raise EndpointError(f"the environment variable {variable} holds no API key")
+    return found
+
+
+def _redacted(text: str, secret: str) -> str:
+    """A text without a secret, also where the text was cut within it.
+
+    >>> _redacted("the key sesame-open is wrong: sesame", "sesame-open")
+    'the key *** is wrong: ***'
+    """
+    text = text.replace(secret, "***")
+    cut = next((n for n in range(len(secret) - 1, 3, -1) if text.endswith(secret[:n])), 0)
+    return text[: len(text) - cut] + "***" if cut else text
