@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -24,7 +26,7 @@ from silva.serve.models.answers import Answers
 from silva.serve.models.asking import Asking
 from silva.serve.models.errors import Abandoned
 from silva.serve.models.model import Answer, Model, Question, Settings
-from silva.serve.models.opened import Models, models
+from silva.serve.models.opened import models
 from silva.serve.models.prompt import Prompt
 
 
@@ -415,5 +417,36 @@ def test_a_recorded_answer_is_of_its_settings(upstream: Upstream, tmp_path: Path
         list(numbered(1).derive(x=sv.models.Recorded(file).generate("{q}", max_tokens=8)))
 
 
-def test_models_are_closed_without_a_sound_at_exit(tmp_path: Path) -> None:
-    assert Models(tmp_path).close() is None
+_AT_EXIT = """
+import threading
+from dataclasses import dataclass
+import silva as sv
+from silva.lifetime import Thread
+
+class Open:
+    def generate(self, questions):
+        return [sv.models.Answer("x") for _ in questions]
+    def close(self):
+        print("closed", flush=True)
+
+@dataclass(frozen=True)
+class Model(sv.models.Model):
+    identity = "at exit"
+    def open(self):
+        return Open()
+
+model = Model()
+def ask():
+    list(sv.from_columns({"q": ["a"]}).derive(a=model.generate("{q}")))
+thread = Thread(ask, "asks")
+thread.start()
+thread.join()
+"""
+
+
+def test_models_are_closed_at_exit_without_a_sound() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", _AT_EXIT], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert ended.stdout == "closed\n"
+    assert ended.stderr == ""
