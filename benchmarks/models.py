@@ -309,7 +309,7 @@ def _endpoint() -> Iterator[tuple[str, _Calls]]:
             self.wfile.write(data)
 
         def handle(self) -> None:
-            with suppress(ConnectionError):  # the client was killed
+            with suppress(ConnectionError, json.JSONDecodeError):  # the client was killed
                 super().handle()
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
