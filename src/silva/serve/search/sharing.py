@@ -105,7 +105,7 @@ class Shared:
         """The states with other values of a column."""
         for number, state in zip(numbers, states, strict=True):
             if (path, number) not in self._states:
-                part = _copy(state.part)
+                part = state.part.copy()
                 for row in part.rows if number in values else ():
                     row[name] = values[number]
                 self._states[path, number] = _Kept(part, state.seconds)
@@ -121,7 +121,7 @@ class Shared:
         """The states after one more step: those that are known, and the others computed at once."""
         missing = [i for i, number in enumerate(numbers) if (path, number) not in self._states]
         alive = [i for i in missing if states[i].part.rows and not states[i].part.failures]
-        parts = [_copy(states[i].part) for i in alive]
+        parts = [states[i].part.copy() for i in alive]
         began = time.perf_counter()
         if parts:
             run_unit(unit, parts, self._context, self._worker)
@@ -150,11 +150,6 @@ def _identity(unit: Unit) -> Any:
     if step.runs is None:
         return (type(step).__name__, step.label)
     return (type(step).__name__, column_fingerprints(step.runs, (), tuple(step.writes) or ("",)))
-
-
-def _copy(part: Part) -> Part:
-    rows = [dict(row) for row in part.rows]
-    return Part(part.identity, rows, part.places, list(part.failures), part.dropped_by)
 
 
 def _answer(part: Part, wanted: tuple[str, ...]) -> dict[str, Any] | None:
