@@ -3,32 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.serve.engine_tools import answers, opened, wait
 
 import silva as sv
 from silva.serve import engine as engines
 from silva.serve.engine import Engine, Late, Outcome
-
-
-@contextlib.contextmanager
-def opened(pipeline: sv.Pipeline, **arguments: Any) -> Iterator[Engine]:
-    engine = Engine(pipeline.plan, **arguments)
-    yield engine
-    engine.close()
-
-
-async def answers(engine: Engine, rows: list[dict[str, Any]], deadline: float = 60) -> list[Any]:
-    asked = (engine.answer(row, deadline=deadline) for row in rows)
-    return await asyncio.gather(*asked, return_exceptions=True)
-
-
-def wait(seconds: float) -> None:
-    threading.Event().wait(seconds)
 
 
 def checked(x):
