@@ -35,7 +35,7 @@ from silva.serve.requests import checked, identity_of, source_of
 from silva.serve.same import copied
 from silva.serve.schedule import time_after
 from silva.serve.station import Station, station
-from silva.serve.units import Effect, effects, units_of
+from silva.serve.units import Effect, effects, units_of, without_selection
 from silva.serve.warm import open_all
 from silva.serve.width import Clocks
 
@@ -72,7 +72,7 @@ class Engine:
         self._most_rows = most_rows
         self._clock = clock
         with Loader(plan, LoaderOptions(backend="inline", on_error=on_error)) as loader:
-            units = units_of(loader.facts().plan)
+            units = without_selection(units_of(loader.facts().plan))
         chosen = int(option(plan, "seed", 0)) if seed is None else seed
         self._substitutes = isinstance(on_error, Substitute)
         self._context = Context(chosen, 0, "skip")

@@ -113,6 +113,15 @@ def units_of(plan: physical.PhysicalNode) -> tuple[Unit, ...]:
     return tuple(units)
 
 
+def without_selection(units: tuple[Unit, ...]) -> tuple[Unit, ...]:
+    """The units without a last one that only leaves columns out, for who picks the columns of its
+    answers anyway."""
+    last = units[-1].step if units else None
+    if isinstance(last, Project) and all(new == old for old, new in last.names):
+        return units[:-1]
+    return units
+
+
 def _clash(earlier: Step, reads: frozenset[str], writes: Sequence[str]) -> bool:
     """Whether a step that reads and writes these columns must wait for an earlier one."""
     made = set(earlier.writes)
