@@ -18,6 +18,7 @@ from tests.serve.engine_tools import answers, opened, turns
 import silva as sv
 from silva.serve.engine import Late
 from silva.serve.same import key_of
+from silva.serve.tenant import Tenant
 
 
 class Gated:
@@ -139,9 +140,10 @@ def test_a_call_that_was_given_up_is_not_followed() -> None:
 
 def test_tenants_share_no_calls() -> None:
     gate = Gated()
+    tenants = [Tenant("a"), Tenant("b")]
 
     async def every(engine: Any) -> None:
-        asked = [engine.answer({"x": 1}, deadline=60, tenant=one) for one in "ababab"]
+        asked = [engine.answer({"x": 1}, deadline=60, tenant=one) for one in tenants * 3]
         running = asyncio.gather(*asked)
         await turns()
         gate.open.set()

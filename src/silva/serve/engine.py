@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import Thread
 from typing import Any
 
@@ -35,6 +35,7 @@ from silva.serve.requests import checked, identity_of, source_of
 from silva.serve.same import copied
 from silva.serve.schedule import time_after
 from silva.serve.station import Station, station
+from silva.serve.tenant import NOBODY, Tenant, acting_for
 from silva.serve.units import Effect, effects, units_of, without_selection
 from silva.serve.warm import open_all
 from silva.serve.width import Clocks
@@ -107,10 +108,11 @@ class Engine:
         return self._held is not None
 
     async def answer(
-        self, row: Mapping[str, Any], *, deadline: float, tenant: Hashable = None
+        self, row: Mapping[str, Any], *, deadline: float, tenant: Tenant = NOBODY
     ) -> Outcome:
         """Answers one request within so many seconds. A `PlanError` says what is wrong with it. To
-        give it up, cancel the task that awaits it. Nothing is shared between tenants."""
+        give it up, cancel the task that awaits it. Nothing is shared between tenants, and models
+        are asked in their names."""
         given = checked(self.names, row)
         loop = self._loop = asyncio.get_running_loop()
         now = self._clock()
@@ -262,7 +264,8 @@ class Engine:
     def _run(self, station: Station, flights: list[Flight], worker: Worker) -> Found:
         """What a unit makes of a batch."""
         try:
-            return effects(station.unit, flights, self._context, worker)
+            with acting_for(flights[0].tenant if station.unit.asks else NOBODY):
+                return effects(station.unit, flights, self._context, worker)
         except Exception as error:  # noqa: BLE001  it is the step's: all of its requests fail
             return error
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from silva.physical.stage.context import Failure
 from silva.serve.deadline import Limit
+from silva.serve.tenant import NOBODY, Tenant
 from silva.serve.units import Part, Row
 
 
@@ -30,6 +31,7 @@ class Late(Exception):
     def __init__(self, waits_for: str) -> None:
         super().__init__(f"the deadline has passed; the request waits for `{waits_for}`")
         self.waits_for = waits_for
+        self.waits_for = waits_for
 
 
 @dataclass(eq=False, kw_only=True)
@@ -45,7 +47,7 @@ class Flight(Part):
     stop: int
     """How many units must run: all, or those up to the first one that fails or drops it. Units that
     ran at the same time as others do not decide which failure a client sees."""
-    tenant: Hashable = None
+    tenant: Tenant = NOBODY
     """Who asks. Requests of several tenants share no calls."""
     running: set[int] = field(default_factory=set)
     """The units that it waits for."""

@@ -22,6 +22,7 @@ from silva.lifetime import Thread, join_all
 from silva.serve.models.model import Answer, Model, Question
 from silva.serve.models.retries import Breaker, is_retried, pause
 from silva.serve.models.usage import Meter, Usage
+from silva.serve.tenant import current
 
 T = TypeVar("T")
 
@@ -186,9 +187,11 @@ class OpenEndpoint:
         if settings.schema is not None:
             form = {"name": "answer", "schema": settings.schema.json_schema(), "strict": True}
             body["response_format"] = {"type": "json_schema", "json_schema": form}
-        found = await self._post("chat/completions", body, _Completion, _has_text)
-        choice, usage = found.choices[0], found.usage or _Usage()
-        self._count(usage)
+        given = sum(len(m.text.encode("utf-8", "surrogatepass")) for m in question.messages)
+        with current().purse.reserved(self._most_money(given, settings.max_tokens)):
+            found = await self._post("chat/completions", body, _Completion, _has_text)
+            choice, usage = found.choices[0], found.usage or _Usage()
+            self._count(usage)
         finish = "length" if choice.finish_reason == "length" else "stop"
         text = choice.message.content or ""
         return Answer(text, finish, usage.prompt_tokens, usage.completion_tokens)
@@ -201,18 +204,24 @@ class OpenEndpoint:
             sizes = {len(one.embedding) for one in found.data}
             return indices == list(range(len(texts))) and len(sizes) == 1
 
-        found = await self._post("embeddings", body, _Embeddings, is_whole)
-        self._count(found.usage or _Usage())
+        given = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+        with current().purse.reserved(self._most_money(given, 0)):
+            found = await self._post("embeddings", body, _Embeddings, is_whole)
+            self._count(found.usage or _Usage())
         by_place = sorted(found.data, key=lambda one: one.index)
         return [np.array(one.embedding, np.float32) for one in by_place]
 
     def _count(self, usage: _Usage) -> None:
-        given, made = self._endpoint.price
         self._meter.add(
             prompt_tokens=usage.prompt_tokens,
             answer_tokens=usage.completion_tokens,
-            money=(usage.prompt_tokens * given + usage.completion_tokens * made) / 1e6,
+            money=self._most_money(usage.prompt_tokens, usage.completion_tokens),
         )
+
+    def _most_money(self, prompt: int, answer: int) -> float:
+        """What a call costs with so many tokens; at most, if the prompt is counted in bytes."""
+        given, made = self._endpoint.price
+        return (prompt * given + answer * made) / 1e6
 
     async def _post(
         self, path: str, body: dict[str, Any], kind: type[T], is_whole: Callable[[T], bool]

@@ -19,6 +19,7 @@ from silva.plan.class_tags import tagged
 from silva.plan.expr import Call, Col, Expr
 from silva.serve.models.prompt import Prompt, Rendered
 from silva.serve.models.schema import Schema
+from silva.serve.tenant import current
 
 
 class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,7 +74,10 @@ class Question:
 
 class OpenModel(Protocol):
     """A model that is ready to answer. Methods take a batch, are called by one thread at a time
-    unless the model says otherwise, and return a value or an error for each item, in order."""
+    unless the model says otherwise, and return a value or an error for each item, in order.
+
+    A model may have `stream(question, on_text)`, which calls `on_text` with each piece of text as
+    it is generated, and returns the whole answer or an error."""
 
     def embed(self, texts: list[str], /) -> list[np.ndarray | Exception]: ...
     def generate(self, questions: list[Question], /) -> list[Answer | Exception]: ...
@@ -191,10 +195,10 @@ class ModelRef:
         return repr(self.model)
 
 
-def key_of(model: Model, op: str, question: bytes, tenant: str = "") -> bytes:
-    """The digest under which an answer is kept."""
+def key_of(model: Model, op: str, question: bytes) -> bytes:
+    """The digest under which an answer is kept for the tenant in whose name this runs."""
     made = hashlib.blake2b(digest_size=32)
-    for part in (model.identity.encode(), op.encode(), tenant.encode(), question):
+    for part in (model.identity.encode(), op.encode(), current().name.encode(), question):
         made.update(len(part).to_bytes(8, "little"))
         made.update(part)
     return made.digest()

@@ -18,10 +18,11 @@ from silva.errors import ColumnError
 from silva.operators.declare import column_operator
 from silva.order.draws import Draw
 from silva.plan.operator import RowErrors
-from silva.serve.models.model import Answer, Model, Question, key_of
+from silva.serve.models.model import Answer, Model, OpenModel, Question, key_of
 from silva.serve.models.opened import models
 from silva.serve.models.prompt import Message, Prompt, Rendered
 from silva.serve.models.schema import Schema
+from silva.serve.tenant import current, listener
 
 Params = dict[str, Any]
 Q = TypeVar("Q")
@@ -64,7 +65,8 @@ def _generated(
         for i, one in enumerate(rendered)
     ]
     good = [one for one in questions if isinstance(one, Question)]
-    answers = _generate(model, good)
+    with current().step((params["model"].identity, prompt, settings)):
+        answers = _generate(model, good)
     if settings.schema is None:
         texts = [one if isinstance(one, Exception) else one.text for one in answers]
         return Values(_merged(questions, texts))
@@ -79,13 +81,21 @@ def _generate(model: Model, questions: list[Question]) -> list[Answer | Exceptio
 
     def call(some: list[Question]) -> list[Answer | Exception]:
         order = sorted(range(len(some)), key=lambda i: [m.text for m in some[i].messages])
-        answers = running.open(model).generate([some[i] for i in order])  # shared prefixes together
+        answers = _asked(running.open(model), [some[i] for i in order])  # shared prefixes together
         made = dict(zip(order, answers, strict=True))
         return [made[i] for i in range(len(some))]
 
     keys = [key_of(model, "generate", one.key()) for one in questions]
     found = running.texts.ask(keys, questions, call, model.patience)
     return _or_fallback(model, questions, found, _generate)
+
+
+def _asked(opened: OpenModel, questions: list[Question]) -> list[Answer | Exception]:
+    """What the model answers; to one whom somebody listens to, piece by piece if it can."""
+    on_text, stream = listener(), getattr(opened, "stream", None)
+    if on_text is not None and stream is not None and len(questions) == 1:
+        return [stream(questions[0], on_text)]
+    return opened.generate(questions)
 
 
 def _parsed(

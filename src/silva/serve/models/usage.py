@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, fields
 
+from silva.serve.tenant import current
+
 
 @dataclass
 class Usage:
@@ -24,13 +26,14 @@ class Usage:
 
 
 class Meter:
-    """Counts from several threads."""
+    """Counts from several threads, for a model and for the tenant in whose name it is asked."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._usage = Usage()
 
     def add(self, **amounts: float) -> None:
+        current().purse.add(amounts)
         with self._lock:
             for name, amount in amounts.items():
                 setattr(self._usage, name, getattr(self._usage, name) + amount)
