@@ -13,7 +13,6 @@ import silva as sv
 from silva.serve import program
 from silva.serve.engine import Late
 
-
 FORKED = """
 import os, silva as sv
 asked = sv.requests("x").derive(y=lambda x: x + 1)
