@@ -74,10 +74,13 @@ class Flight(Part):
 
     def outcome(self, columns: Sequence[str], *, substitutes: bool) -> Outcome:
         """How it ended, with these columns."""
+        exploded = self.places is not None
+        if not self.failures:
+            rows = [{name: row[name] for name in columns} for row in self.rows]
+            return Outcome(rows, self.dropped_by, exploded=exploded)
         found = [one for n in sorted(self.failures) if n < self.stop for one in self.failures[n]]
         failed = self.lost or (bool(found) and not substitutes)
         rows = [] if failed else [{name: row[name] for name in columns} for row in self.rows]
-        exploded = self.places is not None
         return Outcome(rows, self.dropped_by, tuple(found), exploded, bool(found) and not failed)
 
 

@@ -1,19 +1,20 @@
 """Whether a step is so quick that it runs on the thread of the event loop.
 
-While a step runs there, no other request is looked at. So a step has to be quick many times in a
-row before it may, and loses its place by its slowest batch, not by its mean; each time it does, it
-has to be quick twice as many times to get it back.
+While a step runs there, no other request is looked at. So a step first has to be quick several
+times, and loses its place by one slow batch, whatever its mean. It gets it back by as many quick
+batches as the slow ones were long: one that the system kept waiting for 20 ms is back soon, and one
+that now and then sleeps for seconds never is.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 _STANDSTILL = 0.01
-"""Seconds that all other requests may lose to one batch: what a client does not notice, and longer
-than the system usually takes a thread off its core."""
-_FIRST = 8
-"""Batches that must have been quick before a step first runs on the loop."""
+"""Seconds that all other requests may lose to one batch: what a client does not notice."""
+_PRICE = 8
+"""Quick batches that make up for one standstill, and that a step begins with."""
 
 
 @dataclass
@@ -22,9 +23,8 @@ class Quickness:
 
     in_place: bool = False
     """Whether it runs on the loop."""
-    _streak: int = 0
-    """How many batches in a row were quick."""
-    _needed: int = _FIRST
+    _owes: int = _PRICE
+    """How many more batches must be quick before it does."""
 
     def add(self, rows: int, seconds: float, handing_over: float) -> None:
         """Notes a batch; `handing_over` is what it costs to run one on another thread.
@@ -34,14 +34,13 @@ class Quickness:
         >>> step.in_place
         True
         >>> step.add(1, 3.0, handing_over=5e-5)
+        >>> for _ in range(1000): step.add(1, 1e-5, handing_over=5e-5)
         >>> step.in_place
         False
         """
-        if self.in_place:
-            if seconds > _STANDSTILL:
-                self.in_place = False
-                self._streak = 0
-                self._needed *= 2
-            return
-        self._streak = self._streak + 1 if seconds < rows * handing_over else 0
-        self.in_place = self._streak >= self._needed
+        if seconds > max(_STANDSTILL, rows * handing_over):
+            self._owes += math.ceil(seconds / _STANDSTILL) * _PRICE
+            self.in_place = False
+        elif not self.in_place and seconds < rows * handing_over:
+            self._owes = max(self._owes - 1, 0)
+            self.in_place = not self._owes

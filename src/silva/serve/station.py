@@ -74,18 +74,21 @@ class Station:
     def take(self, most: int) -> list[Flight]:
         """The requests of the next batch: those that have waited longest. One that asks a model is
         about requests of one tenant."""
+        one_tenant = bool(self.unit.asks)
         chosen: list[Flight] = []
         given_up: list[Flight] = []
         for flight in self.waiting:
             if len(chosen) == most:
                 break
-            if not self.is_awaited(flight):
+            if flight.over and not self.is_awaited(flight):
                 given_up.append(flight)
-            elif not self.unit.asks or not chosen or flight.tenant == chosen[0].tenant:
+            elif not one_tenant or not chosen or flight.tenant == chosen[0].tenant:
                 chosen.append(flight)
         for flight in given_up:
             self.settle(flight)
-        for flight in (*given_up, *chosen):
+        if len(chosen) + len(given_up) == len(self.waiting):
+            self.waiting.clear()
+        for flight in (*given_up, *chosen) if self.waiting else ():
             del self.waiting[flight]
         return chosen
 

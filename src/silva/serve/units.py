@@ -9,6 +9,7 @@ the request applies: units that run at the same time never see each other's chan
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,7 +43,7 @@ class Unit:
     def label(self) -> str:
         return self.step.label
 
-    @property
+    @functools.cached_property
     def asks(self) -> tuple[expr.Call, ...]:
         """The calls of models and indices in it."""
         term = self.step.runs
@@ -51,7 +52,7 @@ class Unit:
         calls = (part for part in _parts(term) if isinstance(part, expr.Call))
         return tuple(call for call in calls if call.op.startswith(("model.", "index.")))
 
-    @property
+    @functools.cached_property
     def function(self) -> Function | None:
         """The function of the user that it calls."""
         return self.step.runs if isinstance(self.step.runs, Function) else None
