@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pyarrow as pa
 import pytest
 from tests.serve.engine_tools import turns
@@ -134,3 +135,21 @@ def test_a_plan_without_new_versions_is_the_same_object(tmp_path: Path) -> None:
     plan = sv.requests("q").join(prices, on="q").derive(hits=chosen.search("q")).plan
     index.add(passages(2, "a fox"), workers=0)
     assert refreshed(plan) is plan
+
+
+def test_a_server_refreshes_what_it_answers_from(tmp_path: Path) -> None:
+    index = passages(1, "a fox").to_index(tmp_path / "idx", keyword="text", workers=0)
+    asked = sv.requests("q").derive(hits=index.search("q"))
+    with (
+        asked.serve(port=0, refresh=0.01) as server,
+        httpx.Client(
+            base_url=server.address, headers={"authorization": f"Bearer {server.token}"}, timeout=60
+        ) as client,
+    ):
+        found: list[int] = []
+        index.add(passages(2, "a fox"), workers=0).gc()
+        while found != [1, 2]:
+            reply = client.post("/", json={"q": "fox"})
+            assert reply.status_code == 200
+            found = [hit["id"] for hit in reply.json()["hits"]]
+        assert "silva_refreshes_total 1" in client.get("/metrics").text

@@ -12,12 +12,12 @@ import msgspec
 
 from silva.errors import PlanError
 from silva.serve.access import Account
-from silva.serve.engine import Engine
 from silva.serve.events import Events
 from silva.serve.exchange import Receive, TooLong, read_body, unless_hung_up
 from silva.serve.idempotency import OtherRequest
 from silva.serve.metrics import Metrics
 from silva.serve.options import ServeOptions
+from silva.serve.refresh import Refreshing
 from silva.serve.replies import Replies, Reply, refused
 from silva.serve.requests import Row, checked
 
@@ -47,7 +47,7 @@ class Admission:
     """Admits requests while there is room for them, and answers them."""
 
     def __init__(
-        self, engine: Engine, replies: Replies, metrics: Metrics, options: ServeOptions
+        self, engine: Refreshing, replies: Replies, metrics: Metrics, options: ServeOptions
     ) -> None:
         self._engine = engine
         self._replies = replies

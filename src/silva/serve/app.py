@@ -17,11 +17,11 @@ from typing import Unpack
 from silva.plan.node import Node
 from silva.serve.access import Account, Accounts
 from silva.serve.admission import Admission, Asked
-from silva.serve.engine import Engine
 from silva.serve.events import ACCEPTED, Events, Spoken
 from silva.serve.exchange import HungUp, Receive, Scope, Send
 from silva.serve.metrics import Metrics
 from silva.serve.options import AsgiArguments, ServeOptions
+from silva.serve.refresh import Refreshing
 from silva.serve.replies import Replies, Reply, logger, refused
 
 _JSON = (b"content-type", b"application/json")
@@ -44,8 +44,9 @@ class App:
         self.accounts = Accounts(
             options.token, rate=options.rate, kept_bytes=options.kept_bytes, shared=options.shared
         )
-        self.engine = Engine(
+        self.engine = Refreshing(
             plan,
+            refresh=options.refresh,
             slo=options.slo,
             seed=options.seed,
             on_error=options.on_error,

@@ -10,7 +10,7 @@ from typing import Any
 
 from silva.run.failures import Skip, Substitute
 from silva.serve.access import Accounts
-from silva.serve.engine import Engine
+from silva.serve.refresh import Refreshing
 from silva.serve.replies import Replies, shown
 
 _BOUNDS = tuple(2.0**n / 1024 for n in range(17))
@@ -30,7 +30,9 @@ _MODEL_COUNTS = (
 class Metrics:
     """Counters of one app."""
 
-    def __init__(self, engine: Engine, accounts: Accounts, replies: Replies, on_error: Any) -> None:
+    def __init__(
+        self, engine: Refreshing, accounts: Accounts, replies: Replies, on_error: Any
+    ) -> None:
         self._engine = engine
         self._accounts = accounts
         self._shown = replies
@@ -76,12 +78,16 @@ class Metrics:
         for metric, kind, values in (
             ("batches_total", "counter", [str(s.batches) for s in stations]),
             ("rows_total", "counter", [str(s.rows) for s in stations]),
+            ("shared_total", "counter", [str(s.shared) for s in stations]),
+            ("abandoned", "gauge", [str(s.abandoned) for s in stations]),
             ("waiting", "gauge", [str(len(s.waiting)) for s in stations]),
             ("seconds", "gauge", [f"{s.curve.seconds(1):.6g}" for s in stations]),
         ):
             yield f"# TYPE silva_step_{metric} {kind}"
             for name, value in zip(names, values, strict=True):
                 yield f"silva_step_{metric}{{{name}}} {value}"
+        yield "# TYPE silva_refreshes_total counter"
+        yield f"silva_refreshes_total {self._engine.refreshes}"
         yield f"# TYPE silva_step_{self._ends}_total counter"
         for step, count in sorted(self._failed.items()):
             yield f'silva_step_{self._ends}_total{{step="{_text(step)}"}} {count}'

@@ -29,6 +29,9 @@ class ServeOptions:
     """`sv.Skip()` counts failed requests, `sv.Substitute(value)` answers with the value instead."""
     most_rows: int | None = None
     """The largest batch of a step, where its memory bounds it; None: as large as time allows."""
+    refresh: float | None = None
+    """Seconds between two looks for new versions of tables and indices, which then take over; None:
+    those of the start stay. A version that was chosen stays too."""
     most: int = 1024
     """Requests in flight; a further one is answered with 429."""
     request_bytes: int = 1 << 20
@@ -45,6 +48,8 @@ class ServeOptions:
         duration(self.deadline)
         if self.slo is not None:
             duration(self.slo)
+        if self.refresh is not None:
+            duration(self.refresh)
         check_limit("serve(rate=…)", self.rate)
         natural("serve(most=…)", self.most, least=1)
         if self.most_rows is not None:
@@ -83,6 +88,7 @@ class AsgiArguments(TypedDict, total=False):
     seed: int | None
     on_error: Any
     most_rows: int | None
+    refresh: float | None
     most: int
     request_bytes: int
     rate: float | None

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -23,6 +23,7 @@ from silva.plan.right_side import right_side, with_right_side
 from silva.serve.engine import Engine, Outcome
 from silva.serve.index.index import IndexRef
 from silva.serve.station import Station
+from silva.serve.tenant import NOBODY, Tenant
 from silva.store.derived.table_source import TableSource
 
 logger = logging.getLogger("silva.serve")
@@ -74,6 +75,14 @@ def _newest_param(value: Any) -> Any:
     return value
 
 
+def _learn(engine: Engine, old: Engine) -> None:
+    """Lets an engine begin with what is known about the costs of its steps."""
+    for new, known in zip(engine.stations, old.stations, strict=False):
+        if new.unit.label == known.unit.label:
+            new.curve, new.width, new.quick = known.curve, known.width, known.quick
+            new.batches, new.rows, new.shared = known.batches, known.rows, known.shared
+
+
 class Refreshing:
     """The engine of a plan with the last versions of its tables and indices."""
 
@@ -102,7 +111,7 @@ class Refreshing:
         return self._engine.is_warm
 
     async def answer(
-        self, row: Mapping[str, Any], *, deadline: float, tenant: Hashable = None
+        self, row: Mapping[str, Any], *, deadline: float, tenant: Tenant = NOBODY
     ) -> Outcome:
         """What `Engine.answer` does, by the engine that answers now."""
         engine = self._engine
@@ -111,8 +120,7 @@ class Refreshing:
             return await engine.answer(row, deadline=deadline, tenant=tenant)
         finally:
             self._flying[engine] -= 1
-            if engine is not self._engine and not self._flying[engine]:
-                await asyncio.to_thread(self._retire, engine)
+            self._retire(engine)
 
     async def warm(self) -> None:
         """Opens all models and indices, and begins to look for new versions."""
@@ -135,9 +143,9 @@ class Refreshing:
             return False
         engine = await asyncio.to_thread(self._opened, plan)
         old, self._plan, self._engine = self._engine, plan, engine
+        _learn(engine, old)
         self.refreshes += 1
-        if not self._flying[old]:
-            await asyncio.to_thread(self._retire, old)
+        self._retire(old)
         return True
 
     def _opened(self, plan: Node) -> Engine:
@@ -150,8 +158,10 @@ class Refreshing:
         return engine
 
     def _retire(self, engine: Engine) -> None:
-        self._flying.pop(engine, None)
-        engine.close()
+        """Ends an engine that no request needs any more; its threads may take a while."""
+        if engine is not self._engine and not self._flying[engine]:
+            del self._flying[engine]
+            asyncio.get_running_loop().run_in_executor(None, engine.close)
 
     def close(self) -> None:
         """Ends all engines. The task that looks for new versions ends with its event loop."""
