@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from tests.serve.engine_tools import answers, opened, wait
 
 import silva as sv
+from silva.physical.stage.global_generators import GATE
 from silva.serve import engine as engines
 from silva.serve.engine import Engine, Late, Outcome
 
@@ -111,6 +113,50 @@ def test_a_call_that_hangs_does_not_block_its_step() -> None:
         late, good = asyncio.run(every(engine))
     assert isinstance(late, Late)
     assert good.rows == [{"x": 2, "y": 2}]
+
+
+def test_a_call_that_hangs_does_not_block_steps_that_draw_from_global_generators() -> None:
+    over = threading.Event()
+
+    def hangs(x):
+        if x == 1:
+            over.wait(timeout=60)
+        return x
+
+    async def every(engine: Engine) -> tuple[Any, Any]:
+        (late,) = await answers(engine, [{"x": 1}], deadline=0.1)
+        return late, (await answers(engine, [{"x": 2}], deadline=30))[0]
+
+    drawn = sv.requests("x").derive(y=hangs).derive(z=lambda y: y + random.random())
+    with opened(drawn) as engine:
+        late, good = asyncio.run(every(engine))
+        over.set()
+    assert isinstance(late, Late)
+    assert good.rows == drawn.run([{"x": 2}], workers=0)
+
+
+def test_the_event_loop_waits_for_nobody_who_has_the_global_generators() -> None:
+    held, free = threading.Event(), threading.Event()
+    told: list[bool] = []
+
+    def hold() -> None:
+        with GATE.alone():
+            held.set()
+            told.append(free.wait(timeout=20))
+
+    holder = threading.Thread(target=hold)
+    with opened(sv.requests("x").derive(y=lambda x: x)) as engine:
+        engine.stations[0].quick.in_place = True
+        holder.start()
+        held.wait(timeout=60)
+        with_gate = GATE.passers  # a thread that runs none of these counts as gone
+        GATE.passers = with_gate | {hold.__code__}
+        (late,) = asyncio.run(answers(engine, [{"x": 1}], deadline=0.1))
+        free.set()
+        holder.join()
+        GATE.passers = with_gate
+    assert isinstance(late, Late)
+    assert told == [True]  # it had the generators until the request was late
 
 
 def test_calls_that_hang_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from threading import Thread
 from typing import Any
 
 from silva.errors import StepError
@@ -25,6 +25,7 @@ from silva.loader import Loader
 from silva.options import LoaderOptions
 from silva.physical.stage.call import Worker
 from silva.physical.stage.context import Context
+from silva.physical.stage.global_generators import GATE
 from silva.plan.node import Node, option
 from silva.plan.schema import columns, verify
 from silva.run.failures import Substitute
@@ -139,7 +140,7 @@ class Engine:
             for number in list(flight.running):
                 self._leave(self.stations[number], flight)
 
-    def runs_on(self, thread: Thread) -> bool:
+    def runs_on(self, thread: threading.Thread) -> bool:
         """Whether it is one of the threads that run costly steps."""
         return any(thread in one.threads for one in self.stations)
 
@@ -193,6 +194,8 @@ class Engine:
     def _give_up(self, station: Station, batch: Batch) -> None:
         """Nobody awaits a batch that runs: its slot goes to those who wait."""
         batch.limit.give_up()
+        if batch.thread is not None:
+            GATE.forget(batch.thread)
         for flight in batch.flights:
             station.settle(flight)
         if not batch.is_abandoned and sum(s.abandoned for s in self.stations) < _MOST_ABANDONED:
@@ -228,7 +231,7 @@ class Engine:
             flights = self._flights(station)
             if not flights:
                 return
-            if station.quick.in_place:
+            if station.quick.in_place and not (station.unit.function and GATE.is_closed):
                 began = time.perf_counter()
                 found = self._run(station, flights, self._worker)
                 self._ran(station, flights, found, time.perf_counter() - began)
@@ -276,10 +279,12 @@ class Engine:
 
         def work(worker: Worker) -> None:
             begin = Clocks.now()
+            batch.thread = threading.get_ident()
             found: Found = StepError(f"`{station.unit.label}` was interrupted")
             try:
-                with batch.limit.applies():
-                    found = self._run(station, batch.flights, worker)
+                if not batch.limit.is_given_up:
+                    with batch.limit.applies():
+                        found = self._run(station, batch.flights, worker)
             finally:
                 spent = Clocks.now().since(begin)
                 with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits

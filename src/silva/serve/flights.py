@@ -90,5 +90,7 @@ class Batch:
 
     flights: list[Flight]
     limit: Limit
+    thread: int | None = None
+    """The thread that runs it, once it has begun."""
     is_abandoned: bool = False
     """Whether nobody awaits it, and its slot was given to others while it still runs."""
