@@ -174,8 +174,12 @@ class Engine:
         if leader is None:
             return False
         if leader in station.running:
-            station.running[leader].limit.extend(flight.deadline)
+            station.running[leader].limit.extend(self._until(flight))
         return True
+
+    def _until(self, flight: Flight) -> float:
+        """When a request must have ended, on the clock of limits."""
+        return time.monotonic() + flight.deadline - self._clock()
 
     def _leave(self, station: Station, flight: Flight) -> None:
         """Takes a request that is over out of a unit, and the work that was for it alone."""
@@ -236,12 +240,8 @@ class Engine:
                 found = self._run(station, flights, self._worker)
                 self._ran(station, flights, found, time.perf_counter() - began)
                 continue
-            deadlines = [
-                one.deadline
-                for flight in flights
-                for one in (flight, *(station.same.followers(flight) if station.same else ()))
-            ]
-            batch = Batch(flights, Limit(time.monotonic() + max(deadlines) - self._clock()))
+            awaiting = [one for flight in flights for one in station.who_awaits(flight)]
+            batch = Batch(flights, Limit(max(map(self._until, awaiting))))
             station.running.update(dict.fromkeys(flights, batch))
             station.busy += 1
             station.threads.submit(self._job(station, batch, self._loop))

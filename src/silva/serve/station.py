@@ -71,6 +71,10 @@ class Station:
         """Whether anybody awaits what the unit makes of this request."""
         return not flight.over or (self.same is not None and self.same.is_awaited(flight))
 
+    def who_awaits(self, flight: Flight) -> list[Flight]:
+        """The request, and those that follow it."""
+        return [flight, *(self.same.followers(flight) if self.same is not None else ())]
+
     def take(self, most: int) -> list[Flight]:
         """The requests of the next batch: those that have waited longest. One that asks a model is
         about requests of one tenant."""
