@@ -100,7 +100,7 @@ def tail(sizes: Sizes) -> Iterator[Finding]:
             capacity = closed_loop(server.port, _CONNECTIONS, sizes.requests).rate
         for most_rows, found in shares.items():
             with served("silva", "accelerator", slo, most_rows) as server:
-                closed_loop(server.port, 8, 200)
+                closed_loop(server.port, _CONNECTIONS, 20 if most_rows else sizes.requests // 4)
                 load = open_loop(
                     server.port, _CONNECTIONS, _LOAD * capacity, sizes.requests, 2 * slo
                 )

@@ -14,11 +14,13 @@ import numpy as np
 import uvloop
 
 TOKEN = "benchmarks-of-silva"
-_BODY = b'{"x": 41}'
+_FIRST = 10**8
+"""The first number: all have as many digits, and each is asked once, since silva would answer equal
+questions together."""
 _SENT = (
     f"POST / HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TOKEN}\r\n"
-    f"content-type: application/json\r\ncontent-length: {len(_BODY)}\r\n\r\n"
-).encode() + _BODY
+    f'content-type: application/json\r\ncontent-length: 16\r\n\r\n{{"x": %d}}'
+).encode()
 
 
 class Connection(asyncio.Protocol):
@@ -29,10 +31,10 @@ class Connection(asyncio.Protocol):
         self._data = b""
         self._reply: asyncio.Future[bytes] | None = None
 
-    def ask(self) -> asyncio.Future[bytes]:
+    def ask(self, number: int) -> asyncio.Future[bytes]:
         """The body of the reply."""
         self._reply = asyncio.get_running_loop().create_future()
-        self.transport.write(_SENT)
+        self.transport.write(_SENT % (_FIRST + number))
         return self._reply
 
     def data_received(self, data: bytes) -> None:
@@ -78,15 +80,17 @@ def closed_loop(port: int, clients: int, requests: int) -> Load:
     async def run() -> Load:
         latencies: list[float] = []
 
-        async def one(connection: Connection) -> None:
-            for _ in range(math.ceil(requests / clients)):
+        each = math.ceil(requests / clients)
+
+        async def one(client: int, connection: Connection) -> None:
+            for number in range(client * each, (client + 1) * each):
                 began = time.perf_counter()
-                _check(await connection.ask())
+                _check(await connection.ask(number), number)
                 latencies.append(time.perf_counter() - began)
 
         connections = await _connect(port, clients)
         began = time.perf_counter()
-        await asyncio.gather(*map(one, connections))
+        await asyncio.gather(*(one(i, connection) for i, connection in enumerate(connections)))
         seconds = time.perf_counter() - began
         _close(connections)
         return Load(np.array(latencies), seconds)
@@ -106,6 +110,7 @@ def open_loop(port: int, connections: int, rate: float, requests: int, patience:
         free, waiting = deque(made), deque[int]()
         loop = asyncio.get_running_loop()
         began = loop.time() + patience
+        end_at = began + arrivals[-1] + patience
 
         def send(number: int) -> None:
             if free:
@@ -114,12 +119,13 @@ def open_loop(port: int, connections: int, rate: float, requests: int, patience:
                 waiting.append(number)
 
         def begin(connection: Connection, number: int) -> None:
-            connection.ask().add_done_callback(lambda reply: end(connection, number, reply))
+            connection.ask(number).add_done_callback(lambda reply: end(connection, number, reply))
 
         def end(connection: Connection, number: int, reply: asyncio.Future[bytes]) -> None:
-            if reply.exception() is not None:
+            if loop.time() > end_at:
+                reply.exception()  # the connections are closed
                 return
-            _check(reply.result())
+            _check(reply.result(), number)
             latencies[number] = loop.time() - began - arrivals[number]
             if waiting:
                 begin(connection, waiting.popleft())
@@ -128,16 +134,16 @@ def open_loop(port: int, connections: int, rate: float, requests: int, patience:
 
         for number, at in enumerate(arrivals):
             loop.call_at(began + at, send, number)
-        await asyncio.sleep(began + arrivals[-1] + patience - loop.time())
+        await asyncio.sleep(end_at - loop.time())
         _close(made)
         return Load(latencies.copy(), arrivals[-1])
 
     return uvloop.run(run())
 
 
-def _check(body: bytes) -> None:
+def _check(body: bytes, number: int) -> None:
     answer: dict[str, Any] = json.loads(body)
-    assert answer["y"] == 42, answer
+    assert answer["y"] == _FIRST + number + 1, answer
 
 
 async def _connect(port: int, count: int) -> list[Connection]:

@@ -73,6 +73,7 @@ class Curve:
         if not self._n:
             return min(waiting, 1)
         call, row = self._line
-        fits = waiting if row <= 0 else int((seconds - self._late - call) / row)
+        spare = seconds - self._late - call
+        fits = waiting if row * waiting <= spare else int(spare / row)
         tried = 2 * math.ceil(self._xx / self._x)
         return max(1, min(waiting, fits, tried))

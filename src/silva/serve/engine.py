@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -259,10 +260,14 @@ class Engine:
         return station.take(count)
 
     def _slack(self, flight: Flight, station: Station) -> float:
-        """Seconds that a batch with this request may take."""
+        """Seconds that a batch with this request may take. One that is late already makes no batch
+        small, or all those behind it would be late too."""
         until = flight.deadline if self._slo is None else flight.began + self._slo
         rest = time_after(self._next, [one.expected for one in self.stations])
-        return max(until - self._clock() - rest[station.unit.number], 0.0)
+        left = until - self._clock() - rest[station.unit.number]
+        if left >= station.curve.seconds(1):
+            return left
+        return math.inf if self._slo is None else self._slo
 
     def _run(self, station: Station, flights: list[Flight], worker: Worker) -> Found:
         """What a unit makes of a batch."""
