@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 import pytest
 from tests.serve.engine_tools import answers, opened
 
 import silva as sv
+from silva.serve.curve import Curve
 
 
 @pytest.mark.parametrize(("waited", "rows"), [(0.0, 49), (0.5, 24), (5.0, 49)])
@@ -34,3 +36,11 @@ def test_late_requests_make_no_batch_small(waited: float, rows: int) -> None:
         station.batches = 2
         asyncio.run(answers(engine, [{"x": n} for n in range(asked)]))
     assert sizes[0] == rows
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.005, 1.0, math.inf])
+def test_rows_that_cost_nothing_are_taken_together(seconds: float) -> None:
+    curve = Curve()
+    for rows in (1, 8):
+        curve.add(rows, 0.01)
+    assert curve.most_rows(seconds, waiting=10) == 10

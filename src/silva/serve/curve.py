@@ -74,6 +74,6 @@ class Curve:
             return min(waiting, 1)
         call, row = self._line
         spare = seconds - self._late - call
-        fits = waiting if row * waiting <= spare else int(spare / row)
+        fits = waiting if row <= 0 or row * waiting <= spare else int(spare / row)
         tried = 2 * math.ceil(self._xx / self._x)
         return max(1, min(waiting, fits, tried))
