@@ -15,7 +15,7 @@ from benchmarks.chart import draw
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "results.json"
 CHART = ROOT / "docs" / "images" / "benchmarks.svg"
-CLAIMS = {"planner": "planning.md", "store": "dedup.md"}
+CLAIMS = {"planner": "planning.md", "serving": "benchmarks.md", "store": "dedup.md"}
 """The page that shows the findings of each command, between marks with the command's name."""
 
 

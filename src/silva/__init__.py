@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         LoaderError,
         PicklingError,
         PlanError,
+        RequestError,
         RowError,
         ServiceError,
         SilvaError,
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from silva.rewrite.runner import register_rule
     from silva.run.failures import Skip, Substitute
     from silva.serve import models
+    from silva.serve.access import Access
     from silva.serve.cascade import cascade
     from silva.serve.index.index import Index
     from silva.serve.index.rerank import rerank
@@ -100,8 +102,8 @@ _HOMES = {
     "silva.combine": "concat mix zip",
     "silva.errors": (
         "ColumnError DeadlineError FailureBudgetExceeded FolderError LoaderError PicklingError "
-        "PlanError RowError ServiceError SilvaError SourceError StateError StepError TableError "
-        "WorkerError"
+        "PlanError RequestError RowError ServiceError SilvaError SourceError StateError StepError "
+        "TableError WorkerError"
     ),
     "silva.feed.per_group": "per_group",
     "silva.io.source": "register_source",
@@ -126,6 +128,7 @@ _HOMES = {
     "silva.rewrite.runner": "register_rule",
     "silva.run.failures": "Skip Substitute",
     "silva.serve": "models",
+    "silva.serve.access": "Access",
     "silva.serve.cascade": "cascade",
     "silva.serve.index.index": "Index",
     "silva.serve.index.rerank": "rerank",
@@ -145,18 +148,18 @@ _HOMES = {
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
-    "ColumnError", "DeadlineError", "Expr", "FailureBudgetExceeded", "FolderError", "Grouped",
-    "Index", "Latest", "Law", "Loader", "LoaderError", "LoaderOptions", "Metric", "Operator",
-    "PicklingError", "Pipeline", "PlanError", "Ragged", "Rewrite", "RowError", "Rule", "Served",
-    "Service", "ServiceError", "ServiceOptions", "SilvaError", "Skip", "SourceError", "StateError",
-    "StepError", "Substitute", "Table", "TableError", "WorkerError", "audio", "batched",
-    "calibrate", "cascade", "choice", "col", "concat", "connect", "cutmix", "exact_match", "f1",
-    "from_arrow", "from_columns", "from_huggingface", "from_items", "from_source", "from_torch",
-    "image", "impure", "laws", "list", "merge_states", "mix", "mixup", "models", "num", "owns",
-    "per_group", "read_arrow", "read_csv", "read_delta", "read_files", "read_iceberg", "read_json",
-    "read_lance", "read_lines", "read_npy", "read_parquet", "read_table", "read_tar", "recall_at",
-    "register_law", "register_operator", "register_rule", "register_source", "requests", "rerank",
-    "reshard", "stateful", "text", "zip",
+    "Access", "ColumnError", "DeadlineError", "Expr", "FailureBudgetExceeded", "FolderError",
+    "Grouped", "Index", "Latest", "Law", "Loader", "LoaderError", "LoaderOptions", "Metric",
+    "Operator", "PicklingError", "Pipeline", "PlanError", "Ragged", "RequestError", "Rewrite",
+    "RowError", "Rule", "Served", "Service", "ServiceError", "ServiceOptions", "SilvaError", "Skip",
+    "SourceError", "StateError", "StepError", "Substitute", "Table", "TableError", "WorkerError",
+    "audio", "batched", "calibrate", "cascade", "choice", "col", "concat", "connect", "cutmix",
+    "exact_match", "f1", "from_arrow", "from_columns", "from_huggingface", "from_items",
+    "from_source", "from_torch", "image", "impure", "laws", "list", "merge_states", "mix", "mixup",
+    "models", "num", "owns", "per_group", "read_arrow", "read_csv", "read_delta", "read_files",
+    "read_iceberg", "read_json", "read_lance", "read_lines", "read_npy", "read_parquet",
+    "read_table", "read_tar", "recall_at", "register_law", "register_operator", "register_rule",
+    "register_source", "requests", "rerank", "reshard", "stateful", "text", "zip",
 ]  # fmt: skip
 
 

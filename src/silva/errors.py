@@ -65,6 +65,11 @@ class RowError(SilvaError):
         self.step = step
 
 
+class RequestError(SilvaError, ValueError):
+    """What is wrong with a request, raised by a function of a pipeline that answers requests. Its
+    text is shown to the client; that of any other exception goes to the server's log."""
+
+
 class StepError(SilvaError, RuntimeError):
     """A step failed, but not on a particular row: a `@stateful` class cannot be built, or a
     `@batched` function fails on a block but on none of its rows."""

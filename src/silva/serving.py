@@ -66,7 +66,12 @@ class ServeVerbs:
     async def ask_async(self, *, deadline: float = 60.0, **row: Any) -> Any:
         """`ask` for programs with an event loop: many requests may wait at once, and costly steps
         run on batches of them."""
-        return await self._opened_program().ask_async(row, deadline)
+        import asyncio
+
+        found = self._program
+        if found is None or not found.is_here:  # opening models may take long
+            found = await asyncio.to_thread(self._opened_program)
+        return await found.ask_async(row, deadline)
 
     def asgi(self, **arguments: Unpack[AsgiArguments]) -> Any:
         """An ASGI app that answers requests, to be mounted in an app of your own."""
@@ -179,8 +184,14 @@ class ServeVerbs:
         )
 
     def _opened_program(self) -> Program:
-        from silva.serve.program import Program
+        """The engine of `ask`, opened once in each process."""
+        from silva.serve.program import Program, opening
 
-        if self._program is None:
-            self._program = Program(self.plan)
-        return self._program
+        found = self._program
+        if found is not None and found.is_here:
+            return found
+        with opening():
+            found = self._program
+            if found is None or not found.is_here:
+                found = self._program = Program(self.plan)
+            return found

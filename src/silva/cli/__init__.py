@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
@@ -27,6 +28,9 @@ from silva.pipeline import Pipeline
 from silva.plan.schema import is_batched
 from silva.serve.requests import answers_requests
 from silva.service.access import VARIABLE
+
+if TYPE_CHECKING:
+    from silva.serve.server import Server
 
 app = App(
     name="silva",
@@ -172,16 +176,20 @@ def serve(
     port: int = 0,
     certificate: Path | None = None,
     key: Path | None = None,
-    memory: str = "1GiB",
-    runs: int = 64,
-    connections: int = 256,
+    memory: str | None = None,
+    runs: int | None = None,
+    connections: int | None = None,
     workers: int | None = None,
     cluster: str | None = None,
+    slo: float | None = None,
+    deadline: float | None = None,
+    rate: float | None = None,
+    behind_proxy: Annotated[bool | None, Parameter(negative="")] = None,
 ) -> int:
     """Run pipelines once and send their batches to many trainers, until Ctrl-C.
 
     A pipeline that begins with sv.requests answers requests over HTTP instead; give it alone.
-    Readers need the token in $SILVA_TOKEN; without it, a token is generated and shown.
+    Readers and clients need the token in $SILVA_TOKEN; without it, one is generated and shown.
 
     Parameters
     ----------
@@ -196,42 +204,65 @@ def serve(
     key
         The file of the certificate's private key.
     memory
-        Memory for batches that slower trainers still need.
+        Batches: memory for those that slower trainers still need; 1GiB by default.
     runs
-        Maximum number of streams that run at once.
+        Batches: maximum number of streams that run at once; 64 by default.
     connections
-        Maximum number of connections at once.
+        Batches: maximum number of connections at once; 256 by default.
     workers
-        Maximum number of workers; by default the number of cores.
+        Batches: maximum number of workers; by default the number of cores.
     cluster
-        The Ray cluster to use if local cores are too few: auto, or ray://host:port.
+        Batches: the Ray cluster to use if local cores are too few: auto, or ray://host:port.
+    slo
+        Requests: seconds within which one should be answered.
+    deadline
+        Requests: seconds after which one is given up; 60 by default.
+    rate
+        Requests: how many per second are admitted.
+    behind_proxy
+        Requests: a proxy in front of the server ends TLS.
     """
     if (certificate is None) != (key is None):
         raise PlanError("TLS needs both --certificate and --key")
+    secure = None if certificate is None or key is None else (str(certificate), str(key))
     found = {_name(target): find_pipeline(target) for target in targets}
-    secure = None if certificate is None or key is None else (certificate, key)
+    batches = {
+        "memory": memory,
+        "runs": runs,
+        "connections": connections,
+        "workers": workers,
+        "cluster": cluster,
+    }
+    requests = {"slo": slo, "deadline": deadline, "rate": rate, "behind_proxy": behind_proxy}
     if any(answers_requests(pipeline.plan) for pipeline in found.values()):
         if len(found) > 1:
             raise PlanError("a pipeline that answers requests is served alone")
+        _refuse(batches, "pipelines whose batches are sent to trainers")
         (pipeline,) = found.values()
-        tls = None if secure is None else (str(secure[0]), str(secure[1]))
-        with pipeline.serve(host=host, port=port, tls=tls) as server:
-            _show_address(server.address, server.token)
-            server.wait()
-        return 0
-    with silva.Service(
-        found,
-        host=host,
-        port=port,
-        certificate=secure,
-        memory=memory,
-        runs=runs,
-        connections=connections,
-        workers="auto" if workers is None else workers,
-        cluster=cluster,
-    ) as service:
-        _show_address(service.address, service.token)
-        service.wait()
+        return _wait(pipeline.serve(host=host, port=port, tls=secure, **_given(requests)))
+    _refuse(requests, "a pipeline that answers requests")
+    return _wait(silva.Service(found, host=host, port=port, certificate=secure, **_given(batches)))
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _refuse(options: Mapping[str, Any], kind: str) -> None:
+    """Refuses options of the other kind of server, rather than to ignore them."""
+    for name in _given(options):
+        raise PlanError(f"--{name.replace('_', '-')} is for {kind}: leave it out")
+
+
+def _wait(serving: Server | silva.Service) -> int:
+    """Shows the address, and serves until Ctrl-C or SIGTERM, which end it in the same way."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with serving:
+            _show_address(serving.address, serving.token)
+            serving.wait()
+    finally:
+        signal.signal(signal.SIGTERM, before)
     return 0
 
 

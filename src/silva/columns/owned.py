@@ -135,6 +135,20 @@ def private_container(item: Any) -> Any:
     return _private(item, _as_it_is)
 
 
+def plain_copy(item: Any) -> Any:
+    """A writable copy of a row's value that shares nothing with it. A `TypeError` if it holds an
+    object of another type than arrays, containers and plain values: what copying that costs, or
+    means, is unknown.
+
+    >>> plain_copy([{"a": 1}])
+    [{'a': 1}]
+    """
+    try:
+        return _rebuilt(item, _refuse)
+    except RecursionError:
+        raise TypeError("it is nested too deeply") from None
+
+
 def is_fixed(kind: type) -> bool:
     """Whether values of this type are immutable, as numpy scalars are, except structured ones."""
     return kind in _UNCHANGEABLE or (issubclass(kind, np.generic) and kind is not np.void)
@@ -147,6 +161,10 @@ def is_record(item: Any) -> bool:
 
 def _as_it_is(item: Any) -> Any:
     return item
+
+
+def _refuse(item: Any) -> Any:
+    raise TypeError(f"{type(item).__name__} is no plain value")
 
 
 def _lend(item: Any, other: Callable[[Any], Any]) -> Any:

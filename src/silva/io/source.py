@@ -49,6 +49,10 @@ class RowSource(Protocol):
         never cached for later runs."""
 
     @property
+    def awaits_rows(self) -> bool:
+        """Whether it has no rows of its own: they come one by one, as requests."""
+
+    @property
     def costly(self) -> tuple[str, ...]:
         """Columns that cost much more to read than the others: they are read after the filters."""
 
@@ -133,6 +137,7 @@ class Defaults:
 
     runs_user_code: ClassVar[bool] = True
     identifies_rows: ClassVar[bool] = True
+    awaits_rows: ClassVar[bool] = False
     costly: ClassVar[tuple[str, ...]] = ()
     reads_at_once: ClassVar[bool] = False
     replays: ClassVar[bool] = False

@@ -98,6 +98,11 @@ def right_plan(verb: str, other: Any) -> Node:
     if is_batched(plan):
         raise PlanError(f"{verb}: the other side must be rows: join it before its batch step")
     for node in walk(plan):
+        if isinstance(node, Source) and node.source.awaits_rows:
+            raise PlanError(
+                f"{verb}: the other side is read once, but requests come one by one: derive its "
+                "columns from those of the request, in one pipeline"
+            )
         step = node.runs
         if step is not None and step_is_random(step):
             raise PlanError(

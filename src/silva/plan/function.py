@@ -156,6 +156,11 @@ def read_function(
     """`fn` as a step, over the given columns."""
     target = fn.cls.__call__ if isinstance(fn, Stateful) else fn
     marks = getattr(target, "__silva__", Marks())
+    if inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target):
+        raise PlanError(
+            f"{describe(fn)} ({locate(fn)}) is `async def`, which a step cannot await: write it "
+            "with `def`. Steps that wait run on many threads at once when the pipeline is served"
+        )
     if reads is not None:
         names = names_of("reads=", reads)
         _check_known(fn, names, columns)

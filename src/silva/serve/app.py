@@ -2,35 +2,30 @@
 
 `POST /` takes the columns of one request as a JSON object, and answers with those of its row. The
 other pages are `/health` (the process is alive), `/ready` (it takes requests) and `/metrics`. All
-but the first two need the token.
+but the first two need a token.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import math
 import secrets
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Unpack
-
-import msgspec
+from collections.abc import AsyncIterator
+from typing import Unpack
 
 from silva.plan.node import Node
-from silva.serve.engine import Engine
+from silva.serve.access import Account, Accounts
+from silva.serve.admission import Admission, Asked
+from silva.serve.events import ACCEPTED, Events, Spoken
+from silva.serve.exchange import HungUp, Receive, Scope, Send
 from silva.serve.metrics import Metrics
 from silva.serve.options import AsgiArguments, ServeOptions
-from silva.serve.replies import Reply, answered, error_reply, refused
-from silva.service.access import has_token, server_token
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+from silva.serve.refresh import Refreshing
+from silva.serve.replies import Replies, Reply, logger, refused
 
 _JSON = (b"content-type", b"application/json")
 _TEXT = (b"content-type", b"text/plain; version=0.0.4")
-_KEY_CHARACTERS = 256
-"""The longest `Idempotency-Key`."""
-_decode = msgspec.json.Decoder(type=dict[str, Any]).decode
 
 
 def app_of(plan: Node, **arguments: Unpack[AsgiArguments]) -> App:
@@ -39,146 +34,155 @@ def app_of(plan: Node, **arguments: Unpack[AsgiArguments]) -> App:
 
 
 class App:
-    """An ASGI app that answers requests with a plan."""
+    """An ASGI app that answers requests with a plan.
+
+    A server that runs it alone warms it up and closes it. An app that it is mounted in does so by
+    `lifespan`, since servers tell only the outermost app when they start and end.
+    """
 
     def __init__(self, plan: Node, options: ServeOptions) -> None:
-        self.token = server_token(options.token)
-        self._options = options
-        self.engine = Engine(plan, slo=options.slo, seed=options.seed, on_error=options.on_error)
-        self.metrics = Metrics(self.engine)
-        self._flying = 0
-        self._ready = True
-        self._budget = _Rate(options.rate)
-        self._kept: OrderedDict[str, asyncio.Future[Reply]] = OrderedDict()
+        self.accounts = Accounts(
+            options.token, rate=options.rate, kept_bytes=options.kept_bytes, shared=options.shared
+        )
+        self.engine = Refreshing(
+            plan,
+            refresh=options.refresh,
+            slo=options.slo,
+            seed=options.seed,
+            on_error=options.on_error,
+            most_rows=options.most_rows,
+        )
+        units = [station.unit for station in self.engine.stations]
+        replies = Replies(units, self.engine.columns)
+        self._spoken = Spoken.of(units, self.engine.columns)
+        self.metrics = Metrics(self.engine, self.accounts, replies, options.on_error)
+        self._admission = Admission(self.engine, replies, self.metrics, options)
+        self._warming: asyncio.Task[None] | None = None
+
+    @property
+    def token(self) -> str:
+        """The token of the first tenant, which is the only one unless there are several."""
+        return next(iter(self.accounts)).access.token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
-            return
-        if scope["type"] != "http":
-            return
-        path, method = scope["path"].removeprefix(scope.get("root_path", "")), scope["method"]
-        if path in ("/health", "/ready"):
-            is_up = path == "/health" or self._ready
-            await _send(send, Reply(200 if is_up else 503, b"{}"), _JSON)
-            return
+        elif scope["type"] == "http":
+            path = scope["path"].removeprefix(scope.get("root_path", ""))
+            if path in ("/health", "/ready"):
+                is_up = path == "/health" or self.is_ready
+                await _send(send, Reply(200 if is_up else 503, b"{}", ""), _JSON)
+            else:
+                await self._serve(path, scope, receive, send)
+
+    async def _serve(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
         request = secrets.token_hex(8)
         headers = dict(scope["headers"])
-        shown = headers.get(b"authorization", b"").decode("latin-1")
-        if not has_token(shown, self.token):
-            reply = refused(401, "token", "show the token: Authorization: Bearer …", request)
-        elif path == "/metrics" and method == "GET":
-            await _send(send, Reply(200, self.metrics.text().encode()), _TEXT)
-            return
+        account = self.accounts.find(headers.get(b"authorization", b""))
+        if account is None:
+            shown = "show the token: Authorization: Bearer …"
+            reply = refused(401, "token", shown, request)
+        elif path == "/metrics" and scope["method"] == "GET":
+            if self.accounts.may_read_metrics(account):
+                await _send(send, Reply(200, self.metrics.text().encode(), request), _TEXT)
+                return
+            reply = refused(403, "metrics", "this token may not read the metrics", request)
         elif path not in ("", "/"):
             reply = refused(404, "address", "there is nothing here: POST to /", request)
-        elif method != "POST":
+        elif scope["method"] != "POST":
             reply = refused(405, "method", "POST a JSON object", request)
         else:
-            reply = await self._admit(headers, receive, request)
+            asked = self._asked(request, account, headers, receive, send)
+            try:
+                reply = await self._admission.reply(asked)
+            except HungUp:
+                if asked.events is not None:
+                    asked.events.close()
+                self.metrics.hang_ups += 1
+                return
+            account.moved(len(reply.body))
+            if asked.events is not None and await asked.events.end(reply):
+                self.metrics.count(reply.status)
+                return
         self.metrics.count(reply.status)
-        await _send(send, reply, _JSON, (b"x-request-id", request.encode()))
+        own = [_JSON, (b"x-request-id", reply.request.encode())]
+        if reply.retry_after is not None:
+            own.append((b"retry-after", b"%d" % max(math.ceil(reply.retry_after), 1)))
+        await _send(send, reply, *own)
 
-    async def _admit(self, headers: dict[bytes, bytes], receive: Receive, request: str) -> Reply:
-        """Answers a request unless there are too many."""
-        if not self._ready:
-            return refused(503, "draining", "the server is stopping", request)
-        if self._flying >= self._options.most or not self._budget.admits():
-            return refused(429, "full", "too many requests: try again later", request)
-        self._flying += 1
+    def _asked(
+        self,
+        request: str,
+        account: Account,
+        headers: dict[bytes, bytes],
+        receive: Receive,
+        send: Send,
+    ) -> Asked:
+        listens = ACCEPTED in headers.get(b"accept", b"")
+        events = Events(send, request, self._spoken) if listens else None
+        return Asked(request, account, headers, receive, events)
+
+    # From the start to the end.
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is warm and takes requests. Whoever asks first has it warmed up; after a
+        failure, whoever asks next."""
+        if self._admission.is_closed:
+            return False
+        task = self._warming
+        if task is None or (task.done() and (task.cancelled() or task.exception())):
+            self._warming = asyncio.get_running_loop().create_task(self._warm())
+            return False
+        return task.done()
+
+    async def _warm(self) -> None:
         try:
-            body = await _body(receive, self._options.request_bytes)
-            if body is None:
-                most = self._options.request_bytes
-                return refused(413, "size", f"a request has at most {most:,} bytes", request)
-            key = headers.get(b"idempotency-key")
-            if key is None:
-                return await self._answer(body, request)
-            if len(key) > _KEY_CHARACTERS:
-                return refused(422, "key", "the Idempotency-Key is too long", request)
-            return await self._once(key.decode("latin-1"), body, request)
+            await self.engine.warm()
+        except Exception:
+            logger.exception("the pipeline cannot be warmed up")
+            raise
+
+    async def warm(self) -> None:
+        """Opens models and indices. A failure is logged, and `/ready` tries again."""
+        if not self.is_ready and self._warming is not None:
+            with contextlib.suppress(Exception):
+                await self._warming
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, app: object = None) -> AsyncIterator[None]:
+        """The lifespan of an app that this one is mounted in:
+        `Starlette(routes=[Mount("/ask", answers)], lifespan=answers.lifespan)`."""
+        await self.warm()
+        try:
+            yield
         finally:
-            self._flying -= 1
+            await self.drained()
+            self.close()
 
-    async def _answer(self, body: bytes, request: str) -> Reply:
-        try:
-            row = _decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            return refused(422, "request", f"the body is not a JSON object: {error}", request)
-        try:
-            outcome = await self.engine.answer(row, deadline=self._options.deadline)
-        except Exception as error:  # noqa: BLE001  every request ends in a reply
-            return error_reply(error, request)
-        return answered(outcome, request)
-
-    async def _once(self, key: str, body: bytes, request: str) -> Reply:
-        """The reply to the first request with this key and body: a client that tries again gets it,
-        also while the first one is still on its way."""
-        known = f"{key}\0{body.hex()}"
-        found = self._kept.get(known)
-        if found is None:
-            found = self._kept[known] = asyncio.ensure_future(self._answer(body, request))
-            while len(self._kept) > self._options.kept:
-                self._kept.popitem(last=False)
-        reply = await asyncio.shield(found)
-        if reply.status >= 500:
-            self._kept.pop(known, None)  # the next attempt may go better
-        return reply
+    async def drained(self) -> None:
+        """Takes no further requests, and returns when those in flight have ended."""
+        await self._admission.drained()
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        while True:
-            message = await receive()
-            if message["type"] == "lifespan.startup":
-                await send({"type": "lifespan.startup.complete"})
-                continue
-            self.close()
-            await send({"type": "lifespan.shutdown.complete"})
-            return
+        await receive()
+        async with self.lifespan():
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
 
     def drain(self) -> None:
         """Takes no further requests; those in flight are answered."""
-        self._ready = False
+        self._admission.is_closed = True
 
     def close(self) -> None:
+        """Takes no further requests, and ends the threads of the engine."""
         self.drain()
         self.engine.close()
 
 
-class _Rate:
-    """So many requests per second, with bursts of one second."""
-
-    def __init__(self, rate: float | None) -> None:
-        self._rate = rate
-        self._left = rate or 0.0
-        self._at: float | None = None
-
-    def admits(self) -> bool:
-        if self._rate is None:
-            return True
-        now = asyncio.get_running_loop().time()
-        passed = 0.0 if self._at is None else now - self._at
-        self._at, self._left = now, min(self._left + passed * self._rate, max(self._rate, 1.0))
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True
-
-
-async def _body(receive: Receive, most: int) -> bytes | None:
-    """The body of a request; None if it is too long."""
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    if not message.get("more_body"):
-        return None if len(body) > most else body
-    pieces = bytearray(body)
-    while message.get("more_body") and len(pieces) <= most:
-        message = await receive()
-        pieces += message.get("body", b"")
-    return None if len(pieces) > most else bytes(pieces)
-
-
 async def _send(send: Send, reply: Reply, *headers: tuple[bytes, bytes]) -> None:
-    length = (b"content-length", str(len(reply.body)).encode())
+    length = (b"content-length", b"%d" % len(reply.body))
     start = {"type": "http.response.start", "status": reply.status, "headers": [*headers, length]}
     await send(start)
     await send({"type": "http.response.body", "body": reply.body})

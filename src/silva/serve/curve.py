@@ -79,6 +79,7 @@ class Curve:
         if not self._n:
             return min(waiting, self.cheap)
         call, row = self._line
-        fits = waiting if row <= 0 else int((seconds - self._late - call) / row)
+        spare = seconds - self._late - call
+        fits = waiting if row <= 0 or row * waiting <= spare else int(spare / row)
         tried = max(2 * math.ceil(self._xx / self._x), self.cheap)
         return max(1, min(waiting, fits, tried))

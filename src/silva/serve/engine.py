@@ -1,90 +1,55 @@
 """Answers requests as they come: each unit of a plan runs on batches across requests.
 
-Everything here happens on the thread of one event loop; only costly units run on other threads. A
-unit that runs in place takes all rows that arrived in the same turn of the loop. A costly one takes
-what waits as soon as one of its slots is free, as many rows as its measured curve allows within the
-objective: nothing waits for company.
+Everything here happens on the thread of one event loop; only costly units run on other threads, and
+say what they make of the rows, which is put into the requests here. A unit that runs in place takes
+all rows that arrived in the same turn of the loop. A costly one takes what waits as soon as one of
+its slots is free, as many rows as its measured curve allows within the objective: nothing waits for
+company.
+
+Who gives up a request, by its deadline or by cancelling the task that awaits it, takes it out of
+all queues. A batch that nobody awaits any more gives its slot back, also while it still runs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
+import threading
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from silva.errors import StepError
+from silva.lifetime import close_at_exit, join_all
 from silva.loader import Loader
 from silva.options import LoaderOptions
 from silva.physical.stage.call import Worker
-from silva.physical.stage.context import Context, Failure
+from silva.physical.stage.context import Context
+from silva.physical.stage.global_generators import GATE
 from silva.plan.node import Node, option
 from silva.plan.schema import columns, verify
 from silva.run.failures import Substitute
 from silva.serve.curve import Curve
-from silva.serve.models.model import Model
-from silva.serve.requests import Row, checked, identity_of, source_of
-from silva.serve.threads import Threads
-from silva.serve.units import Part, Unit, run_unit, units_of
+from silva.serve.deadline import Limit
+from silva.serve.flights import Batch, Flight, Late, Outcome
+from silva.serve.requests import checked, identity_of, source_of
+from silva.serve.same import copied
+from silva.serve.schedule import time_after
+from silva.serve.station import Station, station
+from silva.serve.tenant import NOBODY, Tenant, acting_for
+from silva.serve.units import Effect, effects, units_of, without_selection
+from silva.serve.warm import open_all
+from silva.serve.width import Clocks
 
+__all__ = ["Engine", "Late", "Outcome"]
 
-@dataclass(frozen=True)
-class Outcome:
-    """How a request ended: with rows, dropped by a filter, or with failures."""
+_MOST_ABANDONED = 64
+"""Calls that nobody awaits and that have not returned, of all steps together. Each keeps a thread;
+beyond that, they keep their slots too, and the step is as slow as they are."""
 
-    rows: list[Row]
-    dropped_by: str | None = None
-    failures: tuple[Failure, ...] = ()
-    exploded: bool = False
-    """Whether a step made several rows of the request."""
-    substituted: bool = False
-    """Whether the rows hold substitutes for what failed."""
-
-
-class Late(Exception):
-    """The deadline of a request has passed."""
-
-    def __init__(self, waits_for: str) -> None:
-        super().__init__(f"the deadline has passed; the request waits for `{waits_for}`")
-
-
-@dataclass(eq=False)
-class _Flight(Part):
-    """A request on its way."""
-
-    done: asyncio.Future[Outcome] = field(kw_only=True)
-    began: float = field(kw_only=True)
-    deadline: float = field(kw_only=True)
-    """When it must have ended, on the clock of the loop."""
-    left: list[int] = field(kw_only=True)
-    """For each unit, how many others it still waits for."""
-    running: set[int] = field(default_factory=set)
-    ended: int = 0
-    """Units that have run."""
-
-    @property
-    def over(self) -> bool:
-        return self.done.done()
-
-
-@dataclass(eq=False)
-class _Station:
-    """One unit with the requests that wait for it."""
-
-    unit: Unit
-    slots: int
-    """How many batches may run at once."""
-    waiting: deque[_Flight] = field(default_factory=deque)
-    busy: int = 0
-    curve: Curve = field(default_factory=Curve)
-    in_place: bool = False
-    """Whether it runs on the thread of the loop."""
-    due: bool = False
-    """Whether it runs in this turn of the loop."""
-    batches: int = 0
-    rows: int = 0
+Found = Sequence[Effect] | Exception
+"""What a unit makes of each request of a batch, or what it raised."""
 
 
 class Engine:
@@ -97,23 +62,26 @@ class Engine:
         slo: float | None = None,
         seed: int | None = None,
         on_error: Any = "raise",
+        most_rows: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`slo`: seconds within which a request should be answered; batches are as large as that
         allows. `seed`: of all random steps, by default that of the plan. `on_error`: a
-        `Substitute` takes the place of what fails."""
+        `Substitute` takes the place of what fails. `most_rows`: the largest batch."""
         verify(plan)
         self.names = source_of(plan).names
         self.columns = columns(plan)
         self._slo = slo
-        with Loader(plan, LoaderOptions(backend="inline")) as loader:
-            units = units_of(loader.facts().plan)
+        self._most_rows = most_rows
+        self._clock = clock
+        with Loader(plan, LoaderOptions(backend="inline", on_error=on_error)) as loader:
+            units = without_selection(units_of(loader.facts().plan))
         chosen = int(option(plan, "seed", 0)) if seed is None else seed
         self._substitutes = isinstance(on_error, Substitute)
         self._context = Context(chosen, 0, "skip")
         if isinstance(on_error, Substitute):
             self._context = Context(chosen, 0, "substitute", on_error.value)
         self._worker = Worker(shares_generators=False)
-        self._threads = Threads()
         self._handing_over = Curve()
         self._left = [len(unit.after) for unit in units]
         self._next: list[list[int]] = [[] for _ in units]
@@ -121,172 +89,263 @@ class Engine:
             for before in unit.after:
                 self._next[before].append(unit.number)
         self._first = [unit.number for unit in units if not unit.after]
-        self.stations = [_station(unit) for unit in units]
+        self.stations = [station(unit) for unit in units]
         self._count = len(units)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._held: list[Any] | None = None
+        close_at_exit(self)
 
-    async def answer(self, row: Mapping[str, Any], *, deadline: float) -> Outcome:
-        """Answers one request within so many seconds. A `PlanError` says what is wrong with it."""
+    async def warm(self) -> None:
+        """Opens all models and indices beside the requests that come."""
+        await asyncio.to_thread(self.open)
+
+    def open(self) -> None:
+        """Opens all models and indices, which may take long. They stay open with the engine, and an
+        index stays at its version."""
+        self._held = open_all(call for one in self.stations for call in one.unit.asks)
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether all models and indices are open."""
+        return self._held is not None
+
+    async def answer(
+        self, row: Mapping[str, Any], *, deadline: float, tenant: Tenant = NOBODY
+    ) -> Outcome:
+        """Answers one request within so many seconds. A `PlanError` says what is wrong with it. To
+        give it up, cancel the task that awaits it. Nothing is shared between tenants, and models
+        are asked in their names."""
         given = checked(self.names, row)
         loop = self._loop = asyncio.get_running_loop()
-        now = loop.time()
-        flight = _Flight(
+        now = self._clock()
+        flight = Flight(
             identity_of(self.names, given),
             [given],
             done=loop.create_future(),
             began=now,
             deadline=now + deadline,
             left=self._left.copy(),
+            stop=self._count,
+            tenant=tenant,
         )
-        timer = loop.call_at(flight.deadline, self._expire, flight)
+        timer = loop.call_later(deadline, self._expire, flight)
         try:
             if not self._count:
-                self._end(flight)
+                self._end(flight, 0)
             for number in self._first:
                 self._enter(number, flight)
             return await flight.done
         finally:
             timer.cancel()
+            flight.done.cancel()
+            for number in list(flight.running):
+                self._leave(self.stations[number], flight)
+
+    def runs_on(self, thread: threading.Thread) -> bool:
+        """Whether it is one of the threads that run costly steps."""
+        return any(thread in one.threads for one in self.stations)
 
     def close(self) -> None:
-        self._threads.close()
+        join_all([thread for one in self.stations for thread in one.threads.stop()])
 
-    def _expire(self, flight: _Flight) -> None:
+    def _expire(self, flight: Flight) -> None:
         if not flight.over:
-            waits = min(flight.running, default=0)
-            flight.done.set_exception(Late(self.stations[waits].unit.label or "the end"))
+            self._late(flight, min(flight.running, default=0))
 
-    def _enter(self, number: int, flight: _Flight) -> None:
+    def _late(self, flight: Flight, number: int) -> None:
+        waits_for = self.stations[number].unit.label if self.stations else ""
+        flight.done.set_exception(Late(waits_for or "the end"))
+
+    # The way of a request.
+
+    def _enter(self, number: int, flight: Flight) -> None:
+        """Puts a request into the queue of a unit, or behind another one that asks the same."""
         station = self.stations[number]
         flight.running.add(number)
-        station.waiting.append(flight)
-        assert self._loop is not None
+        if station.shares and self._follows(station, flight):
+            return
+        station.waiting[flight] = None
+        self._call(station)
+
+    def _follows(self, station: Station, flight: Flight) -> bool:
+        assert station.same is not None
+        began = time.perf_counter()
+        leader = station.same.enter(flight)
+        station.keying.add(1, time.perf_counter() - began)
+        if leader is None:
+            return False
+        if leader in station.running:
+            station.running[leader].limit.extend(self._until(flight))
+        return True
+
+    def _until(self, flight: Flight) -> float:
+        """When a request must have ended, on the clock of limits."""
+        return time.monotonic() + flight.deadline - self._clock()
+
+    def _leave(self, station: Station, flight: Flight) -> None:
+        """Takes a request that is over out of a unit, and the work that was for it alone."""
+        flight.running.discard(station.unit.number)
+        asked = flight if station.same is None else station.same.leave(flight)
+        if station.is_awaited(asked):
+            return
+        if asked in station.waiting:
+            del station.waiting[asked]
+            station.settle(asked)
+        elif asked in station.running:
+            batch = station.running[asked]
+            if not any(map(station.is_awaited, batch.flights)):
+                self._give_up(station, batch)
+
+    def _give_up(self, station: Station, batch: Batch) -> None:
+        """Nobody awaits a batch that runs: its slot goes to those who wait."""
+        batch.limit.give_up()
+        if batch.thread is not None:
+            GATE.forget(batch.thread)
+        for flight in batch.flights:
+            station.settle(flight)
+        if not batch.is_abandoned and sum(s.abandoned for s in self.stations) < _MOST_ABANDONED:
+            batch.is_abandoned = True
+            station.abandoned += 1
+            station.busy -= 1
+            self._call(station)
+
+    def _end(self, flight: Flight, number: int) -> None:
+        """Ends a request of which all units have run that must."""
+        error = flight.errors.get(flight.stop - 1)
+        if self._clock() >= flight.deadline:
+            self._late(flight, number)
+        elif error is not None:
+            flight.done.set_exception(error)
+        else:
+            flight.done.set_result(flight.outcome(self.columns, substitutes=self._substitutes))
+
+    # Batches.
+
+    def _call(self, station: Station) -> None:
+        """Lets a unit take what waits for it, after all that arrives in this turn of the loop."""
         if not station.due:
+            assert self._loop is not None
             station.due = True
             self._loop.call_soon(self._turn, station)
 
-    def _turn(self, station: _Station) -> None:
+    def _turn(self, station: Station) -> None:
         """Runs what waits for a unit, or hands it to threads."""
         station.due = False
         assert self._loop is not None
-        while station.waiting and station.busy < station.slots:
-            batch = self._batch(station)
-            if not batch:
+        while station.busy < station.slots:
+            flights = self._flights(station)
+            if not flights:
                 return
-            if station.in_place:
+            if station.quick.in_place and not (station.unit.function and GATE.is_closed):
                 began = time.perf_counter()
-                error = self._run(station.unit, batch, self._worker)
-                self._ran(station, batch, time.perf_counter() - began, error)
+                found = self._run(station, flights, self._worker)
+                self._ran(station, flights, found, time.perf_counter() - began)
                 continue
+            awaiting = [one for flight in flights for one in station.who_awaits(flight)]
+            batch = Batch(flights, Limit(max(map(self._until, awaiting))))
+            station.running.update(dict.fromkeys(flights, batch))
             station.busy += 1
-            self._threads.submit(self._job(station, batch, self._loop))
+            station.threads.submit(self._job(station, batch, self._loop))
+
+    def _flights(self, station: Station) -> list[Flight]:
+        """The requests of the next batch."""
+        waiting = station.waiting
+        count = len(waiting)
+        if not station.quick.in_place and count > 1:
+            free = station.slots - station.busy
+            fits = station.curve.most_rows(self._slack(next(iter(waiting)), station), count)
+            count = min(-(-count // free), fits)
+        if self._most_rows is not None:
+            count = min(count, self._most_rows)
+        return station.take(count)
+
+    def _slack(self, flight: Flight, station: Station) -> float:
+        """Seconds that a batch with this request may take. One that is late already makes no batch
+        small, or all those behind it would be late too."""
+        until = flight.deadline if self._slo is None else flight.began + self._slo
+        rest = time_after(self._next, [one.expected for one in self.stations])
+        left = until - self._clock() - rest[station.unit.number]
+        if left >= station.curve.seconds(1):
+            return left
+        return math.inf if self._slo is None else self._slo
+
+    def _run(self, station: Station, flights: list[Flight], worker: Worker) -> Found:
+        """What a unit makes of a batch."""
+        try:
+            with acting_for(flights[0].tenant if station.unit.asks else NOBODY):
+                return effects(station.unit, flights, self._context, worker)
+        except Exception as error:  # noqa: BLE001  it is the step's: all of its requests fail
+            return error
 
     def _job(
-        self, station: _Station, batch: list[_Flight], loop: asyncio.AbstractEventLoop
+        self, station: Station, batch: Batch, loop: asyncio.AbstractEventLoop
     ) -> Callable[[Worker], None]:
         handed = time.perf_counter()
 
         def work(worker: Worker) -> None:
-            began = time.perf_counter()
-            error = self._run(station.unit, batch, worker)
-            ended = time.perf_counter()
-            with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
-                loop.call_soon_threadsafe(back, began, ended, error)
+            begin = Clocks.now()
+            batch.thread = threading.get_ident()
+            found: Found = StepError(f"`{station.unit.label}` was interrupted")
+            try:
+                if not batch.limit.is_given_up:
+                    with batch.limit.applies():
+                        found = self._run(station, batch.flights, worker)
+            finally:
+                spent = Clocks.now().since(begin)
+                with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits
+                    loop.call_soon_threadsafe(back, found, spent)
 
-        def back(began: float, ended: float, error: BaseException | None) -> None:
-            self._threads.finished()
-            station.busy -= 1
-            self._handing_over.add(1, time.perf_counter() - handed - (ended - began))
-            self._ran(station, batch, ended - began, error)
-            station.in_place = self._is_cheap(station)
+        def back(found: Found, spent: Clocks) -> None:
+            station.threads.finished()
+            if batch.is_abandoned:
+                station.abandoned -= 1
+            else:
+                station.busy -= 1
+            for flight in batch.flights:
+                del station.running[flight]
+            station.width.add(spent)
+            self._handing_over.add(1, time.perf_counter() - handed - spent.wall)
+            self._ran(station, batch.flights, found, spent.wall)
             self._turn(station)
 
         return work
 
-    def _is_cheap(self, station: _Station) -> bool:
-        """Whether a row takes less time here than handing it over to a thread does."""
-        if station.unit.asks:
-            return False
-        return station.curve.seconds(1) < self._handing_over.seconds(1)
-
-    def _batch(self, station: _Station) -> list[_Flight]:
-        """The requests of the next batch: those that have waited longest."""
-        waiting = station.waiting
-        while waiting and waiting[0].over:
-            waiting.popleft().running.discard(station.unit.number)
-        count = len(waiting)
-        if not station.in_place and count > 1:
-            free = station.slots - station.busy
-            share = -(-count // free)
-            count = min(share, station.curve.most_rows(self._slack(waiting[0]), count))
-        batch = [waiting.popleft() for _ in range(count)]
-        return [flight for flight in batch if not flight.over]
-
-    def _slack(self, flight: _Flight) -> float:
-        """Seconds that a batch with this request may take."""
-        assert self._loop is not None
-        until = flight.deadline if self._slo is None else flight.began + self._slo
-        rest = sum(
-            station.curve.seconds(1)
-            for station in self.stations
-            if flight.left[station.unit.number] and not station.in_place
-        )
-        return max(until - self._loop.time() - rest, 0.0)
-
-    def _run(self, unit: Unit, batch: list[_Flight], worker: Worker) -> BaseException | None:
-        """Runs a unit; returns what is not the failure of a row."""
-        try:
-            run_unit(unit, batch, self._context, worker)
-        except Exception as error:  # noqa: BLE001  it is the step's: all of its requests fail
-            return error
-        return None
-
-    def _ran(
-        self, station: _Station, batch: list[_Flight], seconds: float, error: BaseException | None
-    ) -> None:
+    def _ran(self, station: Station, flights: list[Flight], found: Found, seconds: float) -> None:
+        """Gives each request what a unit has made of it."""
         station.batches += 1
-        station.rows += len(batch)
-        station.curve.add(len(batch), seconds)
+        station.rows += len(flights)
+        station.curve.add(len(flights), seconds)
+        if not station.unit.asks:
+            station.quick.add(len(flights), seconds, self._handing_over.seconds(1))
+        for i, flight in enumerate(flights):
+            effect = found if isinstance(found, Exception) else found[i]
+            for follower in station.settle(flight):
+                own = effect if isinstance(effect, Exception) else copied(effect, follower)
+                if own is None:
+                    station.is_own = True
+                    self._enter(station.unit.number, follower)
+                else:
+                    station.shared += 1
+                    self._passed(station, follower, own)
+            self._passed(station, flight, effect)
+
+    def _passed(self, station: Station, flight: Flight, effect: Effect | Exception) -> None:
+        """Lets a request go on from a unit."""
         number = station.unit.number
-        for flight in batch:
-            flight.running.discard(number)
-            if flight.over:
-                continue
-            if error is not None:
-                flight.done.set_exception(error)
-                continue
-            flight.ended += 1
-            failed = flight.failures and not self._substitutes
-            if flight.ended == self._count or failed or not flight.rows:
-                self._end(flight)
-                continue
-            for after in self._next[number]:
-                flight.left[after] -= 1
-                if not flight.left[after]:
-                    self._enter(after, flight)
-
-    def _end(self, flight: _Flight) -> None:
-        whole = not flight.failures or self._substitutes
-        rows = [{name: row[name] for name in self.columns} for row in flight.rows] if whole else []
-        exploded = flight.places is not None
-        flight.done.set_result(
-            Outcome(rows, flight.dropped_by, tuple(flight.failures), exploded, whole and bool(rows))
-        )
-
-
-def _station(unit: Unit) -> _Station:
-    """A unit without functions of the user and without models runs in place. A model says how many
-    batches it takes at once; a function runs on one thread until it is known to be cheap."""
-    models = [dict(call.params).get("model") for call in unit.asks]
-    opened = [found.model for found in models if found is not None]
-    slots = min(
-        (getattr(model, "concurrency", 1) for model in opened if isinstance(model, Model)),
-        default=1,
-    )
-    asked = [
-        model.cheap_rows(call.op.removeprefix("model."))
-        for call, model in zip(unit.asks, opened, strict=False)
-        if isinstance(model, Model)
-    ]
-    in_place = not unit.asks and not unit.runs_user_code
-    return _Station(unit, slots, curve=Curve(min(asked, default=1)), in_place=in_place)
+        flight.running.discard(number)
+        if flight.over:
+            return
+        if isinstance(effect, Exception):
+            flight.errors[number] = effect
+            flight.passed(number, last=True)
+        else:
+            flight.apply(station.unit, effect)
+            failed = flight.lost or (effect.failures and not self._substitutes)
+            flight.passed(number, last=bool(failed) or not flight.rows)
+        if flight.is_through:
+            self._end(flight, number)
+            return
+        for after in self._next[number]:
+            flight.left[after] -= 1
+            if not flight.left[after] and after < flight.stop:
+                self._enter(after, flight)

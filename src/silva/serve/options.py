@@ -8,15 +8,17 @@ from typing import Any, TypedDict
 from silva.errors import PlanError
 from silva.plan.arguments import duration, flag, natural
 from silva.run.failures import Skip, Substitute
+from silva.serve.access import Tokens, check_limit
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions:
     """The arguments of `pipeline.asgi(…)`, and most of those of `pipeline.serve(…)`."""
 
-    token: str | None = None
+    token: Tokens | None = None
     """What clients show as `Authorization: Bearer …`; None for the one in `$SILVA_TOKEN`, or else a
-    new random one."""
+    new random one. `{"ann": token, "bob": sv.Access(token, rate=5)}` are several tenants, each with
+    answers and limits of its own."""
     slo: float | None = None
     """Seconds within which a request should be answered: batches are as large as that allows."""
     deadline: float = 60.0
@@ -25,24 +27,36 @@ class ServeOptions:
     """The seed of all random steps; None for that of the pipeline."""
     on_error: Any = "raise"
     """`sv.Skip()` counts failed requests, `sv.Substitute(value)` answers with the value instead."""
+    most_rows: int | None = None
+    """The largest batch of a step, where its memory bounds it; None: as large as time allows."""
+    refresh: float | None = None
+    """Seconds between two looks for new versions of tables and indices, which then take over; None:
+    those of the start stay. A version that was chosen stays too."""
     most: int = 1024
     """Requests in flight; a further one is answered with 429."""
     request_bytes: int = 1 << 20
     """The largest body of a request."""
     rate: float | None = None
-    """Requests per second and token; None for no limit."""
-    kept: int = 4096
-    """Replies that are kept for requests that come again with the same `Idempotency-Key`."""
+    """Requests per second and token, with bursts of one second; None for no limit."""
+    kept_bytes: int = 16 << 20
+    """Bytes of replies that are kept for each token, for requests that come again with the same
+    `Idempotency-Key`."""
+    shared: bool = False
+    """Whether tenants share what models have answered."""
 
     def __post_init__(self) -> None:
         duration(self.deadline)
         if self.slo is not None:
             duration(self.slo)
-        if self.rate is not None:
-            duration(self.rate)
+        if self.refresh is not None:
+            duration(self.refresh)
+        check_limit("serve(rate=…)", self.rate)
         natural("serve(most=…)", self.most, least=1)
+        if self.most_rows is not None:
+            natural("serve(most_rows=…)", self.most_rows, least=1)
         natural("serve(request_bytes=…)", self.request_bytes, least=1)
-        natural("serve(kept=…)", self.kept)
+        natural("serve(kept_bytes=…)", self.kept_bytes)
+        flag("serve(shared=…)", self.shared)
         if self.on_error != "raise" and not isinstance(self.on_error, Skip | Substitute):
             raise PlanError(
                 f'on_error= takes "raise", sv.Skip() or sv.Substitute(value), not {self.on_error!r}'
@@ -68,15 +82,18 @@ class ListenOptions:
 class AsgiArguments(TypedDict, total=False):
     """`ServeOptions` as keyword arguments, for signatures."""
 
-    token: str | None
+    token: Tokens | None
     slo: float | None
     deadline: float
     seed: int | None
     on_error: Any
+    most_rows: int | None
+    refresh: float | None
     most: int
     request_bytes: int
     rate: float | None
-    kept: int
+    kept_bytes: int
+    shared: bool
 
 
 class ServeArguments(AsgiArguments, total=False):

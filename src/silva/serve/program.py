@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import Future
 from typing import Any
 
-from silva.errors import RowError
+from silva.errors import PlanError, RowError
 from silva.lifetime import Thread, close_at_exit, join_all
 from silva.plan.node import Node
-from silva.serve.engine import Engine, Outcome
+from silva.serve.engine import Engine, Late, Outcome
 
 Reply = dict[str, Any] | list[dict[str, Any]] | None
+
+_GRACE = 1.0
+"""Seconds that the event loop gets beyond the deadline of a request, to say what it waits for."""
 
 
 class Program:
@@ -21,33 +26,80 @@ class Program:
     def __init__(self, plan: Node) -> None:
         self._lock = threading.Lock()
         self._closed = True
+        self._process = os.getpid()
         self._engine = Engine(plan)
+        self._engine.open()
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(_live, "ask", (self._loop,))
         self._thread.start()
         self._closed = False
         close_at_exit(self)
 
+    @property
+    def is_here(self) -> bool:
+        """Whether its threads run in this process, which may be a fork of the one that made it."""
+        return self._process == os.getpid()
+
     def ask(self, row: Mapping[str, Any], deadline: float) -> Reply:
-        answer = self._engine.answer(row, deadline=deadline)
-        return _reply(asyncio.run_coroutine_threadsafe(answer, self._loop).result())
+        future = self._begin(self._engine.answer(row, deadline=deadline))
+        try:
+            return _reply(future.result(deadline + _GRACE))
+        except TimeoutError:
+            if future.done():  # a step raised it
+                raise
+            raise Late("a step on the event loop") from None
+        finally:
+            future.cancel()
 
     async def ask_async(self, row: Mapping[str, Any], deadline: float) -> Reply:
-        answer = self._engine.answer(row, deadline=deadline)
-        future = asyncio.run_coroutine_threadsafe(answer, self._loop)
-        return _reply(await asyncio.wrap_future(future))
+        future = asyncio.wrap_future(self._begin(self._engine.answer(row, deadline=deadline)))
+        try:
+            await asyncio.wait((future,), timeout=deadline + _GRACE)
+            if not future.done():
+                raise Late("a step on the event loop")
+            return _reply(future.result())
+        finally:
+            future.cancel()
+
+    def _begin(self, answer: Coroutine[Any, Any, Outcome]) -> Future[Outcome]:
+        thread = threading.current_thread()
+        if thread is self._thread or self._engine.runs_on(thread):
+            answer.close()
+            raise PlanError(
+                "a step asks the pipeline that it is part of, which would wait for itself: let the "
+                "step ask another pipeline, or call the function that you need"
+            )
+        return asyncio.run_coroutine_threadsafe(answer, self._loop)
 
     def close(self) -> None:
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        join_all([self._thread])
-        self._engine.close()
+        if self.is_here:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            join_all([self._thread])
+            self._engine.close()
 
     def __del__(self) -> None:
         self.close()
+
+
+def opening() -> threading.Lock:
+    """The lock under which a pipeline gets its program: threads that ask at once open one."""
+    return _opening
+
+
+_opening = threading.Lock()
+
+
+def _forget() -> None:
+    """The thread that held the lock is not in a forked child."""
+    global _opening
+    _opening = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def _live(loop: asyncio.AbstractEventLoop) -> None:
@@ -59,13 +111,13 @@ def _live(loop: asyncio.AbstractEventLoop) -> None:
 
 def _reply(outcome: Outcome) -> Reply:
     """The row of an outcome; a list of rows where a step explodes it."""
-    if outcome.failures:
+    if outcome.dropped_by is not None:
+        return None
+    if outcome.failures and not outcome.substituted:
         failure = outcome.failures[0]
         raise RowError(
             f"`{failure.step}` failed on the request: {failure.error}\n{failure.traceback}",
             key=failure.key,
             step=failure.step,
         ) from failure.cause
-    if outcome.dropped_by is not None or not outcome.rows:
-        return None
-    return outcome.rows[0] if not outcome.exploded else outcome.rows
+    return outcome.rows if outcome.exploded else outcome.rows[0]

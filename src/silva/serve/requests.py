@@ -49,6 +49,7 @@ class Requests:
 
     runs_user_code: ClassVar[bool] = False
     identifies_rows: ClassVar[bool] = False
+    awaits_rows: ClassVar[bool] = True
     names: tuple[str, ...]
 
     def columns(self) -> tuple[str, ...]:
@@ -125,7 +126,13 @@ def identity_of(names: Sequence[str], row: Mapping[str, Any]) -> int:
     True
     """
     known = [row[ID]] if ID in names else [row[name] for name in names]
-    packed = msgspec.msgpack.encode(known, enc_hook=_plain, order="deterministic")
+    try:
+        packed = msgspec.msgpack.encode(known, enc_hook=_plain, order="deterministic")
+    except (OverflowError, UnicodeEncodeError, RecursionError) as error:
+        raise PlanError(
+            "a request holds whole numbers of 64 bits, Unicode text, and lists that are not nested "
+            f"too deeply: {error}"
+        ) from None
     digest = hashlib.blake2b(packed, digest_size=8).digest()
     return int.from_bytes(digest, "little") & _ROW
 

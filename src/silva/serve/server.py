@@ -52,8 +52,18 @@ class Server:
         close_at_exit(self)
 
     def _run(self) -> None:
-        with contextlib.suppress(SystemExit):
-            asyncio.run(self._server.serve([self._socket]))
+        import uvloop
+
+        with (
+            contextlib.suppress(SystemExit),
+            asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+        ):
+            runner.run(self._live())
+
+    async def _live(self) -> None:
+        warming = asyncio.create_task(self.app.warm())
+        await self._server.serve([self._socket])
+        warming.cancel()
 
     def wait(self) -> None:
         """Waits until the server is closed, or Ctrl-C."""

@@ -1,11 +1,12 @@
-"""The threads that run the costly steps of a served pipeline, each with a worker's state."""
+"""The threads that run one costly step of a served pipeline, each with a worker's state."""
 
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Callable
 
-from silva.lifetime import Thread, close_at_exit, join_all
+from silva.lifetime import Thread
 from silva.physical.stage.call import Worker
 
 Work = Callable[[Worker], None]
@@ -13,16 +14,16 @@ Work = Callable[[Worker], None]
 
 class Threads:
     """Threads that are started when all others are busy, and stay. One thread, the event loop's,
-    submits work and says when it has seen its end."""
+    submits work and says when it has seen its end. Work that hangs keeps its thread, and another
+    one is started for what comes next."""
 
     def __init__(self) -> None:
         self._work: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._threads: list[Thread] = []
         self._unfinished = 0
-        close_at_exit(self)
 
     def submit(self, work: Work) -> None:
-        """Runs `work` on a thread; it must not raise."""
+        """Runs `work` on a thread."""
         self._unfinished += 1
         if self._unfinished > len(self._threads):
             thread = Thread(self._run, f"serve-{len(self._threads)}")
@@ -30,21 +31,30 @@ class Threads:
             thread.start()
         self._work.put(work)
 
+    def __contains__(self, thread: threading.Thread) -> bool:
+        return thread in self._threads
+
     def finished(self) -> None:
         """The end of one work was seen."""
         self._unfinished -= 1
 
     def _run(self) -> None:
         worker = Worker(shares_generators=False)
-        while True:
-            work = self._work.get()
-            if work is None:
-                return
-            work(worker)
-            del work  # or what it holds would live as long as the thread has nothing to do
+        try:
+            while True:
+                work = self._work.get()
+                if work is None:
+                    return
+                work(worker)
+                del work  # or what it holds would live as long as the thread has nothing to do
+        finally:
+            mine = threading.current_thread()
+            self._threads = [one for one in self._threads if one is not mine]
 
-    def close(self) -> None:
-        threads, self._threads = self._threads, []
+    def stop(self) -> list[Thread]:
+        """Ends the threads that have nothing to do, and the others after their work; returns all,
+        to be joined."""
+        threads = list(self._threads)
         for _ in threads:
             self._work.put(None)
-        join_all(threads)
+        return threads

@@ -1,12 +1,16 @@
-"""The steps of a served pipeline, cut into units, and how a unit runs on rows of several requests.
+"""The steps of a served pipeline, cut into units, and what a unit makes of several requests.
 
 A unit is one step. It waits for the units that write what it reads, so branches that do not depend
 on each other run at the same time; filters, explodes and selections are barriers.
+
+A unit only reads the rows of a request. What it makes of them is an `Effect`, which whoever owns
+the request applies: units that run at the same time never see each other's changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,11 +19,14 @@ import numpy as np
 from silva.columns import Values
 from silva.errors import PlanError
 from silva.physical import plan as physical
+from silva.physical.stage.attempts import may_repeat
 from silva.physical.stage.call import Worker
 from silva.physical.stage.context import Context, Failure
 from silva.physical.stage.rows import Rows
 from silva.physical.stage.steps import Keep, MapWhole, Project, Spread, Step
 from silva.plan import expr
+from silva.plan.function import Function, Stateful
+from silva.plan.operator import operator
 
 Row = dict[str, Any]
 
@@ -36,22 +43,46 @@ class Unit:
     def label(self) -> str:
         return self.step.label
 
-    @property
+    @functools.cached_property
     def asks(self) -> tuple[expr.Call, ...]:
         """The calls of models and indices in it."""
         term = self.step.runs
-        if term is None or not isinstance(term, expr.Call):
+        if term is None or isinstance(term, Function):
             return ()
-        parts = (part for part in expr.walk(term) if isinstance(part, expr.Call))
-        return tuple(part for part in parts if part.op.startswith(("model.", "index.")))
+        calls = (part for part in _parts(term) if isinstance(part, expr.Call))
+        return tuple(call for call in calls if call.op.startswith(("model.", "index.")))
+
+    @functools.cached_property
+    def function(self) -> Function | None:
+        """The function of the user that it calls."""
+        return self.step.runs if isinstance(self.step.runs, Function) else None
 
     @property
-    def runs_user_code(self) -> bool:
-        """Whether it calls a function of the user."""
+    def is_stateful(self) -> bool:
+        """Whether each thread that runs it builds an object of its own."""
+        return self.function is not None and isinstance(self.function.fn, Stateful)
+
+    @property
+    def may_share(self) -> bool:
+        """Whether, as far as the plan knows, equal values that it reads give equal results."""
         runs = self.step.runs
-        return runs is not None and not isinstance(
-            runs, expr.Call | expr.Col | expr.Literal | expr.RowId
+        if runs is None or isinstance(runs, Function):
+            return runs is not None and may_repeat(runs)
+        return not any(
+            isinstance(part, expr.RowId)
+            or (isinstance(part, expr.Call) and operator(part.op).random)
+            for part in _parts(runs)
         )
+
+
+def _parts(term: expr.Term) -> Iterator[expr.Term]:
+    """The parts of a term, and those of the terms that its calls have as parameters."""
+    for part in expr.walk(term):
+        yield part
+        for _, value in part.params if isinstance(part, expr.Call) else ():
+            inner = getattr(value, "term", None)
+            if isinstance(inner, expr.Col | expr.Literal | expr.RowId | expr.Call):
+                yield from _parts(inner)
 
 
 def units_of(plan: physical.PhysicalNode) -> tuple[Unit, ...]:
@@ -83,10 +114,34 @@ def units_of(plan: physical.PhysicalNode) -> tuple[Unit, ...]:
     return tuple(units)
 
 
+def without_selection(units: tuple[Unit, ...]) -> tuple[Unit, ...]:
+    """The units without a last one that only leaves columns out, for who picks the columns of its
+    answers anyway."""
+    last = units[-1].step if units else None
+    if isinstance(last, Project) and all(new == old for old, new in last.names):
+        return units[:-1]
+    return units
+
+
 def _clash(earlier: Step, reads: frozenset[str], writes: Sequence[str]) -> bool:
     """Whether a step that reads and writes these columns must wait for an earlier one."""
     made = set(earlier.writes)
     return bool(made & reads or made & set(writes) or (earlier.reads or set()) & set(writes))
+
+
+@dataclass(slots=True)
+class Effect:
+    """What a unit makes of one request."""
+
+    values: dict[str, list[Any]]
+    """The values of columns, for each row that is left."""
+    kept: list[int] | None = None
+    """For each row that is left, its number among the rows before; None if they are the same."""
+    places: list[int] | None = None
+    """The place of each row within the request, once a step has exploded it."""
+    failures: list[Failure] = field(default_factory=list)
+    drew: bool = False
+    """Whether the step drew random numbers, which its plan did not say."""
 
 
 @dataclass(eq=False)
@@ -97,71 +152,116 @@ class Part:
     rows: list[Row]
     places: list[int] | None = None
     """The place of each row within the request, once a step has exploded it."""
-    failures: list[Failure] = field(default_factory=list)
+    failures: dict[int, list[Failure]] = field(default_factory=dict)
+    """By the number of the unit that failed."""
     dropped_by: str | None = None
     """The filter that dropped its last row."""
+    lost: bool = False
+    """Whether a row that could not be computed is missing, so that there is no answer."""
+
+    def copy(self) -> Part:
+        rows = [dict(row) for row in self.rows]
+        return Part(
+            self.identity, rows, self.places, dict(self.failures), self.dropped_by, self.lost
+        )
+
+    def apply(self, unit: Unit, effect: Effect) -> None:
+        """Changes the rows as a unit says."""
+        step = unit.step
+        if effect.failures:
+            self.failures[unit.number] = effect.failures
+        if isinstance(step, Project):
+            self.rows = [{new: row[old] for old, new in step.names} for row in self.rows]
+        elif isinstance(step, Keep | Spread | MapWhole):
+            self._rebuild(step, effect)
+        elif effect.kept is not None:
+            self.lost = True
+        else:
+            for name, values in effect.values.items():
+                for row, value in zip(self.rows, values, strict=True):
+                    row[name] = value
+
+    def _rebuild(self, step: Keep | Spread | MapWhole, effect: Effect) -> None:
+        """The rows after a step that may drop, multiply or replace them."""
+        if not self.rows:
+            return
+        self.places = effect.places
+        if isinstance(step, Keep):
+            if effect.kept is not None:
+                self.rows = [self.rows[i] for i in effect.kept]
+        else:
+            count = len(self.rows) if effect.kept is None else len(effect.kept)
+            self.rows = [{n: v[i] for n, v in effect.values.items()} for i in range(count)]
+        if self.rows:
+            return
+        if effect.failures:
+            self.lost = True
+        elif isinstance(step, Keep):
+            self.dropped_by = step.label
 
 
 def run_unit(unit: Unit, parts: Sequence[Part], context: Context, worker: Worker) -> None:
-    """Runs a unit on the rows of several requests at once. What it makes of a row depends on that
-    row alone."""
+    """Runs a unit on the rows of several requests at once, and changes them."""
+    for part, effect in zip(parts, effects(unit, parts, context, worker), strict=True):
+        part.apply(unit, effect)
+
+
+def effects(
+    unit: Unit, parts: Sequence[Part], context: Context, worker: Worker
+) -> Sequence[Effect]:
+    """What a unit makes of several requests. What it makes of a row depends on that row alone."""
     step = unit.step
-    if isinstance(step, Project):
-        for part in parts:
-            part.rows = [{new: row[old] for old, new in step.names} for row in part.rows]
-        return
     flat = [row for part in parts for row in part.rows]
-    if not flat:
-        return
-    owners = np.repeat(np.arange(len(parts)), [len(part.rows) for part in parts])
+    if isinstance(step, Project) or not flat:
+        return [Effect({}, None, part.places) for part in parts]
     exploded = any(part.places is not None for part in parts)
     places = (
         [p for part in parts for p in (part.places or [0] * len(part.rows))] if exploded else None
     )
     names = list(flat[0]) if step.reads is None or isinstance(step, Spread) else sorted(step.reads)
     columns = {name: Values([row[name] for row in flat]).settled() for name in names}
+    ids = [part.identity for part in parts for _ in part.rows]
     rows = Rows(
         context,
         columns,
-        np.array([parts[owner].identity for owner in owners.tolist()], dtype=np.uint64),
+        np.array(ids, dtype=np.uint64),
         None if places is None else np.array(places, dtype=np.uint64),
         len(flat),
     )
     step.apply(rows, worker)
-    for failure in rows.failures:
-        parts[int(owners[failure.row])].failures.append(failure)
-    origin = np.arange(len(flat)) if rows.origin is None else rows.origin
-    if isinstance(step, Keep | Spread | MapWhole) or rows.failures:
-        _regroup(step, parts, flat, owners, rows, origin)
-        return
-    made = {name: rows.columns[name].rows() for name in step.writes}
-    for name, values in made.items():
-        for row, value in zip(flat, values, strict=True):
-            row[name] = value
-
-
-def _regroup(
-    step: Step,
-    parts: Sequence[Part],
-    flat: list[Row],
-    owners: np.ndarray,
-    rows: Rows,
-    origin: np.ndarray,
-) -> None:
-    """Gives each request the rows that it still has."""
+    drew = unit.function is not None and bool(worker.seeded(unit.function))
     changed = list(rows.columns) if isinstance(step, Spread | MapWhole) else list(step.writes)
     made = {name: rows.columns[name].rows() for name in changed}
-    whole = isinstance(step, MapWhole)
-    for part in parts:
-        part.rows = []
-        part.places = None if rows.places is None else []
-    for i, source in enumerate(origin.tolist()):
-        part = parts[int(owners[source])]
-        own = {name: values[i] for name, values in made.items()}
-        part.rows.append(own if whole else {**flat[source], **own})
-        if rows.places is not None and part.places is not None:
-            part.places.append(int(rows.places[i]))
-    if isinstance(step, Keep):
-        for part in parts:
-            if not part.rows and not part.failures and part.dropped_by is None:
-                part.dropped_by = step.label
+    if rows.origin is None and not rows.failures and not exploded and len(flat) == len(parts):
+        return [
+            Effect({name: [values[i]] for name, values in made.items()}, None, None, [], drew)
+            for i in range(len(parts))
+        ]
+    return _by_part(parts, rows, made, drew)
+
+
+def _by_part(
+    parts: Sequence[Part], rows: Rows, made: dict[str, list[Any]], drew: bool
+) -> list[Effect]:
+    """The effects of a step on requests whose rows may have failed, gone, or been multiplied."""
+    counts = [len(part.rows) for part in parts]
+    owners = [number for number, count in enumerate(counts) for _ in range(count)]
+    starts = [0, *np.cumsum(counts).tolist()]
+    exploded = rows.places is not None
+    found = [Effect({n: [] for n in made}, [], [] if exploded else None, [], drew) for _ in parts]
+    origin = range(len(owners)) if rows.origin is None else rows.origin.tolist()
+    for i, source in enumerate(origin):
+        owner = owners[source]
+        effect = found[owner]
+        for name, values in made.items():
+            effect.values[name].append(values[i])
+        if effect.kept is not None:
+            effect.kept.append(source - starts[owner])
+        if effect.places is not None and rows.places is not None:
+            effect.places.append(int(rows.places[i]))
+    for failure in rows.failures:
+        found[owners[failure.row]].failures.append(failure)
+    for effect, count in zip(found, counts, strict=True):
+        if effect.kept == list(range(count)):
+            effect.kept = None
+    return found

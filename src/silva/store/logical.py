@@ -37,10 +37,15 @@ Derived = Callable[[Sequence[str]], list[logical.Derive]]
 
 
 def table_pipeline(
-    folder: Folder, version: Version, columns: Sequence[str] | None, steps: Mapping[str, Step]
+    folder: Folder,
+    version: Version,
+    columns: Sequence[str] | None,
+    steps: Mapping[str, Step],
+    *,
+    pinned: bool = False,
 ) -> Pipeline:
     """The rows of a version with these columns, or all. `steps` are the functions that this
-    program has, by fingerprint."""
+    program has, by fingerprint. `pinned` says that the version was chosen."""
     names = tuple(current(folder, version)) if columns is None else tuple(columns)
     known = current(folder, version)
     for name in names:
@@ -48,7 +53,7 @@ def table_pipeline(
             shown = ", ".join(map(repr, known))
             raise PlanError(f"there is no column {name!r}; the columns here are {shown}")
     found = recipes(folder, version, names, steps)
-    source = TableSource.of(folder, version)
+    source = replace(TableSource.of(folder, version), pinned=pinned)
     source, found = _given(source, found)
     plan: logical.Node = logical.Source(cast(logical.PlannedSource, source))
     occurrences: dict[str, int] = {}

@@ -98,7 +98,8 @@ class Table(TableColumns):
 
     def read(self, columns: Sequence[str] | None = None) -> Pipeline:
         """The rows as a pipeline, with all columns or these."""
-        return table_pipeline(self._folder, self.version, columns, self._steps)
+        pinned = self._pinned is not None
+        return table_pipeline(self._folder, self.version, columns, self._steps, pinned=pinned)
 
     def latest(
         self,

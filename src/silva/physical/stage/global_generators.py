@@ -170,6 +170,19 @@ class Gate:
                     self._alone = None if self._alone == me else self._alone
                     self._changed.notify_all()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether a thread has it alone, or waits to, so that who comes now has to wait."""
+        return self._alone is not None
+
+    def forget(self, thread: int) -> None:
+        """Lets others pass though this thread has not left: it hangs, and nobody awaits what it
+        runs. Should it draw later, it may disturb the draws of another one at that moment."""
+        with self._changed:
+            self._inside.pop(thread, None)
+            self._alone = None if self._alone == thread else self._alone
+            self._changed.notify_all()
+
     def _await(self, holds: Any) -> None:
         if holds():
             return

@@ -87,6 +87,18 @@ class Contents:
 
         return self._once("graph", read)
 
+    def load(self, by: str) -> None:
+        """Reads all parts that a search needs, so that it no longer depends on the files."""
+        if not self._version.rows:
+            return
+        self.rows  # noqa: B018  each part is read when it is first looked at
+        if by != "vector":
+            self.keywords  # noqa: B018
+        if by != "keyword":
+            self.vectors  # noqa: B018
+            if self._version.recall is not None:
+                self.graph  # noqa: B018
+
     # Search.
 
     def search(self, by: str, text: str | None, query: Any, k: int, where: Term | None) -> Hits:

@@ -65,6 +65,8 @@ class Index:
         else:
             found = folder.version(natural("Index(version=…)", version, least=1))
         self._version: Version = found
+        self.is_pinned = version is not None
+        """Whether the version was chosen, and is not just the last one."""
         self._embed = embed
         if embed is not None:
             self._check_model(embed)

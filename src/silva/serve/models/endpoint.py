@@ -26,9 +26,11 @@ class EndpointError(ModelError):
     """An endpoint did not answer, or answered what cannot be used. What it said stands in the
     notes of the error, without secrets."""
 
-    def __init__(self, message: str, *, status: int | None = None) -> None:
+    def __init__(self, message: str, *, status: int | None = None, was_sent: bool = True) -> None:
         super().__init__(message)
         self.status = status
+        self.may_have_cost = was_sent and status is None
+        """Whether the call was sent and not answered, so that it may have to be paid."""
 
 
 @dataclass(frozen=True)

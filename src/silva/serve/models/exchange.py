@@ -21,7 +21,8 @@ from silva.serve.models.endpoint import Endpoint, EndpointError
 from silva.serve.models.model import Answer, Question
 from silva.serve.models.openai import Completion, Embeddings, Streamed, Tokens, completion_body
 from silva.serve.models.retries import Breaker, is_retried, pause, retry_after
-from silva.serve.models.usage import Meter, Purse
+from silva.serve.models.usage import Meter
+from silva.serve.tenant import BudgetSpent, Purse, current
 
 R = TypeVar("R", Completion, Embeddings)
 
@@ -81,7 +82,8 @@ class Exchange:
             self._breaker.failed(began)
             self._meter.add(failures=1)
             shown = str(broken) or type(broken).__name__
-            raise EndpointError(f"{name} broke off its answer: {shown}") from broken
+            message = f"{name} broke off its answer: {shown}"
+            raise EndpointError(message, was_sent=_was_sent(broken)) from broken
         if made.finish is None:
             raise EndpointError(f"{name} broke off its answer")
         self._succeeded()
@@ -130,7 +132,8 @@ class Exchange:
             late = time.monotonic() + wait > until
             if self._endpoint.fallback is not None or given_up or late:
                 raise EndpointError(
-                    f"{self._endpoint!r} has failed several times in a row: not asked"
+                    f"{self._endpoint!r} has failed several times in a row: not asked",
+                    was_sent=False,
                 )
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._recovered.wait(), wait)
@@ -171,8 +174,9 @@ class Exchange:
             error = EndpointError(f"{name} did not answer within {seconds:.3g} s")
             return _Failed(error, passes=True)
         except (httpx.RequestError, httpx.StreamError) as broken:
-            shown = str(broken) or type(broken).__name__
-            return _Failed(EndpointError(f"{name} cannot be reached: {shown}"), passes=True)
+            shown, was_sent = str(broken) or type(broken).__name__, _was_sent(broken)
+            error = EndpointError(f"{name} cannot be reached: {shown}", was_sent=was_sent)
+            return _Failed(error, passes=True)
         if data is None:
             return _Failed(EndpointError(f"{name} sent over {_MOST_BYTES:,} bytes"), passes=False)
         if reply.status_code != 200:
@@ -209,22 +213,37 @@ class Exchange:
 
     @contextlib.contextmanager
     def _paid(self, tokens: Tokens) -> Iterator[Callable[[Tokens | None], None]]:
-        """Sets aside what a call may cost at most, and takes back the rest. A call that was sent
-        and not answered may have cost all of it; one that was refused has cost nothing."""
+        """Sets aside what a call may cost at most, of the endpoint's budget and of the tenant's
+        money, and settles what it has cost. A call that was sent and not answered may have cost all
+        of it; one that was refused, or never sent, has cost nothing."""
         most = self._money(tokens)
-        if not self._purse.take(most):
-            raise EndpointError(f"the budget of {self._endpoint!r} does not suffice for the call")
+        with contextlib.ExitStack() as stack:
+            try:
+                of_budget = stack.enter_context(self._purse.reserved(most))
+            except BudgetSpent as spent:
+                raise EndpointError(
+                    f"the budget of {self._endpoint!r} does not suffice for the call"
+                ) from spent
+            try:
+                of_tenant = stack.enter_context(current().purse.reserved(most))
+            except BudgetSpent:
+                of_budget(0.0)
+                raise
 
-        def paid(usage: Tokens | None) -> None:
-            self._purse.give_back(most - self._money(usage or tokens))
-            self._count(usage)
+            def settle(money: float) -> None:
+                of_budget(money)
+                of_tenant(money)
 
-        try:
-            yield paid
-        except EndpointError as error:
-            if error.status is not None:
-                self._purse.give_back(most)
-            raise
+            def paid(usage: Tokens | None) -> None:
+                settle(self._money(usage or tokens))
+                self._count(usage)
+
+            try:
+                yield paid
+            except EndpointError as error:
+                if not error.may_have_cost:
+                    settle(0.0)
+                raise
 
     def _money(self, tokens: Tokens) -> float:
         given, made = self._endpoint.price
@@ -260,6 +279,13 @@ def most(texts: list[str]) -> Tokens:
     return Tokens(sum(len(text.encode()) + _AROUND for text in texts))
 
 
+def _was_sent(broken: Exception) -> bool:
+    """Whether a request may have reached the endpoint."""
+    import httpx
+
+    return not isinstance(broken, httpx.ConnectError | httpx.ConnectTimeout)
+
+
 async def _body(reply: Any) -> bytes | None:
     """The body of a reply; None if it is too long."""
     data = bytearray()
@@ -280,7 +306,8 @@ def _client(most: int) -> Any:
 def _secret(variable: str) -> str:
     found = os.environ.get(variable, "")
     if not found or not (found.isprintable() and found.isascii()):
-        raise EndpointError(f"the environment variable {variable} holds no API key")
+        message = f"the environment variable {variable} holds no API key"
+        raise EndpointError(message, was_sent=False)
     return found
 
 

@@ -22,6 +22,7 @@ from silva.plan.fingerprint import digest
 from silva.plan.function import describe
 from silva.serve.models.prompt import Prompt, Rendered
 from silva.serve.models.schema import Schema
+from silva.serve.tenant import current
 
 
 class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -281,10 +282,10 @@ class ModelRef:
         return f"{self.model!r}{cached}"
 
 
-def keys_of(model: Model, op: str, questions: Sequence[bytes], tenant: str = "") -> list[bytes]:
-    """The digests under which answers are kept."""
+def keys_of(model: Model, op: str, questions: Sequence[bytes]) -> list[bytes]:
+    """The digests under which answers are kept for the tenant in whose name this runs."""
     shared = hashlib.blake2b(digest_size=32)
-    for part in (model.identity.encode(), op.encode(), tenant.encode()):
+    for part in (model.identity.encode(), op.encode(), current().name.encode()):
         shared.update(len(part).to_bytes(8, "little"))
         shared.update(part)
     made = []

@@ -25,6 +25,7 @@ from silva.serve.models.answers import Answers, default_folder
 from silva.serve.models.asking import Arriving, Asking
 from silva.serve.models.errors import Abandoned, ModelError
 from silva.serve.models.model import Answer, Model, OpenModel, Question
+from silva.serve.tenant import listener
 
 V = TypeVar("V")
 
@@ -109,6 +110,11 @@ class Running:
         opened = self.open(model)
         self._enter(model)
         try:
+            on_text, stream = listener(), getattr(opened, "stream", None)
+            if on_text is not None and stream is not None and (kind, len(items)) == ("generate", 1):
+                yield {0: stream(items[0], on_text)}
+                self._arrived += 1
+                return
             arriving = getattr(opened, "arriving", None)
             if arriving is None:
                 found = getattr(opened, kind)(items)

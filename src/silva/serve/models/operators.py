@@ -26,6 +26,7 @@ from silva.serve.models.observed import current as observer
 from silva.serve.models.opened import models
 from silva.serve.models.prompt import Message, Prompt, Rendered
 from silva.serve.models.schema import Schema
+from silva.serve.tenant import current
 
 Params = dict[str, Any]
 Q = TypeVar("Q")
@@ -95,7 +96,8 @@ def _generated(
     ]
     good = [one for one in questions if isinstance(one, Question)]
     ids = _ids(questions, draw)
-    answers = _generate(model, good, ids)
+    with current().step((params["model"].identity, prompt, settings)):
+        answers = _generate(model, good, ids)
     if settings.schema is None:
         texts = [one if isinstance(one, Exception) else one.text for one in answers]
         return Values(_merged(questions, texts))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, fields
 
+from silva.serve.tenant import current
+
 
 @dataclass
 class Usage:
@@ -23,43 +25,16 @@ class Usage:
     """In the currency of the price that was given."""
 
 
-class Purse:
-    """The money that calls may cost in all; None for any amount."""
-
-    def __init__(self, money: float | None) -> None:
-        self._lock = threading.Lock()
-        self._left = money
-
-    def take(self, money: float) -> bool:
-        """Sets money aside for a call; False if there is not so much left.
-
-        >>> purse = Purse(1.0)
-        >>> purse.take(0.75), purse.take(0.75), purse.give_back(0.5), purse.take(0.75)
-        (True, False, None, True)
-        """
-        with self._lock:
-            if self._left is None:
-                return True
-            if money > self._left:
-                return False
-            self._left -= money
-            return True
-
-    def give_back(self, money: float) -> None:
-        """Returns what a call has not cost."""
-        with self._lock:
-            if self._left is not None:
-                self._left += money
-
-
 class Meter:
-    """Counts from several threads."""
+    """Counts from several threads, for a model and for the tenant in whose name it is asked."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._usage = Usage()
 
     def add(self, **amounts: float) -> None:
+        # money was set aside in the purse, which settles it itself
+        current().purse.add({name: n for name, n in amounts.items() if name != "money"})
         with self._lock:
             for name, amount in amounts.items():
                 setattr(self._usage, name, getattr(self._usage, name) + amount)

@@ -6,9 +6,8 @@ run in which a step gives something else goes on from there, with the rows that 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from silva.loader import Loader
@@ -102,7 +101,7 @@ class Pipeline:
             after = list(now) if base is None else list(base.stages[unit.number + 1])
             todo = [n for n, part in enumerate(now) if changed[n]]
             for n in todo:
-                after[n] = _copy(now[n])
+                after[n] = now[n].copy()
             alive = [after[n] for n in todo if row_of(after[n]) is not None]
             if alive:
                 run_unit(unit, alive, self._context, self._worker)
@@ -122,7 +121,7 @@ def _edited(edit: Edit, number: int, before: Part, after: Part) -> Part | None:
     if values is None or first is None:
         return None
     found = row_of(after)
-    made = _copy(before if found is None else after)
+    made = (before if found is None else after).copy()
     made.rows = [{**row, **values} for row in made.rows]
     return made
 
@@ -130,11 +129,6 @@ def _edited(edit: Edit, number: int, before: Part, after: Part) -> Part | None:
 def row_of(part: Part) -> dict[str, Any] | None:
     """The row of a request that is still on its way."""
     return part.rows[0] if part.rows and not part.failures else None
-
-
-def _copy(part: Part) -> Part:
-    rows = [dict(row) for row in part.rows]
-    return replace(part, rows=rows, failures=copy.copy(part.failures))
 
 
 def names_of(units: Sequence[Unit]) -> list[str]:

@@ -182,7 +182,7 @@ class _Runner:
             if row_of(part) is None:
                 spent.append(Spent())
                 continue
-            again = replace(part, rows=[dict(row) for row in part.rows])
+            again = part.copy()
             found, is_timed = self._run(unit, part)
             if not is_timed:  # kept answers that nobody timed are asked for once more
                 found = self._run(unit, again, anew=True)[0]._replace(now=found.now)
@@ -229,9 +229,7 @@ def _slots(plan: Node) -> dict[int, int]:
     """How many requests each step works on at once, at most."""
     engine = Engine(plan)
     engine.close()
-    return {
-        station.unit.number: getattr(station, "most", station.slots) for station in engine.stations
-    }
+    return {station.unit.number: station.most for station in engine.stations}
 
 
 def _timed(unit: Unit, name: str, spent: Sequence[Spent], slots: int, hop: float) -> Timed:

@@ -19,7 +19,7 @@ from silva.plan.arguments import number
 from silva.plan.node import Node
 from silva.serve.search.gains import Asked, QualityWhatIf, StepGain
 from silva.serve.search.gold import Gold
-from silva.serve.search.intervals import Interval, bootstrap
+from silva.serve.search.intervals import Interval, bootstrap, mean_interval
 from silva.serve.search.interventions import Answered, Edit, Pipeline, Row, Values, Written
 from silva.serve.search.metrics import Metric, metric_of
 from silva.serve.search.recording import Recording, record
@@ -71,7 +71,7 @@ def what_if(
     found.sort(key=lambda one: (-_value(one.perfect), -_value(one.faster)))
     return QualityWhatIf(
         None if quality is None else quality.metric.name,
-        None if quality is None else bootstrap(quality.base),
+        None if quality is None else mean_interval(quality.base),
         None if speed is None else bootstrap(speed.base),
         load,
         tuple(found),

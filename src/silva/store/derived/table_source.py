@@ -49,6 +49,8 @@ class TableSource(Travels):
     """The recipes of derived columns, for rows where they are not stored."""
     given: tuple[str, ...] = ()
     """The derived columns that this source reads, stored or not."""
+    pinned: bool = False
+    """Whether the version was chosen, and is not just the last one of its branch."""
 
     @staticmethod
     def of(folder: Folder, version: Version) -> TableSource:
@@ -57,6 +59,15 @@ class TableSource(Travels):
         )
         source.starts  # noqa: B018  raises for damaged lists now, not as a row's failure
         return source
+
+    def refreshed(self) -> TableSource:
+        """The last version of the branch, read in the same way; itself if it is that one, or was
+        chosen."""
+        folder = Folder(self.path)
+        head = None if self.pinned else folder.head(self.branch)
+        if head is None or head.number == self.number:
+            return self
+        return replace(TableSource.of(folder, head), recipes=self.recipes, given=self.given)
 
     # Facts.
 

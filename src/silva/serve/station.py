@@ -1,0 +1,131 @@
+"""One unit with the requests that wait for it: who waits, who runs, how long it takes."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from silva.serve.curve import Curve
+from silva.serve.flights import Batch, Flight
+from silva.serve.models.model import Model, ModelRef
+from silva.serve.quickness import Quickness
+from silva.serve.same import Same
+from silva.serve.threads import Threads
+from silva.serve.units import Unit
+from silva.serve.width import MOST_THREADS, Width
+
+
+@dataclass(eq=False)
+class Station:
+    """One unit with the requests that wait for it."""
+
+    unit: Unit
+    most: int
+    """Batches that may run at once, at most."""
+    is_measured: bool
+    """Whether it is worth as many threads as it was seen to keep waiting; else `most` of them."""
+    same: Same | None
+    """Equal questions, where it may answer them once."""
+    quick: Quickness
+    waiting: OrderedDict[Flight, None] = field(default_factory=OrderedDict)
+    running: dict[Flight, Batch] = field(default_factory=dict)
+    busy: int = 0
+    """Slots that are taken."""
+    abandoned: int = 0
+    """Calls that nobody awaits, but that have not returned."""
+    curve: Curve = field(default_factory=Curve)
+    width: Width = field(default_factory=Width)
+    keying: Curve = field(default_factory=Curve)
+    """What it costs to find out whether a request is like another one."""
+    due: bool = False
+    """Whether it runs in this turn of the loop."""
+    batches: int = 0
+    rows: int = 0
+    is_own: bool = False
+    """Whether its results were seen to be a request's own, or not to be copied."""
+    shared: int = 0
+    """Requests that got a copy of what was made for another one."""
+    threads: Threads = field(default_factory=Threads)
+
+    @property
+    def slots(self) -> int:
+        """How many batches may run at once."""
+        if self.quick.in_place:
+            return 1
+        return min(self.width.threads, self.most) if self.is_measured else self.most
+
+    @property
+    def expected(self) -> float:
+        """The seconds that one more request takes here, with those that wait already."""
+        return self.curve.seconds(1 + len(self.waiting) // self.slots)
+
+    @property
+    def shares(self) -> bool:
+        """Whether equal questions are asked once, and looking for them costs less than asking."""
+        if self.same is None or self.quick.in_place or self.is_own:
+            return False
+        return not self.batches or self.curve.seconds(1) > self.keying.seconds(1)
+
+    def is_awaited(self, flight: Flight) -> bool:
+        """Whether anybody awaits what the unit makes of this request."""
+        return not flight.over or (self.same is not None and self.same.is_awaited(flight))
+
+    def who_awaits(self, flight: Flight) -> list[Flight]:
+        """The request, and those that follow it."""
+        return [flight, *(self.same.followers(flight) if self.same is not None else ())]
+
+    def take(self, most: int) -> list[Flight]:
+        """The requests of the next batch: those that have waited longest. One that asks a model is
+        about requests of one tenant."""
+        one_tenant = bool(self.unit.asks)
+        chosen: list[Flight] = []
+        given_up: list[Flight] = []
+        for flight in self.waiting:
+            if len(chosen) == most:
+                break
+            if flight.over and not self.is_awaited(flight):
+                given_up.append(flight)
+            elif not one_tenant or not chosen or flight.tenant == chosen[0].tenant:
+                chosen.append(flight)
+        for flight in given_up:
+            self.settle(flight)
+        if len(chosen) + len(given_up) == len(self.waiting):
+            self.waiting.clear()
+        for flight in (*given_up, *chosen) if self.waiting else ():
+            del self.waiting[flight]
+        return chosen
+
+    def settle(self, flight: Flight) -> list[Flight]:
+        """The requests that have followed this one; from now on, equal ones are asked anew."""
+        return [] if self.same is None else self.same.settle(flight)
+
+
+def station(unit: Unit) -> Station:
+    """A unit without functions of the user and without models runs on the loop, any other on
+    threads until it is known to be quick. A model says how many batches it takes at once; a class
+    is built as often as it is offline, and a function of whole columns runs on large batches."""
+    models = [dict(call.params).get("model") for call in unit.asks]
+    opened = [found.model for found in models if found is not None]
+    limits = [getattr(model, "concurrency", 1) for model in opened if isinstance(model, Model)]
+    function = unit.function
+    most = min(limits, default=MOST_THREADS)
+    if function is not None and function.marks.batched:
+        most = 1
+    elif unit.is_stateful:
+        most = os.cpu_count() or 1
+    same = None
+    if unit.may_share:
+        reads = unit.step.reads
+        same = Same(None if reads is None else sorted(reads))
+    in_place = not unit.asks and function is None
+    curve = Curve(_cheap_rows(unit))
+    return Station(unit, most, not limits, same, Quickness(in_place), curve=curve)
+
+
+def _cheap_rows(unit: Unit) -> int:
+    """The rows that the first batch takes: as many as all of its models call cheap."""
+    asked = [(call.op.removeprefix("model."), dict(call.params).get("model")) for call in unit.asks]
+    return min(
+        (ref.model.cheap_rows(op) for op, ref in asked if isinstance(ref, ModelRef)), default=1
+    )
