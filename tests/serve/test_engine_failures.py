@@ -80,6 +80,12 @@ def test_a_filter_that_fails_has_no_substitute() -> None:
     assert failed.dropped_by is None
 
 
+def test_a_filter_after_an_explode_cannot_fail_on_a_request_without_parts() -> None:
+    listed = sv.requests("x").derive(part=lambda x: list(range(x))).explode("part")
+    asked = listed.filter(lambda x: 1 / x > 0)
+    assert asked.ask(x=0) == asked.run([{"x": 0}, {"x": 0}], workers=0) == []
+
+
 def test_a_step_that_became_slow_leaves_the_event_loop_and_its_request_is_late() -> None:
     def slow(x):
         wait(0.3)

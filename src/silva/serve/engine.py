@@ -27,7 +27,7 @@ from silva.options import LoaderOptions
 from silva.physical.stage.call import Worker
 from silva.physical.stage.context import Context
 from silva.physical.stage.global_generators import GATE
-from silva.plan.node import Node, option
+from silva.plan.node import Node, Options, option
 from silva.plan.schema import columns, verify
 from silva.run.failures import Substitute
 from silva.serve.curve import Curve
@@ -47,6 +47,10 @@ __all__ = ["Engine", "Late", "Outcome"]
 _MOST_ABANDONED = 64
 """Calls that nobody awaits and that have not returned, of all steps together. Each keeps a thread;
 beyond that, they keep their slots too, and the step is as slow as they are."""
+
+_AS_WRITTEN = "filter_before_explode"
+"""The rule that is not used: a filter that fails before an explode may not be asked after it, when
+there are no parts. Offline such a row is done again as written; here the filter stays."""
 
 Found = Sequence[Effect] | Exception
 """What a unit makes of each request of a batch, or what it raised."""
@@ -74,7 +78,8 @@ class Engine:
         self._slo = slo
         self._most_rows = most_rows
         self._clock = clock
-        with Loader(plan, LoaderOptions(backend="inline", on_error=on_error)) as loader:
+        written = Options(plan, (("disable", (*option(plan, "disable", ()), _AS_WRITTEN)),))
+        with Loader(written, LoaderOptions(backend="inline", on_error=on_error)) as loader:
             units = without_selection(units_of(loader.facts().plan))
         chosen = int(option(plan, "seed", 0)) if seed is None else seed
         self._substitutes = isinstance(on_error, Substitute)
