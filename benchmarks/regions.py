@@ -25,8 +25,8 @@ from rich.table import Table
 from benchmarks.data import put_large_photos, put_photos
 from silva.operators.image.codecs import DecodeOptions, decode_bytes
 from silva.operators.image.crops import random_box
-from silva.operators.image.decoding.header import Header, read_header
 from silva.operators.image.decoding.partial import rows_of, upper_rows
+from silva.operators.image.header import Header, read_header
 from silva.operators.image.moves import Crop, Resize
 
 _MANY = DecodeOptions(limit=10**9)

@@ -22,7 +22,7 @@ from silva.columns import Array, Column, Values
 from silva.errors import PlanError
 from silva.operators.image import ImageExpr, image
 from silva.operators.image.crops import random_box
-from silva.operators.image.decoding.header import read_header
+from silva.operators.image.header import read_header
 from silva.plan.expr import Call, Expr, walk
 from silva.plan.operator import operator
 

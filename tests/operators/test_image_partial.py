@@ -17,8 +17,8 @@ from sklearn.datasets import load_sample_image
 import silva as sv
 from silva.columns import Values
 from silva.operators.image import ImageExpr
-from silva.operators.image.decoding.header import read_header
 from silva.operators.image.decoding.partial import upper_rows
+from silva.operators.image.header import read_header
 from silva.operators.image.laws.exact import decode_upper_rows
 from silva.physical.stage.evaluate import evaluate
 from silva.plan import expr

@@ -15,7 +15,7 @@ import numpy as np
 from silva.errors import PlanError
 from silva.operators.arguments import is_array, one_of, positive
 from silva.operators.image.declare import image_operator
-from silva.operators.image.decoding.header import Header, read_header
+from silva.operators.image.header import Header, read_header
 from silva.operators.image.scene import Scene, check, on_image, with_channels
 from silva.operators.native import cv2, simplejpeg
 from silva.operators.rows import Draw, Link, Params

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from silva.operators.image.codecs import as_bytes, check_size, decode, decode_options
-from silva.operators.image.decoding.header import Header, read_header
+from silva.operators.image.header import Header, read_header
 from silva.operators.image.moves import Choose, Crop, CropResize, Decide, Move, moved
 from silva.operators.image.scene import Scene, guarded
 from silva.operators.native import simplejpeg

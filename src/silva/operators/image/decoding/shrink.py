@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from silva.operators.image.codecs import as_bytes, check_size, decode_options, upright, upright_size
-from silva.operators.image.decoding.header import Header, read_header
 from silva.operators.image.decoding.partial import decoded_and_moved, rows_of, upper_rows
+from silva.operators.image.header import Header, read_header
 from silva.operators.image.moves import (
     AVERAGING,
     Choose,
