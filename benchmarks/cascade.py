@@ -20,7 +20,7 @@ import numpy as np
 
 import silva as sv
 from benchmarks.retrieval import minilm, read
-from silva.serve.models.embedding import Embedding, StaticEmbedding
+from silva.serve.models.encoders.embedding import Embedding, StaticEmbedding
 from silva.serve.models.model import Model
 
 EPSILON = 0.02

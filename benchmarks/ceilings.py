@@ -22,7 +22,7 @@ import numpy as np
 import silva as sv
 from silva.serve.engine import Engine
 from silva.serve.models.model import Answer, Model, Question
-from silva.serve.search.gains import QualityWhatIf
+from silva.serve.search.attribution.gains import QualityWhatIf
 
 _RIGHT = 10
 """Points of the latency by which a prediction may be wrong."""

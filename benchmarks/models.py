@@ -37,8 +37,8 @@ import psutil
 import silva as sv
 from benchmarks.retrieval import minilm, read
 from silva.serve.models.answers import Answers
-from silva.serve.models.embedding import Embedding
-from silva.serve.models.gguf import Gguf
+from silva.serve.models.encoders.embedding import Embedding
+from silva.serve.models.gguf.gguf import Gguf
 from silva.serve.models.model import Answer, Model, Question, Settings, keys_of
 from silva.serve.models.opened import models
 from silva.serve.models.prompt import Prompt

@@ -19,7 +19,7 @@ from time import process_time
 import numpy as np
 
 import silva as sv
-from silva.serve.models.embedding import Embedding, StaticEmbedding
+from silva.serve.models.encoders.embedding import Embedding, StaticEmbedding
 from silva.serve.models.model import Model
 
 

@@ -34,9 +34,9 @@ import silva as sv
 from benchmarks.retrieval import minilm
 from silva.pipeline import Pipeline
 from silva.plan.choice import configurations, resolve
-from silva.serve.models.embedding import Embedding
-from silva.serve.search.racing import Race, off_the_front
-from silva.serve.search.sharing import Shared
+from silva.serve.models.encoders.embedding import Embedding
+from silva.serve.search.tuning.racing import Race, off_the_front
+from silva.serve.search.tuning.sharing import Shared
 
 _RETRIEVALS, _READINGS = 0.25, 0.45
 """Shares of the executions of an exhaustive search that sharing may need at most."""

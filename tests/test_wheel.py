@@ -24,7 +24,7 @@ ENTRY_POINTS = {
     "silva/run/pools/processes.py": "run/pools/worker.py, the script of a worker process",
     "silva/run/ray/pool.py": "the actor class, which Ray pickles",
     "silva/serve/models/__init__.py": "kinds of models, by their home",
-    "silva/serve/models/gguf.py": "serve/models/gguf_process.py, the process of a local model",
+    "silva/serve/models/gguf/child.py": "serve/models/gguf/process.py, a local model's process",
     "silva/store/files/extra.py": "libraries of the extra `store`, which are not silva's",
     "silva/testing.py": "a fresh process, which imports silva.testing",
 }

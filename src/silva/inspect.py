@@ -243,7 +243,7 @@ class InspectVerbs:
         from silva.serve.requests import answers_requests
 
         if on is not None:
-            from silva.serve.search.what_if import what_if
+            from silva.serve.search.attribution.what_if import what_if
 
             return what_if(self.plan, list(on), metric, gold, asked, load=load, seconds=seconds)
         for name, given in (("metric", metric), ("gold", gold), ("load", load)):

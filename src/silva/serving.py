@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from silva.serve.options import AsgiArguments, ServeArguments
     from silva.serve.program import Program
     from silva.serve.search.evaluation import Evaluation
-    from silva.serve.search.tuned import Tuned
+    from silva.serve.search.tuning.tuned import Tuned
     from silva.serve.server import Server
 
 
@@ -139,7 +139,7 @@ class ServeVerbs:
         >>> tuned.best.ask(x=4)
         {'x': 4, 'y': 8}
         """
-        from silva.serve.search.tune import tune
+        from silva.serve.search.tuning.tune import tune
 
         return tune(
             self.plan,

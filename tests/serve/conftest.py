@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from silva.serve.models.endpoint import Endpoint
+from silva.serve.models.endpoint.endpoint import Endpoint
 
 
 class Upstream:

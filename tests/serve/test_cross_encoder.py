@@ -10,7 +10,7 @@ import pytest
 import torchvision_here
 
 import silva as sv
-from silva.serve.models.cross_encoder import CrossEncoder
+from silva.serve.models.encoders.cross_encoder import CrossEncoder
 
 WORDS = ["moon", "red", "river", "landed", "on", "the", "in", "mars"]
 

@@ -13,7 +13,7 @@ import pytest
 import torchvision_here
 
 import silva as sv
-from silva.serve.models.embedding import Embedding, StaticEmbedding
+from silva.serve.models.encoders.embedding import Embedding, StaticEmbedding
 
 WORDS = ["who", "when", "the", "moon", "red", "river", "1969", "president", "mountains", "in"]
 

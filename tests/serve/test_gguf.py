@@ -15,8 +15,8 @@ from tests.serve.conftest import Upstream
 
 import silva as sv
 from silva.serve.models.errors import ModelError, QuestionError
-from silva.serve.models.gguf import Gguf, OpenGguf
-from silva.serve.models.gguf_child import Child
+from silva.serve.models.gguf.child import Child
+from silva.serve.models.gguf.gguf import Gguf, OpenGguf
 from silva.serve.models.model import Answer, Question, Settings
 from silva.serve.models.prompt import Message, Prompt
 

@@ -9,7 +9,7 @@ import numpy as np
 import silva as sv
 from silva.plan.choice import configurations
 from silva.serve.models.model import Answer, Model, Question
-from silva.serve.search.sharing import Shared
+from silva.serve.search.tuning.sharing import Shared
 
 X = sv.col("x")
 

@@ -13,12 +13,12 @@ import pytest
 import silva as sv
 from silva.plan.choice import configurations
 from silva.serve.models.model import Answer, Model, Question
-from silva.serve.search.contest import Bounds, Configurations
 from silva.serve.search.intervals import mean_interval, quantile_interval
 from silva.serve.search.metrics import metric_of
-from silva.serve.search.paired import log_evidence, needed_evidence
-from silva.serve.search.racing import Race
-from silva.serve.search.sharing import Shared
+from silva.serve.search.tuning.contest import Bounds, Configurations
+from silva.serve.search.tuning.paired import log_evidence, needed_evidence
+from silva.serve.search.tuning.racing import Race
+from silva.serve.search.tuning.sharing import Shared
 
 X = sv.col("x")
 

@@ -20,9 +20,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.ceilings import ceilings
 
 from silva.serve.models.model import Answer, Model, Question
-from silva.serve.search.gains import QualityWhatIf, StepGain
+from silva.serve.search.attribution.gains import QualityWhatIf, StepGain
+from silva.serve.search.attribution.recording import Recording, Timed
 from silva.serve.search.intervals import Interval
-from silva.serve.search.recording import Recording, Timed
 
 EXACT = sv.exact_match("answer", "gold")
 CITIES = 12

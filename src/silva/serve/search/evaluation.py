@@ -15,7 +15,7 @@ from silva.serve.engine import Engine
 from silva.serve.requests import source_of
 from silva.serve.search.intervals import Interval, mean_interval
 from silva.serve.search.metrics import metric_of
-from silva.serve.search.sharing import check_answers_once, request_of
+from silva.serve.search.rows import check_answers_once, request_of
 
 _AT_ONCE = 512
 """Rows in flight: enough for the largest batches."""

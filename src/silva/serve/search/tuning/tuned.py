@@ -16,9 +16,9 @@ from silva.facts.formatting import seconds as in_seconds
 from silva.insight import html
 from silva.plan.choice import show_value
 from silva.plan.node import Node
-from silva.serve.search.contest import Spending
 from silva.serve.search.intervals import Interval, bootstrap, mean_interval, quantile_interval
-from silva.serve.search.paired import log_evidence, rows_to_tell
+from silva.serve.search.tuning.contest import Spending
+from silva.serve.search.tuning.paired import log_evidence, rows_to_tell
 
 if TYPE_CHECKING:
     from silva.pipeline import Pipeline
@@ -127,7 +127,7 @@ class Tuned:
 
     def plot(self, path: str | Path) -> Path:
         """Draws scores over latencies into a file, `.svg` or `.png`, with the front's intervals."""
-        from silva.serve.search.plot import draw
+        from silva.serve.search.tuning.plot import draw
 
         return draw(self, Path(path))
 

@@ -18,7 +18,7 @@ from typing import Protocol
 
 import numpy as np
 
-from silva.serve.search.paired import log_evidence, needed_evidence
+from silva.serve.search.tuning.paired import log_evidence, needed_evidence
 
 FIRST = 16
 """Rows of the first round: fewer seldom tell two configurations apart."""

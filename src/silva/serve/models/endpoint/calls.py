@@ -17,16 +17,16 @@ import numpy as np
 from silva.errors import SilvaError
 from silva.lifetime import Thread, join_all
 from silva.serve.deadline import limit
-from silva.serve.models.endpoint import TEXTS_AT_ONCE, Endpoint, EndpointError
-from silva.serve.models.errors import Abandoned
-from silva.serve.models.exchange import Exchange, most, most_of
-from silva.serve.models.model import Answer, Question
-from silva.serve.models.openai import (
+from silva.serve.models.endpoint.endpoint import TEXTS_AT_ONCE, Endpoint, EndpointError
+from silva.serve.models.endpoint.exchange import Exchange, most, most_of
+from silva.serve.models.endpoint.openai import (
     Completion,
     Embeddings,
     completion_body,
     embeddings_body,
 )
+from silva.serve.models.errors import Abandoned
+from silva.serve.models.model import Answer, Question
 from silva.serve.models.usage import Meter, Usage
 
 Found = dict[int, Any]

@@ -25,7 +25,7 @@ from silva.errors import PlanError, SilvaError
 from silva.lifetime import close_at_exit
 from silva.serve.deadline import limit
 from silva.serve.models.errors import Abandoned, QuestionError
-from silva.serve.models.gguf_child import Child, ChildEnded
+from silva.serve.models.gguf.child import Child, ChildEnded
 from silva.serve.models.model import Answer, Model, Question
 from silva.serve.models.usage import Meter, Usage
 

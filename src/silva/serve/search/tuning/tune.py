@@ -15,11 +15,12 @@ from silva.errors import PlanError
 from silva.plan.arguments import duration, natural, number
 from silva.plan.choice import configurations, resolve
 from silva.plan.node import Node
-from silva.serve.search.contest import Bounds, Configurations
 from silva.serve.search.metrics import metric_of
-from silva.serve.search.racing import Race, off_the_front
-from silva.serve.search.sharing import Row, Shared
-from silva.serve.search.tuned import Candidate, Tuned, words
+from silva.serve.search.rows import Row
+from silva.serve.search.tuning.contest import Bounds, Configurations
+from silva.serve.search.tuning.racing import Race, off_the_front
+from silva.serve.search.tuning.sharing import Shared
+from silva.serve.search.tuning.tuned import Candidate, Tuned, words
 
 
 def tune(

@@ -24,7 +24,7 @@ from silva.serve.models.prompt import Message
 from silva.serve.models.usage import Meter
 
 if TYPE_CHECKING:
-    from silva.serve.models.gguf import Gguf
+    from silva.serve.models.gguf.gguf import Gguf
 
 _BATCH = 512
 """Tokens of one evaluation; longer pieces are cut at multiples of it."""
@@ -54,7 +54,7 @@ class Child:
         self._key = secrets.token_hex(16)
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed by close()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "silva.serve.models.gguf_process"],
+            [sys.executable, "-m", "silva.serve.models.gguf.process"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

@@ -12,7 +12,7 @@ from silva.serve.models.errors import ModelError
 from silva.serve.models.model import Model
 
 if TYPE_CHECKING:
-    from silva.serve.models.calls import OpenEndpoint
+    from silva.serve.models.endpoint.calls import OpenEndpoint
 
 TEXTS_AT_ONCE = 64
 """Texts in one request for embeddings; endpoints take at least a hundred."""
@@ -112,6 +112,6 @@ class Endpoint(Model):
         return TEXTS_AT_ONCE if kind == "embed" else self.concurrency
 
     def open(self) -> OpenEndpoint:
-        from silva.serve.models.calls import OpenEndpoint
+        from silva.serve.models.endpoint.calls import OpenEndpoint
 
         return OpenEndpoint(self)

@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from silva.errors import SilvaError
+from silva.serve.models.encoders.layout import check_files, digest_of, read_json, read_tokenizer
 from silva.serve.models.errors import QuestionError
-from silva.serve.models.layout import check_files, digest_of, read_json, read_tokenizer
 from silva.serve.models.model import Answer, Model, Question
 
 _WEIGHTS = "model.safetensors"

@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from silva.errors import PlanError
 from silva.loader import Loader
 from silva.options import LoaderOptions
 from silva.physical.stage.call import Worker
@@ -31,37 +30,15 @@ from silva.plan.choice import Configuration, resolve
 from silva.plan.expr import Call
 from silva.plan.fingerprint import column_fingerprints, digest, fingerprint
 from silva.plan.fingerprint.hasher import Hasher
-from silva.plan.node import Explode, Node, Options, option, walk
+from silva.plan.node import Node, Options, option
 from silva.plan.schema import columns
 from silva.serve.models.observed import Asked, observed
-from silva.serve.requests import ID, identity_of, source_of
+from silva.serve.requests import identity_of, source_of
+from silva.serve.search.rows import Row, check_answers_once, request_of
 from silva.serve.units import Part, Unit, run_unit, units_of
-
-Row = Mapping[str, Any]
 
 _MERGING = ("merge_derives",)
 """The rule that makes one step of two, of which configurations may have only one in common."""
-
-
-def request_of(names: Sequence[str], row: Row, number: int) -> dict[str, Any]:
-    """The request in a row with known answers; its number is its id where the request has one and
-    the row does not."""
-    if ID in names and ID not in row:
-        row = {**row, ID: number}
-    missing = [name for name in names if name not in row]
-    if missing:
-        raise PlanError(f"row {number} has no {missing[0]!r}, which a request has")
-    return {name: row[name] for name in names}
-
-
-def check_answers_once(plan: Node) -> None:
-    """Refuses a pipeline that makes several rows of a request."""
-    exploded = [node.column for node in walk(plan) if isinstance(node, Explode)]
-    if exploded:
-        raise PlanError(
-            f"explode({exploded[0]!r}) makes several rows of a request, and a metric judges one "
-            "answer: leave it out, and judge the list"
-        )
 
 
 @dataclass

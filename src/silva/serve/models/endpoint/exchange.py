@@ -17,10 +17,16 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from silva.serve.models.endpoint import Endpoint, EndpointError
+from silva.serve.models.endpoint.endpoint import Endpoint, EndpointError
+from silva.serve.models.endpoint.openai import (
+    Completion,
+    Embeddings,
+    Streamed,
+    Tokens,
+    completion_body,
+)
+from silva.serve.models.endpoint.retries import Breaker, is_retried, pause, retry_after
 from silva.serve.models.model import Answer, Question
-from silva.serve.models.openai import Completion, Embeddings, Streamed, Tokens, completion_body
-from silva.serve.models.retries import Breaker, is_retried, pause, retry_after
 from silva.serve.models.usage import Meter
 from silva.serve.tenant import BudgetSpent, Purse, current
 

@@ -1,6 +1,6 @@
 """The child process of a GGUF model: llama.cpp's server on loopback, as xllamacpp brings it.
 
-Run as `python -m silva.serve.models.gguf_process`. The settings come as a line of JSON on standard
+Run as `python -m silva.serve.models.gguf.process`. The settings come as a line of JSON on standard
 input, the key for requests among them; the address goes out as a line on standard output. The
 process ends when its standard input does, so it never outlives the one that started it.
 """

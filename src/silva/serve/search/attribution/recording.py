@@ -30,8 +30,8 @@ from silva.plan.node import Node, Options, option
 from silva.serve.engine import Engine
 from silva.serve.models.observed import observed
 from silva.serve.requests import identity_of, source_of
-from silva.serve.search.interventions import names_of, row_of
-from silva.serve.search.sharing import request_of
+from silva.serve.search.attribution.interventions import names_of, row_of
+from silva.serve.search.rows import request_of
 from silva.serve.units import Part, Unit, run_unit, units_of
 
 Row = Mapping[str, Any]

@@ -16,7 +16,7 @@ import numpy as np
 from silva.errors import PlanError
 from silva.plan.expr import Call, walk
 from silva.serve.index.index import Index, IndexRef
-from silva.serve.search.interventions import Pipeline, Row, Written
+from silva.serve.search.attribution.interventions import Pipeline, Row, Written
 from silva.serve.search.metrics import Metric, normalised
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from silva.errors import SilvaError
+from silva.serve.models.encoders.layout import Layout, digest_of, read_layout, read_tokenizer
 from silva.serve.models.errors import QuestionError
-from silva.serve.models.layout import Layout, digest_of, read_layout, read_tokenizer
 from silva.serve.models.model import Answer, Model, Question
 
 _ROUND = 8
@@ -108,7 +108,7 @@ class OpenEmbedding(_Opened):
         self.most = _BATCH
         """Texts in a batch."""
         if model.weights.endswith(_ONNX):
-            from silva.serve.models.onnx import batches_change_bits, transformer
+            from silva.serve.models.encoders.onnx import batches_change_bits, transformer
 
             self._transformer: Transformer = transformer(folder / model.weights)
             self.most = 1 if batches_change_bits(folder / model.weights) else _BATCH

@@ -15,9 +15,9 @@ from silva.errors import PlanError
 from silva.serve.search.bounds import tail
 from silva.serve.search.intervals import bootstrap
 from silva.serve.search.metrics import Metric
-from silva.serve.search.paired import log_evidence
-from silva.serve.search.racing import FIRST, GAIN
-from silva.serve.search.sharing import Shared
+from silva.serve.search.tuning.paired import log_evidence
+from silva.serve.search.tuning.racing import FIRST, GAIN
+from silva.serve.search.tuning.sharing import Shared
 
 _TAIL = 0.05
 """The share of requests that may take longer than a bound on the 95th percentile."""

@@ -11,7 +11,7 @@ from silva.errors import PlanError
 
 if TYPE_CHECKING:
     from silva.serve.search.intervals import Interval
-    from silva.serve.search.tuned import Candidate, Tuned
+    from silva.serve.search.tuning.tuned import Candidate, Tuned
 
 _FRONT, _OTHER = "#2f7d4f", "#9aa5b1"
 

@@ -17,12 +17,19 @@ import numpy as np
 from silva.errors import PlanError
 from silva.plan.arguments import number
 from silva.plan.node import Node
-from silva.serve.search.gains import Asked, QualityWhatIf, StepGain
-from silva.serve.search.gold import Gold
+from silva.serve.search.attribution.gains import Asked, QualityWhatIf, StepGain
+from silva.serve.search.attribution.gold import Gold
+from silva.serve.search.attribution.interventions import (
+    Answered,
+    Edit,
+    Pipeline,
+    Row,
+    Values,
+    Written,
+)
+from silva.serve.search.attribution.recording import Recording, record
 from silva.serve.search.intervals import Interval, bootstrap, mean_interval
-from silva.serve.search.interventions import Answered, Edit, Pipeline, Row, Values, Written
 from silva.serve.search.metrics import Metric, metric_of
-from silva.serve.search.recording import Recording, record
 
 _BETTER = 0.1
 """The share of its errors that a step is relieved of when it is called a little better."""
