@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import functools
 import queue
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from typing import Any
@@ -30,6 +31,7 @@ from silva.serve.models.model import Answer, Question
 from silva.serve.models.usage import Meter, Usage
 
 Found = dict[int, Any]
+Call = Callable[[], Coroutine[Any, Any, Found]]
 
 _OF_ITS_TEXTS = frozenset({400, 413, 422})
 """The statuses that may be the fault of one text among several."""
@@ -81,6 +83,8 @@ class OpenEndpoint:
         arrived: queue.SimpleQueue[Found | None] = queue.SimpleQueue()
         work = self._answer_all(list(self._calls(kind, items)), arrived)
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        for _ in range(2):  # one may be taken together with what arrived before
+            future.add_done_callback(lambda _: arrived.put(None))  # also if it never begins
         left, awaited = len(items), limit()
         if awaited is not None:
             awaited.when_given_up(lambda: (future.cancel(), None)[1])
@@ -112,27 +116,24 @@ class OpenEndpoint:
 
     # What is asked.
 
-    def _calls(self, kind: str, items: list[Any]) -> Iterator[Coroutine[Any, Any, Found]]:
+    def _calls(self, kind: str, items: list[Any]) -> Iterator[Call]:
         if kind == "generate":
             for place, question in enumerate(items):
-                yield self._generated(place, question)
+                yield functools.partial(self._generated, place, question)
         elif kind == "embed":
             for start in range(0, len(items), TEXTS_AT_ONCE):
-                yield self._embedded(start, items[start : start + TEXTS_AT_ONCE])
+                texts = items[start : start + TEXTS_AT_ONCE]
+                yield functools.partial(self._embedded, start, texts)
         else:
-            yield self._unscored(len(items))
+            yield functools.partial(self._unscored, len(items))
 
     async def _answer_all(
-        self, calls: list[Coroutine[Any, Any, Found]], arrived: queue.SimpleQueue[Found | None]
+        self, calls: list[Call], arrived: queue.SimpleQueue[Found | None]
     ) -> None:
-        async def one(call: Coroutine[Any, Any, Found]) -> None:
-            arrived.put(await call)
+        async def one(call: Call) -> None:
+            arrived.put(await call())
 
-        try:
-            await asyncio.gather(*map(one, calls))
-        finally:
-            for _ in range(2):  # one may be taken together with what arrived before
-                arrived.put(None)
+        await asyncio.gather(*map(one, calls))
 
     async def _generated(self, place: int, question: Question) -> Found:
         body = completion_body(self._endpoint.name, question)
