@@ -80,6 +80,23 @@ class OpenSpeaker:
     def close(self) -> None: ...
 
 
+@dataclass(frozen=True)
+class Silent(Model):
+    """A model that says all of its answer at once."""
+
+    identity = "silent"
+
+    def open(self) -> Any:
+        return OpenSilent()
+
+
+class OpenSilent:
+    def generate(self, questions: list[Question]) -> list[Answer | Exception]:
+        return [Answer(f"<{one.messages[-1].text}>") for one in questions]
+
+    def close(self) -> None: ...
+
+
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.node.name)
@@ -131,12 +148,21 @@ def test_a_client_that_hangs_up_stops_the_model(name: str) -> None:
     assert stage.said == ["a"]
 
 
-def test_a_model_that_does_not_stream_gives_one_event(upstream: Upstream) -> None:
+def test_the_text_of_an_endpoint_is_heard_also_after_a_fault(upstream: Upstream) -> None:
     pipeline = sv.requests("q").derive(a=upstream.model().generate("{q}"))
+    upstream.script = [503]
     with client(pipeline) as http:
         found = list(events(http.post("/", json={"q": "x"}, headers=LISTENS)))
+    assert [call["stream"] for call in upstream.calls] == [True, True]
     assert "".join(piece["a"] for kind, piece in found if kind == "text") == "<x>"
     assert found[-1] == ("row", {"q": "x", "a": "<x>"})
+
+
+def test_a_model_that_does_not_stream_gives_one_event() -> None:
+    pipeline = sv.requests("q").derive(a=Silent().generate("{q}"))
+    with client(pipeline) as http:
+        found = list(events(http.post("/", json={"q": "x"}, headers=LISTENS)))
+    assert found == [("text", {"a": "<x>"}), ("row", {"q": "x", "a": "<x>"})]
 
 
 def test_only_the_last_step_is_heard(name: str, upstream: Upstream) -> None:

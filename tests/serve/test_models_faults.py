@@ -28,6 +28,7 @@ from silva.serve.models.errors import Abandoned
 from silva.serve.models.model import Answer, Model, Question, Settings
 from silva.serve.models.opened import models
 from silva.serve.models.prompt import Prompt
+from silva.serve.tenant import Purse, Tenant, acting_for
 
 
 def question(text: str) -> Question:
@@ -309,6 +310,54 @@ def test_an_answer_is_streamed_as_it_comes(upstream: Upstream) -> None:
     assert pieces[-1] == "half"
     assert isinstance(opened.stream(question("e"), pieces.append), sv.models.ModelError)
     opened.close()
+
+
+def test_a_stream_is_tried_again_until_its_first_text(upstream: Upstream) -> None:
+    opened, pieces = upstream.model().open(), list[str]()
+    upstream.script = [503, b"", b"data: {"]
+    found = opened.stream(question("a b"), pieces.append)
+    opened.close()
+    assert isinstance(found, Answer)
+    assert found.text == "".join(pieces) == "<a b>"
+    assert len(upstream.calls) == 4
+
+
+def test_a_tenant_pays_for_what_was_sent_and_not_answered(upstream: Upstream) -> None:
+    asked = Question(question("x" * 4).messages, Settings(5))
+    model = upstream.model(price=(1e6, 1e6))
+    half = b'data: {"choices": [{"delta": {"content": "half"}}]}\n\n'
+    spent = []
+    for told in (200, 401, half):
+        opened, tenant = model.open(), Tenant("ann", Purse(1000.0))
+        upstream.script = [told]
+        with acting_for(tenant):
+            opened.stream(asked, lambda _: None)
+        opened.close()
+        spent.append(tenant.purse.spent("money"))
+    at_most = 4 + 16 + 5  # bytes, what an endpoint may put around them, and tokens of the answer
+    assert spent == [10 + 5, 0, at_most]
+
+
+def test_a_call_that_is_given_up_before_it_begins_ends(upstream: Upstream) -> None:
+    opened, limit = upstream.model().open(), Limit(time.monotonic() + 60)
+    limit.give_up()
+    with limit.applies(), pytest.raises(Abandoned):
+        opened.generate([question("x")])
+    with limit.applies():
+        assert isinstance(opened.stream(question("x"), print), Abandoned)
+    opened.close()
+
+
+def test_a_dead_endpoint_costs_nothing(upstream: Upstream) -> None:
+    model = upstream.model(price=(1e6, 1e6), budget=1e4, deadline=0.1)
+    upstream.server.shutdown()
+    upstream.server.server_close()
+    opened, tenant = model.open(), Tenant("ann", Purse(1000.0))
+    with acting_for(tenant):
+        (found,) = opened.generate([question("x")])
+    opened.close()
+    assert isinstance(found, sv.models.ModelError)
+    assert tenant.purse.spent("money") == 0
 
 
 def test_a_local_model_that_fails_is_upstream() -> None:

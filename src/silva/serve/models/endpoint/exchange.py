@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -31,6 +31,7 @@ from silva.serve.models.usage import Meter
 from silva.serve.tenant import BudgetSpent, Purse, current
 
 R = TypeVar("R", Completion, Embeddings)
+T = TypeVar("T")
 
 _MOST_BYTES = 32 << 20
 """Bytes of a reply that are read; a longer one is an error."""
@@ -57,42 +58,43 @@ class Exchange:
         await self._client.aclose()
 
     async def stream(self, question: Question, on_text: Callable[[str], None]) -> Answer:
-        """One answer, whose text is handed over as it comes. What has begun is not tried again."""
+        """One answer, whose text is handed over as it comes. It is tried again until its first text
+        has come."""
+        body = completion_body(self._endpoint.name, question)
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
         async with self._places:
-            await self._admitted(time.monotonic() + self._endpoint.deadline)
             with self._paid(most_of(question)) as paid:
-                made = await self._streamed(question, on_text)
+                made = await self._tried(lambda left: self._streamed(body, on_text, left))
                 paid(made.usage)
                 return made.answer()
 
-    async def _streamed(self, question: Question, on_text: Callable[[str], None]) -> Streamed:
+    async def _streamed(
+        self, body: dict[str, Any], on_text: Callable[[str], None], left: float
+    ) -> Streamed | _Failed:
         import httpx
 
-        name, began = repr(self._endpoint), time.monotonic()
-        body = completion_body(self._endpoint.name, question)
-        body |= {"stream": True, "stream_options": {"include_usage": True}}
-        made = Streamed(on_text)
+        name, seconds = repr(self._endpoint), max(min(self._endpoint.timeout, left), 0.0)
+        made, sent = Streamed(on_text), _Sent()
         self._meter.add(calls=1)
         try:
             async with (
-                asyncio.timeout(self._endpoint.timeout),
-                self._posted("chat/completions", body) as reply,
+                asyncio.timeout(seconds),
+                self._posted("chat/completions", body, sent) as reply,
             ):
                 if reply.status_code != 200:
-                    raise self._refused(reply, await _body(reply) or b"").error
+                    return self._refused(reply, await _body(reply) or b"")
                 async for line in reply.aiter_lines():
                     made.add(line)
                     if made.bytes > _MOST_BYTES:
-                        raise EndpointError(f"{name} sent over {_MOST_BYTES:,} bytes")
+                        error = EndpointError(f"{name} sent over {_MOST_BYTES:,} bytes")
+                        return _Failed(error, passes=False)
         except (TimeoutError, httpx.RequestError, httpx.StreamError, msgspec.DecodeError) as broken:
-            self._breaker.failed(began)
-            self._meter.add(failures=1)
-            shown = str(broken) or type(broken).__name__
-            message = f"{name} broke off its answer: {shown}"
-            raise EndpointError(message, was_sent=_was_sent(broken)) from broken
+            message = f"{name} broke off its answer: {str(broken) or type(broken).__name__}"
+            error = EndpointError(message, was_sent=sent.has_begun)
+            return _Failed(error, passes=True, is_final=made.has_begun)
         if made.finish is None:
-            raise EndpointError(f"{name} broke off its answer")
-        self._succeeded()
+            error = EndpointError(f"{name} broke off its answer")
+            return _Failed(error, passes=True, is_final=made.has_begun)
         return made
 
     async def call(
@@ -107,22 +109,23 @@ class Exchange:
         place, and so does what is set aside for it."""
         async with self._places:
             with self._paid(most) as paid:
-                found = await self._tried(path, body, kind, is_whole)
+                found = await self._tried(
+                    lambda left: self._attempt(path, body, kind, is_whole, left)
+                )
                 paid(found.usage)
                 return found
 
-    async def _tried(
-        self, path: str, body: dict[str, Any], kind: type[R], is_whole: Callable[[R], bool]
-    ) -> R:
+    async def _tried(self, attempt: Callable[[float], Awaitable[T | _Failed]]) -> T:
+        """What an attempt gives in the end; it is told how many seconds it has."""
         until = time.monotonic() + self._endpoint.deadline
-        for attempt in itertools.count():
+        for number in itertools.count():
             await self._admitted(until)
             began = time.monotonic()
-            outcome = await self._attempt(path, body, kind, is_whole, until - began)
+            outcome = await attempt(until - began)
             if not isinstance(outcome, _Failed):
                 self._succeeded()
                 return outcome
-            wait = self._wait_after(outcome, attempt, began)
+            wait = self._wait_after(outcome, number, began)
             if wait is None or time.monotonic() + wait > until:
                 raise outcome.error
             self._meter.add(retries=1)
@@ -159,7 +162,7 @@ class Exchange:
             self._breaker.full(failed.retry_after or 0.0)
             return None if self._breaker.has_failed_for(self._endpoint.deadline) else wait
         self._breaker.failed(began)
-        return wait if self._breaker.may_retry() else None
+        return wait if not failed.is_final and self._breaker.may_retry() else None
 
     async def _attempt(
         self,
@@ -172,16 +175,18 @@ class Exchange:
         import httpx
 
         name, seconds = repr(self._endpoint), max(min(self._endpoint.timeout, left), 0.0)
+        sent = _Sent()
         self._meter.add(calls=1)
         try:
-            async with asyncio.timeout(seconds), self._posted(path, body) as reply:
+            async with asyncio.timeout(seconds), self._posted(path, body, sent) as reply:
                 data = await _body(reply)
         except TimeoutError:
-            error = EndpointError(f"{name} did not answer within {seconds:.3g} s")
+            message = f"{name} did not answer within {seconds:.3g} s"
+            error = EndpointError(message, was_sent=sent.has_begun)
             return _Failed(error, passes=True)
         except (httpx.RequestError, httpx.StreamError) as broken:
-            shown, was_sent = str(broken) or type(broken).__name__, _was_sent(broken)
-            error = EndpointError(f"{name} cannot be reached: {shown}", was_sent=was_sent)
+            message = f"{name} cannot be reached: {str(broken) or type(broken).__name__}"
+            error = EndpointError(message, was_sent=sent.has_begun)
             return _Failed(error, passes=True)
         if data is None:
             return _Failed(EndpointError(f"{name} sent over {_MOST_BYTES:,} bytes"), passes=False)
@@ -208,13 +213,15 @@ class Exchange:
         return _Failed(error, is_retried(status), retry_after(reply.headers.get("retry-after")))
 
     @contextlib.asynccontextmanager
-    async def _posted(self, path: str, body: dict[str, Any]) -> AsyncIterator[Any]:
+    async def _posted(self, path: str, body: dict[str, Any], sent: _Sent) -> AsyncIterator[Any]:
         url = f"{self._endpoint.url.rstrip('/')}/{path}"
         headers = {"content-type": "application/json"}
         if self._endpoint.key is not None:
             headers["authorization"] = f"Bearer {_secret(self._endpoint.key)}"
         content = msgspec.json.encode(body)
-        async with self._client.stream("POST", url, content=content, headers=headers) as reply:
+        async with self._client.stream(
+            "POST", url, content=content, headers=headers, extensions={"trace": sent.note}
+        ) as reply:
             yield reply
 
     @contextlib.contextmanager
@@ -264,6 +271,16 @@ class Exchange:
         )
 
 
+@dataclass
+class _Sent:
+    """Whether a request has left this process, as its connection says."""
+
+    has_begun: bool = False
+
+    async def note(self, event: str, _: dict[str, Any]) -> None:
+        self.has_begun |= event.endswith("send_request_headers.started")
+
+
 @dataclass(frozen=True)
 class _Failed:
     """An attempt that failed."""
@@ -272,6 +289,8 @@ class _Failed:
     passes: bool
     """Whether a later attempt may succeed."""
     retry_after: float | None = None
+    is_final: bool = False
+    """Whether its text was heard, so that it is not made again all the same."""
 
 
 def most_of(question: Question) -> Tokens:
@@ -283,13 +302,6 @@ def most_of(question: Question) -> Tokens:
 def most(texts: list[str]) -> Tokens:
     """The tokens of some texts, at most: one for each byte."""
     return Tokens(sum(len(text.encode()) + _AROUND for text in texts))
-
-
-def _was_sent(broken: Exception) -> bool:
-    """Whether a request may have reached the endpoint."""
-    import httpx
-
-    return not isinstance(broken, httpx.ConnectError | httpx.ConnectTimeout)
 
 
 async def _body(reply: Any) -> bytes | None:

@@ -107,6 +107,11 @@ class Streamed:
                 self._texts.append(piece.delta.content)
                 self._on_text(piece.delta.content)
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether a text was handed over."""
+        return bool(self._texts)
+
     def answer(self) -> Answer:
         usage = self.usage or Tokens()
         finish = "length" if self.finish == "length" else "stop"
