@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import multiprocessing
 import subprocess
@@ -18,10 +19,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.serve import engine_tools
 from tests.serve.conftest import Upstream
 
 import silva as sv
 from silva.serve.deadline import Limit
+from silva.serve.engine import Engine
 from silva.serve.models.answers import Answers
 from silva.serve.models.asking import Asking
 from silva.serve.models.errors import Abandoned
@@ -346,6 +349,24 @@ def test_a_call_that_is_given_up_before_it_begins_ends(upstream: Upstream) -> No
     with limit.applies():
         assert isinstance(opened.stream(question("x"), print), Abandoned)
     opened.close()
+
+
+def test_a_request_that_is_given_up_cancels_its_call(upstream: Upstream) -> None:
+    upstream.script = [2.5]
+    pipeline = sv.requests("q").derive(a=upstream.model().generate("{q}"))
+
+    async def give_up(engine: Engine) -> int:
+        request = asyncio.create_task(engine.answer({"q": "x"}, deadline=60))
+        while not upstream.calls:
+            await asyncio.sleep(0)
+        request.cancel()
+        await engine_tools.turns()
+        while engine.stations[0].running:
+            await asyncio.sleep(0)
+        return upstream.at_once
+
+    with engine_tools.opened(pipeline) as engine:
+        assert asyncio.run(give_up(engine)) == 1  # the endpoint has not answered yet
 
 
 def test_a_dead_endpoint_costs_nothing(upstream: Upstream) -> None:
