@@ -102,32 +102,32 @@ def _first_rows(loader: Loader) -> tuple[RunFacts, RunFacts, int]:
 
 def _try(plan: Node, options: LoaderOptions, consumer: float) -> tuple[Trial, RunFacts]:
     """Runs the first rows as the run will; a run that is shorter than the time for it is tried
-    several times, of which the median counts. Returns what the latest showed as well."""
+    several times, of which the median counts. Returns what that one showed as well."""
     stop = time.monotonic() + _MOST_SECONDS
-    tried, facts = _run_until(stop, plan, options, consumer)
-    trials = [tried]
-    while tried.ended and len(trials) < ENOUGH_BLOCKS:
-        if time.monotonic() + max(one.seconds for one in trials) > stop:
+    trials = [found := _run_until(stop, plan, options, consumer)]
+    while found[0].ended and len(trials) < ENOUGH_BLOCKS:
+        if time.monotonic() + max(tried.seconds for tried, _ in trials) > stop:
             break
-        tried, facts = _run_until(math.inf, plan, options, consumer)
-        trials.append(tried)
+        found = _run_until(stop, plan, options, consumer)
+        if found[0].ended:
+            trials.append(found)
     if len(trials) == 1:
-        return tried, facts
-    spread = share_of_mean([one.rows / one.seconds for one in trials])
-    middle = sorted(trials, key=lambda one: one.seconds)[len(trials) // 2]
+        return trials[0]
+    spread = share_of_mean([tried.rows / tried.seconds for tried, _ in trials])
+    middle, facts = sorted(trials, key=lambda one: one[0].seconds)[len(trials) // 2]
     return replace(middle, spread=spread), facts
 
 
 def _run_until(
     stop: float, plan: Node, options: LoaderOptions, consumer: float
 ) -> tuple[Trial, RunFacts]:
-    """Runs from the first row to the end, or to this moment."""
+    """Runs from the first row to the end, or to `stop`."""
     began, rows, batched = time.monotonic(), 0, is_batched(plan)
     arrivals: list[float] = []
 
     def trial(loader: Loader, *, ended: bool) -> tuple[Trial, RunFacts]:
         seconds, facts = time.monotonic() - began, loader.facts()
-        pace = facts.consumer and facts.consumer.steady
+        pace = None if facts.consumer is None else facts.consumer.steady
         came = late(arrivals)
         if not pace and len(came) > 1 and came[-1] > came[0]:
             pace = rows / len(arrivals) * (len(came) - 1) / (came[-1] - came[0])
