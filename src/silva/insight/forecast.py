@@ -156,8 +156,9 @@ def forecast(
     if rows and first:
         later = max(rows - max(first, tried.rows), 0.0)
         reached = rows / (run.seconds(first) + later / steady)
-    if tried.ended:
-        steady = max(reached, steady)
+    if tried.ended:  # too short to tell the rate of its latter half from that of one block
+        seen = None if tried.seen is None else tried.seen.steady
+        steady = max(reached, seen or 0.0)
     spread = max(load.uncertainty for load in loads)
     # how long workers take to start, and threads to become more, is known within half of it
     unsteady = 0.0 if tried.seconds else max(1 - reached / steady, 0.0)
