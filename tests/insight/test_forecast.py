@@ -80,11 +80,35 @@ def test_a_trial_whose_rate_varies_makes_the_interval_wider() -> None:
     uneven = spread_of(list(accumulate(0.1 if n < 150 else 0.4 for n in range(200))))
     assert steady < 0.05 < 0.3 < uneven
     found = [
-        forecast(loads, Own(0.0), 1e6, two, tried=Trial(None, None, s)) for s in (steady, uneven)
+        forecast(loads, Own(0.0), 1e6, two, tried=Trial(None, spread=s)) for s in (steady, uneven)
     ]
     assert found[0].rows_per_second == found[1].rows_per_second
     wide = [(one.high - one.low) / one.rows_per_second for one in found]
     assert wide[1] > 1.2 * wide[0]
+
+
+def test_a_run_as_short_as_its_trial_takes_as_long_however_many_rows_were_expected() -> None:
+    loads, two = (StageLoad("s", COMPUTES, block_rows=12),), Workers(2, 2, 2)
+    for expected in (None, 30, 100, 400):
+        tried = Trial(None, rows=100, seconds=2.0, ended=True)
+        found = forecast(loads, Own(0.0), expected, two, tried=tried)
+        assert found.rows_per_second == pytest.approx(50)
+
+
+@pytest.mark.parametrize("backend", [None, "inline", "threads", "processes"])
+def test_a_longer_run_goes_on_as_its_trial_ended(backend) -> None:
+    loads, two = (StageLoad("s", COMPUTES, block_rows=12),), Workers(2, 2, 2, backend)
+    tried = Trial(None, rows=100, seconds=2.0, pace=100.0)
+    found = forecast(loads, Own(0.0), 1000, two, tried=tried)
+    assert found.rows_per_second == pytest.approx(1000 / (2 + 900 / 100), rel=0.05)
+
+
+def test_epochs_that_read_a_cache_follow_what_was_tried() -> None:
+    loads, one = (StageLoad("s", COMPUTES, block_rows=12),), Workers(0, 0, 2, "inline")
+    for rows, seconds in ((100, 1.0), (1000, 10.0), (1500, 10.5)):  # the last one read the cache
+        tried = Trial(None, rows=rows, seconds=seconds, pace=100.0)
+        found = forecast(loads, Own(0.0), 3000, one, epochs=3, cached=1000.0, tried=tried)
+        assert found.rows_per_second == pytest.approx(3000 / 12, rel=0.05)
 
 
 def test_a_forecast_takes_no_row_from_the_run() -> None:

@@ -12,7 +12,8 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+
+import numpy as np
 
 from silva.cost.costs import BLOCK_SECONDS, ENOUGH_BLOCKS
 from silva.cost.experiment import ENOUGH, SECONDS
@@ -51,35 +52,50 @@ class Workers:
 
 @dataclass(frozen=True)
 class Trial:
-    """A short run with workers."""
+    """What the beginning of the run did, or all of a short run, with workers."""
 
     seen: ConsumerFacts | None
-    seconds: float | None = None
-    """How long it took to the end of the last epoch; None if it did not get there."""
+    rows: float = 0.0
+    seconds: float = 0.0
+    """How long the rows took from the first moment on; 0 where nothing was tried."""
+    ended: bool = False
+    """Whether it came to the end of the last epoch: the run will be as long."""
+    pace: float | None = None
+    """Rows per second once workers ran; None where too few came to tell."""
     spread: float = 0.0
-    """How much the rate differed between parts of it once workers ran, as a share: the run will
-    differ from the trial by as much."""
+    """How much the rate differed between parts of it once workers ran, or between several trials of
+    a short run, as a share: the run will differ from the trial by as much."""
+
+
+def late(arrivals: Sequence[float]) -> Sequence[float]:
+    """The latter half of batches that came at these moments: in the first, workers start."""
+    return arrivals[len(arrivals) // 2 :]
 
 
 def spread_of(arrivals: Sequence[float]) -> float:
     """The standard deviation of the rate of batches that came at these moments, between parts of
-    the latter half, as a share of their mean; in the first half, workers start. 0 for too few. They
-    are as many parts as a measurement has blocks.
+    the latter half, as a share of their mean. 0 for too few. They are as many parts as a
+    measurement has blocks, and equally long: the batches of a block come together.
 
-    >>> spread_of(range(100))
+    >>> round(spread_of(range(100)), 9)
     0.0
     >>> round(spread_of([*range(75), *range(75, 125, 2)]), 2)  # half as fast at the end
-    0.35
+    0.36
     """
-    late = arrivals[len(arrivals) // 2 :]
-    each = len(late) // ENOUGH_BLOCKS
-    if each < 2:
+    came = late(arrivals)
+    if len(came) <= ENOUGH_BLOCKS or came[-1] <= came[0]:
         return 0.0
-    edges = [late[part * each] for part in range(ENOUGH_BLOCKS)] + [late[ENOUGH_BLOCKS * each - 1]]
-    took = [b - a for a, b in pairwise(edges)]
-    counts = [each] * (ENOUGH_BLOCKS - 1) + [each - 1]
-    rates = [count / max(seconds, 1e-9) for count, seconds in zip(counts, took, strict=True)]
-    return statistics.stdev(rates) / statistics.mean(rates)
+    edges = np.linspace(came[0], came[-1], ENOUGH_BLOCKS + 1)
+    return share_of_mean(np.diff(np.interp(edges, came, np.arange(len(came)))).tolist())
+
+
+def share_of_mean(values: Sequence[float]) -> float:
+    """The standard deviation of a few values, as a share of their mean; 0 of one value.
+
+    >>> round(share_of_mean([9.0, 10.0, 11.0]), 2)
+    0.1
+    """
+    return statistics.stdev(values) / statistics.mean(values) if len(values) > 1 else 0.0
 
 
 class ExpectedRun:
@@ -98,6 +114,7 @@ class ExpectedRun:
         self._block = slowest.block_rows / max(slowest.rows, 1e-12)
         self._blocks = None if rows is None else math.ceil(rows / self._block)
         self._rows = math.inf if rows is None else rows
+        self._tried = tried
         self.placed = tuple(map(self._place, loads))
         """The stages, before their threads become more."""
         self._scale = 1.0
@@ -106,9 +123,9 @@ class ExpectedRun:
         if tried.seen is not None:
             seen = {one.name: one for one in tried.seen.stages}
             self.placed = tuple(_as_seen(one, seen.get(one.name)) for one in self.placed)
-        if tried.seen is not None and tried.seen.steady:
+        if tried.pace:
             long = Replay(self.placed, workers.cores, own, self._block)
-            self._scale = tried.seen.steady / long.run().rows_per_second
+            self._scale = tried.pace / long.run().rows_per_second
 
     def _place(self, load: StageLoad) -> Placed:
         workers, own = self._workers, self._own
@@ -128,11 +145,14 @@ class ExpectedRun:
     def steady(self) -> float:
         """Rows per second once all workers run."""
         found = max(rate for rate, _ in self._growing(math.inf))
-        return max(found, self._alone()) if self._workers.backend is None else found
+        may_return = self._workers.backend is None and not self._tried.pace
+        return max(found, self._alone()) if may_return else found
 
     def seconds(self, rows: float) -> float:
-        """How long it takes to the end."""
-        left, passed = rows, 0.0
+        """How long it takes to the end. What was tried takes as long again."""
+        left, passed = rows - self._tried.rows, self._tried.seconds
+        if left <= 0:
+            return passed
         for pace, during in self._phases():
             if pace * during >= left:
                 return passed + left / pace
@@ -140,7 +160,10 @@ class ExpectedRun:
         raise AssertionError("the last phase has no end")
 
     def _phases(self) -> Iterator[tuple[float, float]]:
-        """Rows per second, and for how many seconds."""
+        """Rows per second, and for how many seconds, after what was tried."""
+        if self._tried.pace:  # its workers run, where they are faster than one thread
+            yield from self._growing(ENOUGH)
+            return
         asked = self._workers.backend
         backends = {one.backend for one in self.placed}
         alone = self._alone()
@@ -179,7 +202,7 @@ class ExpectedRun:
         """Rows per second if the consumer's thread runs all stages, which it goes back to where
         that is faster than workers."""
         inline = tuple(replace(one, backend="inline") for one in self.placed)
-        return self._rate(inline) / self._scale
+        return self._rate(inline)
 
     def _rate(self, stages: tuple[Placed, ...]) -> float:
         run = Replay(stages, self._workers.cores, self._own, self._block, self._blocks)

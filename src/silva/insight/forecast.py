@@ -132,8 +132,8 @@ def forecast(
     source: str = _MEASURED,
 ) -> Forecast:
     """The throughput of a run of so many rows in all epochs; None if their number is not known.
-    `cached`: rows per second of the epochs after the first, if those read a cache. `tried`: a short
-    run with workers, which are slower together than the model knows.
+    `cached`: rows per second of the epochs after the first, if those read a cache. `tried`: the
+    beginning of the run, after which it goes on.
 
     >>> decode = StageLoad("decode", Work(4e-3, 4e-3, 4e-4), block_rows=12)
     >>> two = Workers(count=8, most_threads=8, cores=2)
@@ -143,21 +143,25 @@ def forecast(
     """
     if not loads:
         raise PlanError(_NOTHING_CAME)
-    own_epochs = 1 if cached is None else epochs
-    first = None if rows is None else rows / own_epochs
+    if tried.ended:
+        rows = tried.rows
+    elif rows is not None:
+        rows = max(rows, tried.rows)
+    first = None if rows is None else rows / (1 if cached is None else epochs)
     run = ExpectedRun(loads, own, first, workers, tried)
     reached = steady = run.steady()
-    if first:
-        reached = first / run.seconds(first)
     if cached is not None:
         steady = 1 / (1 / cached + own.seconds)
         reached = epochs / (1 / reached + (epochs - 1) / steady)
-    if rows and tried.seconds:  # it was as long as the run will be
-        reached = rows / tried.seconds
-        steady = max(reached, steady)
+    if rows and first:
+        later = max(rows - max(first, tried.rows), 0.0)
+        reached = rows / (run.seconds(first) + later / steady)
+    if tried.ended:  # too short to tell the rate of its latter half from that of one block
+        seen = None if tried.seen is None else tried.seen.steady
+        steady = max(reached, seen or 0.0)
     spread = max(load.uncertainty for load in loads)
-    unsteady = max(1 - reached / steady, 0.0)
     # how long workers take to start, and threads to become more, is known within half of it
+    unsteady = 0.0 if tried.seconds else max(1 - reached / steady, 0.0)
     error = math.hypot(_ERROR, spread, tried.spread, unsteady / 2)
     limit = predict(run.placed, workers.cores, loop_work(*own))
     bound = most_rows(Work(cpu=own.cpu + sum(x.rows * x.work.cpu for x in loads)), workers.cores)

@@ -12,26 +12,29 @@ import time
 from dataclasses import replace
 from typing import Literal
 
-from silva.cost.costs import BLOCK_SECONDS
+from silva.cost.costs import BLOCK_SECONDS, ENOUGH_BLOCKS
 from silva.cost.machine import Machine
 from silva.cost.model import Backend
 from silva.cost.replay import Own
 from silva.errors import PlanError
 from silva.facts.model import RunFacts
-from silva.insight.expected_run import StageLoad, Trial, Workers, spread_of
+from silva.insight.expected_run import StageLoad, Trial, Workers, late, share_of_mean, spread_of
 from silva.insight.forecast import BY_BOOK, Forecast, cached_rate, forecast, loads_of
+from silva.insight.progress import rows_of
 from silva.loader.loader import Loader, count_workers
 from silva.options import LoaderOptions, is_auto
 from silva.order.length import plan_rows
 from silva.plan.arguments import number
 from silva.plan.node import Batch, Node, Options
+from silva.plan.schema import is_batched
 from silva.planner.earlier_runs import known_work
 from silva.run.placement.sizing import MOST_THREADS
 from silva.run.seams import Seams
 
 _SECONDS, _MOST_SECONDS = 0.5, 2.0
-"""Time for which first rows are measured, with and without workers: blocks differ, and their mean
-should be known to a few percent. With workers it may take longer, because they must start first."""
+"""Time for which first rows are measured, without and with workers: blocks differ, and their mean
+should be known to a few percent. With workers it takes longer, because they must start first, are
+compared with one thread, and become more where rows wait."""
 
 
 def measured_forecast(plan: Node, options: LoaderOptions, consumer: float) -> Forecast:
@@ -48,14 +51,14 @@ def measured_forecast(plan: Node, options: LoaderOptions, consumer: float) -> Fo
     if isinstance(top, Batch) and top.size is not None:
         per_batch = float(top.size)
     own = Own(own.seconds + consumer / per_batch, own.cpu)
-    tried = _try(plan, quiet, consumer)
+    tried, began = _try(plan, quiet, consumer)
     return forecast(
         loads,
         own,
-        _all_rows(top, now, options, per_batch),
+        _all_rows(top, began, options, per_batch),
         _allowed(options),
         epochs=options.epochs or 1,
-        cached=cached_rate(now),
+        cached=cached_rate(began),
         tried=tried,
     )
 
@@ -97,23 +100,49 @@ def _first_rows(loader: Loader) -> tuple[RunFacts, RunFacts, int]:
     return first or now, now, batches
 
 
-def _try(plan: Node, options: LoaderOptions, consumer: float) -> Trial:
-    """Runs the first rows as the run will, until their rate is known: workers must have started."""
-    began = looked = time.monotonic()
+def _try(plan: Node, options: LoaderOptions, consumer: float) -> tuple[Trial, RunFacts]:
+    """Runs the first rows as the run will; a run that is shorter than the time for it is tried
+    several times, of which the median counts. Returns what that one showed as well."""
+    stop = time.monotonic() + _MOST_SECONDS
+    trials = [found := _run_until(stop, plan, options, consumer)]
+    while found[0].ended and len(trials) < ENOUGH_BLOCKS:
+        if time.monotonic() + max(tried.seconds for tried, _ in trials) > stop:
+            break
+        found = _run_until(stop, plan, options, consumer)
+        if found[0].ended:
+            trials.append(found)
+    if len(trials) == 1:
+        return trials[0]
+    spread = share_of_mean([tried.rows / tried.seconds for tried, _ in trials])
+    middle, facts = sorted(trials, key=lambda one: one[0].seconds)[len(trials) // 2]
+    return replace(middle, spread=spread), facts
+
+
+def _run_until(
+    stop: float, plan: Node, options: LoaderOptions, consumer: float
+) -> tuple[Trial, RunFacts]:
+    """Runs from the first row to the end, or to `stop`."""
+    began, rows, batched = time.monotonic(), 0, is_batched(plan)
     arrivals: list[float] = []
+
+    def trial(loader: Loader, *, ended: bool) -> tuple[Trial, RunFacts]:
+        seconds, facts = time.monotonic() - began, loader.facts()
+        pace = None if facts.consumer is None else facts.consumer.steady
+        came = late(arrivals)
+        if not pace and len(came) > 1 and came[-1] > came[0]:
+            pace = rows / len(arrivals) * (len(came) - 1) / (came[-1] - came[0])
+        return Trial(facts.consumer, rows, seconds, ended, pace, spread_of(arrivals)), facts
+
     with Loader(plan, options) as loader:
         for _ in range(options.epochs or 1):
-            for _ in loader:
+            for batch in loader:
                 if consumer:
                     time.sleep(consumer)
-                now = time.monotonic()
-                arrivals.append(now)
-                if now - looked >= _SECONDS:
-                    looked, found = now, loader.facts().consumer
-                    if now - began >= _MOST_SECONDS or (found is not None and found.steady):
-                        return Trial(found, spread=spread_of(arrivals))
-        seconds = time.monotonic() - began
-        return Trial(loader.facts().consumer, seconds, spread_of(arrivals))
+                rows += rows_of(batch) if batched else 1
+                arrivals.append(time.monotonic())
+                if arrivals[-1] >= stop:
+                    return trial(loader, ended=False)
+        return trial(loader, ended=True)
 
 
 def _top(plan: Node) -> Node:
