@@ -257,3 +257,15 @@ def test_a_planted_answer_is_an_error_that_names_the_folder(
     file.close()
     with pytest.raises(sv.RowError, match="SILVA_ANSWERS"):
         answers.head()
+
+
+@pytest.mark.attacks(SILENT)
+def test_a_spoilt_index_is_no_fault_of_the_request(tmp_path: Path) -> None:
+    index = sv.from_columns({"text": ["a fox"]}).to_index(tmp_path / "i", keyword="text", workers=0)
+    asked = sv.requests("q").derive(hits=index.search("q"))
+    for part in (tmp_path / "i" / "parts").iterdir():
+        part.write_bytes(part.read_bytes() + b"more")
+    with asked.serve(port=0) as server:
+        headers = {"authorization": f"Bearer {server.token}"}
+        reply = httpx.post(server.address, json={"q": "fox"}, headers=headers, timeout=60)
+    assert reply.status_code == 502

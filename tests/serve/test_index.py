@@ -275,7 +275,7 @@ def test_added_rows_may_have_their_columns_in_another_order(tmp_path: Path) -> N
     assert ids(index.add(more), "fox", where=sv.col("year") > 2000) == [2]
 
 
-def test_every_stage_of_a_build_shows_its_progress(
+def test_every_phase_of_a_build_shows_its_progress(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     rng = np.random.default_rng(0)
@@ -283,8 +283,8 @@ def test_every_stage_of_a_build_shows_its_progress(
     rows.to_index(tmp_path / "i", keyword="text", vector="v", recall=0.5, progress=True, workers=0)
     told = capfd.readouterr().err
     assert "epoch 0  2/2 batches" in told
-    for stage in ("words", "BM25", "graph", "recall with 64 candidates"):
-        assert f"index: {stage}  400/400\n" in told
+    for phase in ("words", "BM25", "graph", "recall with 64 candidates"):
+        assert f"index: {phase}  400/400\n" in told
     rows.to_index(tmp_path / "j", keyword="text", vector="v", recall=0.5, workers=0)
     assert capfd.readouterr().err == ""
 

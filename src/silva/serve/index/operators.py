@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from silva.columns import Column, Values
-from silva.errors import ColumnError
+from silva.errors import ColumnError, SilvaError, StepError
 from silva.operators.declare import column_operator
 from silva.order.draws import Draw
 from silva.plan.operator import RowErrors
@@ -39,6 +39,8 @@ def search(columns: list[Column], params: Params, draw: Draw) -> Column:
                 found[key] = contents.search(by, _text(text), query, k, where)
             except ColumnError as error:
                 found[key] = error
+            except SilvaError as error:  # no row is at fault, but the index
+                raise StepError(f"{params['index']!r} cannot be searched: {error}") from error
     return _column([_own(found[key]) for key in keys])
 
 
