@@ -17,7 +17,7 @@ import pytest
 from hostile_peers import HostileServer, dump, hostile_server
 
 import silva as sv
-from silva.serve.models.endpoint import Endpoint, EndpointError
+from silva.serve.models.endpoint.endpoint import Endpoint, EndpointError
 from silva.serve.models.model import Answer, Question, Settings
 from silva.serve.models.opened import models
 from silva.serve.models.prompt import Prompt
@@ -200,6 +200,7 @@ BODIES: dict[str, bytes] = {
     "nested": b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     "nested objects": b'{"x": ' + b'{"a":' * 50_000 + b"1" + b"}" * 50_000 + b"}",
     "nested without end": b'{"x": ' + b"[" * 100_000,
+    "beyond 64 bits": b'{"x": 18446744073709551616}',
     "twice": b'{"x": 1, "x": 2}',
     "half a character": b'{"x": "\\ud800"}',
     "half a character as a key": b'{"x": {"\\udfff": 1}}',
@@ -269,3 +270,4 @@ def test_a_spoilt_index_is_no_fault_of_the_request(tmp_path: Path) -> None:
         headers = {"authorization": f"Bearer {server.token}"}
         reply = httpx.post(server.address, json={"q": "fox"}, headers=headers, timeout=60)
     assert reply.status_code == 502
+    assert str(tmp_path) not in reply.text
