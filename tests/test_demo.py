@@ -19,6 +19,7 @@ from silva.demo.photos import make_photos
 from silva.errors import SilvaError
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+EXAMPLES = [path for path in EXAMPLES if path.stem != "rag"]  # tests/serve/test_retrieval.py's
 
 
 def test_the_demo_learns_resumes_exactly_and_writes_a_report(tmp_path, monkeypatch, capfd) -> None:

@@ -15,6 +15,10 @@ import numpy as np
 import pytest
 
 import silva as sv
+from silva.columns import Values
+from silva.order.draws import Draw
+from silva.plan.operator import RowErrors
+from silva.serve.index.operators import search
 from silva.serve.index.vectors import cosines, unit
 from silva.serve.index.version import IndexFolder
 from silva.serve.models.model import Answer, Model
@@ -243,6 +247,78 @@ def test_rows_without_ids_are_numbered_on_and_on(tmp_path: Path) -> None:
     assert ids(index, "fox", by="keyword") == [0, 2]
 
 
+def test_numbered_rows_are_added_once(tmp_path: Path) -> None:
+    first, second = (sv.from_columns({"text": [f"{a} fox", f"{a} hen"]}) for a in ("red", "old"))
+    index = first.to_index(tmp_path / "i", keyword="text")
+    for _ in range(2):  # as a script that was killed at its end is run again
+        index = index.add(second).add(first)
+        assert ids(index, "fox") == [0, 2]
+        assert index.version == 2
+    index = index.delete([3])
+    assert ids(index.add(first), "fox") == [0, 2]
+    assert ids(index.add(second), "fox") == [0, 2, 4]  # it had lost a row
+    assert ids(sv.Index(index.path).add(second), "hen") == [1, 5]
+
+
+def test_rows_with_ids_are_added_again_after_others(tmp_path: Path) -> None:
+    first, second = (sv.from_columns({"id": [1], "text": [text]}) for text in ("a fox", "a hen"))
+    index = first.to_index(tmp_path / "i", keyword="text").add(second)
+    assert index.add(second).version == 2
+    assert ids(index.add(first), "fox") == [1]
+
+
+def test_added_rows_may_have_their_columns_in_another_order(tmp_path: Path) -> None:
+    index = sv.from_columns({"id": [1], "text": ["a fox"], "year": [1999]}).to_index(
+        tmp_path / "i", keyword="text"
+    )
+    more = sv.from_columns({"year": [2001], "text": ["two foxes, a fox"], "id": [2]})
+    assert ids(index.add(more), "fox", where=sv.col("year") > 2000) == [2]
+
+
+def test_every_phase_of_a_build_shows_its_progress(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    rows = sv.from_columns({"text": ["a fox"] * 400, "v": rng.normal(size=(400, 8))})
+    rows.to_index(tmp_path / "i", keyword="text", vector="v", recall=0.5, progress=True, workers=0)
+    told = capfd.readouterr().err
+    assert "epoch 0  2/2 batches" in told
+    for phase in ("words", "BM25", "graph", "recall with 64 candidates"):
+        assert f"index: {phase}  400/400\n" in told
+    rows.to_index(tmp_path / "j", keyword="text", vector="v", recall=0.5, workers=0)
+    assert capfd.readouterr().err == ""
+
+
+class Noting:
+    """An index that notes what it was asked."""
+
+    def __init__(self, index: sv.Index) -> None:
+        self.index, self.asked, self._of = self, [], index
+
+    def contents(self) -> Any:
+        return self
+
+    def search(self, by: str, text: str | None, *more: Any) -> Any:
+        self.asked.append(text)
+        return self._of.contents().search(by, text, *more)
+
+
+def test_equal_questions_of_a_block_are_searched_for_once(index: sv.Index) -> None:
+    texts = ["red fox", "hen", None, "red fox", ["hen"], "hen"]
+    vectors = [Letters().embed([t])[0] if isinstance(t, str) else None for t in texts]
+    draw = Draw((0, 0), np.arange(6))
+    for by, columns in (("keyword", [texts]), ("hybrid", [texts, vectors])):
+        noting = Noting(index)
+        params = {"index": noting, "by": by, "k": 2}
+        with pytest.raises(RowErrors) as told:
+            search([Values(column) for column in columns], params, draw)
+        assert noting.asked == ["red fox", "hen"]
+        assert sorted(told.value.errors) == [2, 4]
+        hits = told.value.made.rows()
+        assert [each[0]["id"] for each in hits if each] == ["d", "b", "d", "b"]
+        assert hits[0][0] is not hits[3][0]  # a step may change its own
+
+
 def test_the_same_build_is_not_built_again_and_another_one_replaces_it(tmp_path: Path) -> None:
     path = tmp_path / "i"
     one = sv.from_columns({"text": ["fox"]})
@@ -315,7 +391,9 @@ import os, sys
 import pyarrow.parquet
 import silva as sv
 
-path = sys.argv[1]
+path, numbered = sys.argv[1], sys.argv[2] == "True"
+new = {"text": ["a new fox"]} if numbered else {"id": [7], "text": ["a new fox"]}
+old, both = ({0}, {0, 1}) if numbered else ({1}, {1, 7})
 
 def counted(real):
     def call(*arguments, **more):
@@ -329,13 +407,13 @@ def counted(real):
 def add():
     for name in ("replace", "link", "unlink", "fsync", "rmdir"):
         setattr(os, name, counted(getattr(os, name)))
-    sv.Index(path).add(sv.from_columns({"id": [7], "text": ["a new fox"]}), workers=0)
+    sv.Index(path).add(sv.from_columns(new), workers=0)
 
 def check():
     index = sv.Index(path)
     asked = sv.from_columns({"q": ["fox"]}).derive(hits=index.search("q"))
     (row,) = asked.loader(workers=0)
-    assert {hit["id"] for hit in row["hits"]} == ({1} if index.version == 1 else {1, 7})
+    assert {hit["id"] for hit in row["hits"]} == (old if index.version == 1 else both)
 
 def run(function):
     child = os.fork()  # the parent has run nothing: it has no threads
@@ -359,12 +437,15 @@ for left in range(200):
 
 
 @pytest.mark.rest
-def test_a_kill_at_any_call_leaves_the_version_before_or_the_new_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("numbered", [False, True])
+def test_a_kill_at_any_call_leaves_the_version_before_or_the_new_one(
+    tmp_path: Path, numbered: bool
+) -> None:
     path = tmp_path / "i"
-    sv.from_columns({"id": [1], "text": ["an old fox"]}).to_index(path, keyword="text")
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(path)], capture_output=True, text=True, check=False
-    )
+    rows = {"text": ["an old fox"]} | ({} if numbered else {"id": [1]})
+    sv.from_columns(rows).to_index(path, keyword="text")
+    command = [sys.executable, "-c", KILLED, str(path), str(numbered)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("killed")
     index = sv.Index(path)

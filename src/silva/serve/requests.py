@@ -185,9 +185,8 @@ def checked(names: Sequence[str], row: object) -> Row:
     missing = [name for name in names if name not in row]
     extra = [name for name in row if name not in names]
     if missing or extra:
-        found = (
-            f"has no {missing[0]!r}" if missing else f"has {extra[0]!r}, which is not one of them"
-        )
+        found = f"has {extra[0]!r:.80}, which is not one of them" if extra else ""
+        found = f"has no {missing[0]!r}" if missing else found
         raise PlanError(f"a request has the columns {', '.join(names)}; this one {found}")
     return {name: row[name] for name in names}
 

@@ -8,6 +8,7 @@ only the requested rows are fetched.
 from __future__ import annotations
 
 import functools
+import io
 import math
 import os
 import struct
@@ -185,6 +186,14 @@ def _array(files: Files, file: int, stream: BinaryIO, end: int) -> Any:
     if start + math.prod(shape) * dtype.itemsize > end:
         raise ValueError("EOF: the array is longer than the file")
     return files.array(file, dtype, shape, start, fortran)
+
+
+def decode_npy(data: bytes, shown: str) -> np.ndarray:
+    """The array in the bytes of a .npy file; SourceError if there is none of plain values."""
+    try:
+        return _unpacked(io.BytesIO(data))
+    except _UNSOUND as error:
+        raise SourceError(f"{shown} cannot be read: {_reason(error)}") from error
 
 
 def _unpacked(stream: IO[bytes]) -> np.ndarray:

@@ -55,18 +55,18 @@ class Contents:
         try:
             table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
             table.validate(full=True)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise SilvaError(f"{self._shown} is damaged: {error}") from error
-        if table.num_rows != self._version.rows or self._version.roles.id not in table.schema.names:
+        needed = {self._version.roles.id, self._version.roles.text} - {None}
+        if table.num_rows != self._version.rows or needed - set(table.schema.names):
             raise SilvaError(f"{self._shown} is damaged: its rows are not those of its version")
         return table.combine_chunks()
 
     @property
     def keywords(self) -> keyword.Keywords:
         def read() -> keyword.Keywords:
-            kinds = [kind for kind in self._version.parts if kind.startswith("keyword.")]
-            files = {kind: self._folder.read(self._version, kind) for kind in kinds}
-            return keyword.Keywords(files, self._version.rows, self._shown)
+            files = {kind: self._folder.read(self._version, kind) for kind in keyword.KINDS}
+            return keyword.Keywords(files, self.rows.num_rows, self._shown)
 
         return self._once("keywords", read)
 
@@ -166,7 +166,10 @@ class Contents:
             return self._masks[key]
 
     def _evaluate(self, where: Term) -> np.ndarray:
-        columns = table_columns(self.rows.select(list(columns_read(where))))
+        names = list(columns_read(where))
+        if missing := set(names) - set(self.rows.schema.names):
+            raise SilvaError(f"{self._shown} has no column {min(missing)!r} to filter by")
+        columns = table_columns(self.rows.select(names))
         ids = np.arange(self._version.rows, dtype=np.uint64)
         found = evaluate(where, columns, ids, None, (0,)).settled()
         if not isinstance(found, Array) or found.data.dtype != bool or found.data.ndim != 1:

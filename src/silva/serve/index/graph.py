@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from silva.errors import SilvaError
+from silva.insight.phases import Tell, tell_nobody
 from silva.serve.index.vectors import cosines
 from silva.serve.index.version import Recall
 
@@ -24,6 +25,8 @@ _QUERIES = 1000
 _MOST = 10
 """The largest k that is measured, and searched approximately."""
 _EXPANSIONS = (64, 128, 256, 512, 1024, 2048)
+_ADDED = 1024
+"""Vectors after which the progress is told."""
 _DELTA = 0.05
 """One minus the confidence of the bound."""
 
@@ -54,19 +57,22 @@ class Graph:
         return np.sort(np.asarray(keys, dtype=np.int64))
 
 
-def build(vectors: np.ndarray, floor: float) -> tuple[bytes, Recall]:
+def build(vectors: np.ndarray, floor: float, tell: Tell = tell_nobody) -> tuple[bytes, Recall]:
     """The graph of unit vectors and its recall; SilvaError where it misses the floor."""
     from usearch.index import Index
 
     graph = Index(ndim=vectors.shape[1], metric="ip", dtype="f32", expansion_add=128)
-    graph.add(np.arange(len(vectors)), vectors, threads=1)  # one thread: the same graph each time
-    recall = _measure(graph, vectors, floor)
+    for start in range(0, len(vectors), _ADDED):
+        some = np.arange(start, min(start + _ADDED, len(vectors)))
+        graph.add(some, vectors[some], threads=1)  # one thread: the same graph each time
+        tell("graph", int(some[-1]) + 1, len(vectors))
+    recall = _measure(graph, vectors, floor, tell)
     data = graph.save()
     assert data is not None  # it was given no file
     return bytes(data), recall
 
 
-def _measure(graph: Any, vectors: np.ndarray, floor: float) -> Recall:
+def _measure(graph: Any, vectors: np.ndarray, floor: float, tell: Tell) -> Recall:
     count = min(len(vectors), _QUERIES)
     most = min(_MOST, len(vectors) - 1)
     if most < 1:
@@ -84,6 +90,7 @@ def _measure(graph: Any, vectors: np.ndarray, floor: float) -> Recall:
             found = np.sort(scores[row][keys[keys != query]])[::-1]
             for k in range(1, most + 1):
                 shares[row, k - 1] = (found[:k] >= least[row][k - 1]).sum() / k
+            tell(f"recall with {expansion} candidates", row + 1, count)
         means = shares.mean(axis=0)
         bound = min(lower_bound(float(mean), count, delta) for mean in means)
         best = max(best, bound)

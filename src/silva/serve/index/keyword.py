@@ -15,10 +15,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from silva.errors import SilvaError
+from silva.errors import SilvaError, SourceError
+from silva.insight.phases import Tell, tell_nobody
+from silva.io.arrays.npy import decode_npy
 
 _WORD = re.compile(r"\w+")
 PARTS = ("data", "indices", "indptr")
+KINDS = (*(f"keyword.{name}" for name in PARTS), "keyword.words")
+"""The files of an index over words."""
 
 
 def words(text: str) -> list[str]:
@@ -30,14 +34,18 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
-def build(texts: Sequence[str]) -> dict[str, bytes]:
+def build(texts: Sequence[str], tell: Tell = tell_nobody) -> dict[str, bytes]:
     """The files of an index over texts, by their kind."""
     bm25 = _bm25()
     numbers: dict[str, int] = {}
-    passages = [[numbers.setdefault(w, len(numbers)) for w in words(text)] for text in texts]
+    passages = []
+    for done, text in enumerate(texts, 1):
+        passages.append([numbers.setdefault(word, len(numbers)) for word in words(text)])
+        tell("words", done, len(texts))
     empty = len(numbers)
     numbers[""] = empty  # bm25s needs a word at least
     bm25.index((passages, numbers), show_progress=False)
+    tell("BM25", len(texts), len(texts))
     made = {f"keyword.{name}": array_bytes(bm25.scores[name]) for name in PARTS}
     return {**made, "keyword.words": msgspec.json.encode(list(numbers))}
 
@@ -49,7 +57,7 @@ class Keywords:
         arrays = {name: read_array(files[f"keyword.{name}"], shown) for name in PARTS}
         try:
             known = msgspec.json.decode(files["keyword.words"], type=list[str])
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise SilvaError(f"{shown} is damaged: {error}") from error
         _check(arrays, len(known), rows, shown)
         self._bm25 = _bm25()
@@ -96,7 +104,6 @@ def array_bytes(array: np.ndarray) -> bytes:
 def read_array(data: bytes, shown: str) -> np.ndarray:
     """The array in a file of numpy's, which holds plain numbers."""
     try:
-        found: np.ndarray = np.load(io.BytesIO(data), allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+        return decode_npy(data, shown)
+    except SourceError as error:
         raise SilvaError(f"{shown} is damaged: {error}") from error
-    return found

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from silva.columns import Column, Values
-from silva.errors import ColumnError
+from silva.errors import ColumnError, SilvaError, StepError
 from silva.operators.declare import column_operator
 from silva.order.draws import Draw
 from silva.plan.operator import RowErrors
@@ -31,13 +31,31 @@ def search(columns: list[Column], params: Params, draw: Draw) -> Column:
     rows = [column.rows() for column in columns]
     texts = rows[0] if by != "vector" else [""] * len(draw.ids)
     queries = rows[-1] if by != "keyword" else [None] * len(draw.ids)
-    found: list[Found] = []
-    for text, query in zip(texts, queries, strict=True):
-        try:
-            found.append(contents.search(by, _text(text), query, k, where))
-        except ColumnError as error:
-            found.append(error)
-    return _column(found)
+    found: dict[Any, Found] = {}
+    keys = [_key(text, query) for text, query in zip(texts, queries, strict=True)]
+    for key, text, query in zip(keys, texts, queries, strict=True):
+        if key not in found:
+            try:
+                found[key] = contents.search(by, _text(text), query, k, where)
+            except ColumnError as error:
+                found[key] = error
+            except SilvaError as error:  # no row is at fault, but the index
+                raise StepError(f"{params['index']!r} cannot be searched: {error}") from error
+    return _column([_own(found[key]) for key in keys])
+
+
+def _key(text: Any, query: Any) -> tuple[Any, ...]:
+    """What a search depends on, so that equal rows of a block are searched for once. What is
+    neither text nor an array of numbers is equal to itself alone."""
+    said = text if isinstance(text, str) else id(text)
+    if isinstance(query, np.ndarray) and query.dtype.kind in "fiu":
+        return said, query.dtype.str, query.shape, query.tobytes()
+    return said, None if query is None else id(query)
+
+
+def _own(found: Found) -> Found:
+    """Hits of a row's own: a step may change them."""
+    return found if isinstance(found, Exception) else [dict(hit) for hit in found]
 
 
 def _best_rows(params: Mapping[str, Any]) -> int:

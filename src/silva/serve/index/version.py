@@ -33,8 +33,13 @@ _VERSION = re.compile(r"([0-9]{10})\.json")
 _UNFINISHED = ".unfinished"
 _FULL = "The index is unchanged. Free some space, and run it again"
 
+_YEAR_9999 = 253370764800.0
+"""The seconds until then, which is as far as dates go."""
+
 Natural = Annotated[int, msgspec.Meta(ge=0)]
 Digest = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}$")]
+Span = tuple[Natural, Natural]
+"""Numbers from the first to before the second."""
 
 
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,7 +87,7 @@ class Version(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     format: int
     number: Natural
-    time: float
+    time: Annotated[float, msgspec.Meta(ge=0, lt=_YEAR_9999)]
     what: str
     """What made it: a build, an addition or a deletion."""
     pipeline: str
@@ -94,6 +99,9 @@ class Version(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The next number, where ids are numbers of rows."""
     recall: Recall | None
     parts: dict[str, Part]
+    added: dict[str, Span] = {}
+    """The numbers of the rows of each pipeline that it holds as a whole, where rows are numbered:
+    so none is added twice."""
 
     @property
     def identity(self) -> str:

@@ -51,6 +51,15 @@ def default_folder() -> Path:
     return Path(named) if named else Path(caches) / "silva" / "answers"
 
 
+def damaged(why: str, folder: Path | None = None) -> FolderError:
+    """The error about answers that cannot be read."""
+    shown = str(default_folder() if folder is None else folder)
+    return FolderError(
+        f"the answers in {shown!r} cannot be used: {why}. Remove the folder, or set $SILVA_ANSWERS "
+        "to another one"
+    )
+
+
 class Answers:
     """The answers in one folder, with the latest ones in memory; without a folder, these alone."""
 
@@ -194,16 +203,12 @@ class Answers:
     def _opened(self) -> Iterator[sqlite3.Connection]:
         """The file, opened anew in each process: SQLite forbids a connection to cross a fork."""
         assert self._folder is not None
-        if self._file is None or self._process != os.getpid():
-            self._file, self._process = _open(self._folder), os.getpid()
         try:
+            if self._file is None or self._process != os.getpid():
+                self._file, self._process = _open(self._folder), os.getpid()
             yield self._file
-        except sqlite3.DatabaseError as error:
-            shown = str(self._folder.path)
-            raise FolderError(
-                f"the answers in {shown!r} cannot be used: {error}. Remove the folder, or set "
-                "$SILVA_ANSWERS to another one"
-            ) from error
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            raise damaged(str(error), self._folder.path) from error
 
 
 def _open(folder: OwnFolder) -> sqlite3.Connection:
@@ -212,7 +217,17 @@ def _open(folder: OwnFolder) -> sqlite3.Connection:
         os.chmod(_NAME, 0o600, dir_fd=opened, follow_symlinks=False)  # its journal gets the same
         path = by_descriptor(opened) / _NAME
         file = sqlite3.connect(path, timeout=_WAIT, check_same_thread=False)
-        file.execute("pragma journal_mode = wal")
+        try:
+            _prepare(file)
+        except BaseException:
+            file.close()
+            raise
+    return file
+
+
+def _prepare(file: sqlite3.Connection) -> None:
+    file.execute("pragma trusted_schema = off")
+    file.execute("pragma journal_mode = wal")
     file.execute("pragma synchronous = normal")
     file.execute("pragma secure_delete = on")  # what is forgotten is overwritten
     (version,) = file.execute("pragma user_version").fetchone()
@@ -221,7 +236,6 @@ def _open(folder: OwnFolder) -> sqlite3.Connection:
     with file:
         file.executescript(_TABLES)
         file.execute(f"pragma user_version = {_VERSION}")
-    return file
 
 
 def _select(

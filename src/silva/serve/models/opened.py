@@ -21,7 +21,7 @@ import numpy as np
 from silva.errors import ColumnError, StepError
 from silva.lifetime import close_at_exit
 from silva.serve.deadline import limit
-from silva.serve.models.answers import Answers, default_folder
+from silva.serve.models.answers import Answers, damaged, default_folder
 from silva.serve.models.asking import Arriving, Asking
 from silva.serve.models.errors import Abandoned, ModelError
 from silva.serve.models.model import Answer, Model, OpenModel, Question
@@ -40,7 +40,10 @@ class _Structs(Generic[V]):
         return msgspec.msgpack.encode(msgspec.convert(value, self._kind))
 
     def decode(self, data: bytes) -> V:
-        return msgspec.msgpack.decode(data, type=self._kind)
+        try:
+            return msgspec.msgpack.decode(data, type=self._kind)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise damaged(str(error)) from error
 
 
 class _Vectors:
@@ -53,6 +56,8 @@ class _Vectors:
         return vector.tobytes()
 
     def decode(self, data: bytes) -> np.ndarray:
+        if not data or len(data) % 4:
+            raise damaged(f"{len(data)} bytes are no vector")
         return np.frombuffer(data, dtype="<f4")
 
 

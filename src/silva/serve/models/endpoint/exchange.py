@@ -88,7 +88,9 @@ class Exchange:
                     if made.bytes > _MOST_BYTES:
                         error = EndpointError(f"{name} sent over {_MOST_BYTES:,} bytes")
                         return _Failed(error, passes=False)
-        except (TimeoutError, httpx.RequestError, httpx.StreamError, msgspec.DecodeError) as broken:
+        except (
+            TimeoutError, httpx.RequestError, httpx.StreamError, msgspec.DecodeError, RecursionError
+        ) as broken:  # fmt: skip
             message = f"{name} broke off its answer: {str(broken) or type(broken).__name__}"
             error = EndpointError(message, was_sent=sent.has_begun)
             return _Failed(error, passes=True, is_final=made.has_begun)
@@ -194,7 +196,7 @@ class Exchange:
             return self._refused(reply, data)
         try:
             found = msgspec.json.decode(data, type=kind)
-        except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
             error = EndpointError(f"{name} sent a reply that cannot be read: {wrong}")
             return _Failed(error, passes=True)
         if not is_whole(found):
