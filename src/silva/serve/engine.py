@@ -241,7 +241,7 @@ class Engine:
             flights = self._flights(station)
             if not flights:
                 return
-            if station.quick.in_place and not (station.unit.function and GATE.is_closed):
+            if station.quick.in_place and not (station.unit.functions and GATE.is_closed):
                 began = time.perf_counter()
                 found = self._run(station, flights, self._worker)
                 self._ran(station, flights, found, time.perf_counter() - began)
@@ -345,6 +345,9 @@ class Engine:
             flight.passed(number, last=True)
         else:
             flight.apply(station.unit, effect)
+            if effect.goes_on:
+                self._enter(number, flight)
+                return
             failed = flight.lost or (effect.failures and not self._substitutes)
             flight.passed(number, last=bool(failed) or not flight.rows)
         if flight.is_through:

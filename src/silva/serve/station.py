@@ -108,9 +108,8 @@ def station(unit: Unit) -> Station:
     models = [dict(call.params).get("model") for call in unit.asks]
     opened = [found.model for found in models if found is not None]
     limits = [getattr(model, "concurrency", 1) for model in opened if isinstance(model, Model)]
-    function = unit.function
     most = min(limits, default=MOST_THREADS)
-    if function is not None and function.marks.batched:
+    if any(function.marks.batched for function in unit.functions):
         most = 1
     elif unit.is_stateful:
         most = os.cpu_count() or 1
@@ -118,7 +117,7 @@ def station(unit: Unit) -> Station:
     if unit.may_share:
         reads = unit.step.reads
         same = Same(None if reads is None else sorted(reads))
-    in_place = not unit.asks and function is None
+    in_place = not unit.asks and not unit.functions
     curve = Curve(_cheap_rows(unit))
     return Station(unit, most, not limits, same, Quickness(in_place), curve=curve)
 

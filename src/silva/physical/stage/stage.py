@@ -25,6 +25,7 @@ from silva.physical.stage.steps import Keep, Project, Spread, Step
 from silva.plan import expr
 from silva.plan.function import Function
 from silva.plan.operator import adopt_operators, is_built_in, operator
+from silva.plan.turn import every_part
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +151,7 @@ class Stage:
     def __getstate__(self) -> dict[str, Any]:
         """Pickles the operators that a worker cannot import along with the stage."""
         terms = [step.runs for step in self.steps]
-        calls = [c for t in terms if isinstance(t, expr.Call) for c in expr.walk(t)]
+        calls = [c for t in terms if isinstance(t, expr.Call) for c in every_part(t)]
         used = {c.op: operator(c.op) for c in calls if isinstance(c, expr.Call)}
         foreign = tuple(found for found in used.values() if not is_built_in(found))
         own = {"steps": self.steps, "read": self.read, "lazy": self.lazy, "written": self.written}
