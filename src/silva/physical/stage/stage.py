@@ -25,7 +25,6 @@ from silva.physical.stage.steps import Keep, Project, Spread, Step
 from silva.plan import expr
 from silva.plan.function import Function
 from silva.plan.operator import adopt_operators, is_built_in, operator
-from silva.plan.turn import every_part
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +149,8 @@ class Stage:
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickles the operators that a worker cannot import along with the stage."""
+        from silva.plan.turn import every_part  # the first batch of most loops needs no worker
+
         terms = [step.runs for step in self.steps]
         calls = [c for t in terms if isinstance(t, expr.Call) for c in every_part(t)]
         used = {c.op: operator(c.op) for c in calls if isinstance(c, expr.Call)}
