@@ -9,6 +9,7 @@ columns that the turn before has written. `turns.py` runs the turns, of many row
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from silva.arguments import as_step
@@ -84,7 +85,15 @@ def loop(
     return Expr(Call(op, tuple(map(Col, reads)), (("turn", turn),)))
 
 
-@column_operator("loop.turns", by_row=True, releases_gil=False)
+def _best_rows(params: Mapping[str, Any]) -> int:
+    """As many rows as the models of a turn should get at once."""
+    steps = [node.runs for node in logical.walk(params["turn"].plan) if node.runs is not None]
+    calls = [part for step in steps for part in every_part(step) if isinstance(part, Call)]
+    wishes = [(operator(call.op).best_rows, call) for call in calls if call.op != CHOICE]
+    return max((wish(dict(call.params)) for wish, call in wishes if wish is not None), default=1)
+
+
+@column_operator("loop.turns", by_row=True, releases_gil=False, best_rows=_best_rows)
 def turns(given: list[Column], params: dict[str, Any], draw: Draw) -> Column:
     """The turns of each row. With one column more, how far each row has come (None for one that
     begins): one more turn."""
@@ -107,7 +116,7 @@ def turns(given: list[Column], params: dict[str, Any], draw: Draw) -> Column:
     return made
 
 
-@column_operator("loop.draws", by_row=True, random=True, releases_gil=False)
+@column_operator("loop.draws", by_row=True, random=True, releases_gil=False, best_rows=_best_rows)
 def draws(given: list[Column], params: dict[str, Any], draw: Draw) -> Column:
     """The same of a turn that draws random numbers."""
     return turns(given, params, draw)
