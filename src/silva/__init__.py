@@ -69,9 +69,11 @@ if TYPE_CHECKING:
     from silva.serve.cascade import cascade
     from silva.serve.index.index import Index
     from silva.serve.index.rerank import rerank
+    from silva.serve.loop import loop
     from silva.serve.requests import requests
     from silva.serve.search.calibration import calibrate
     from silva.serve.search.metrics import Metric, exact_match, f1, recall_at
+    from silva.serve.tools import tools
     from silva.service.client import Served, connect
     from silva.service.server import Service
     from silva.sources import (
@@ -132,7 +134,9 @@ _HOMES = {
     "silva.serve.cascade": "cascade",
     "silva.serve.index.index": "Index",
     "silva.serve.index.rerank": "rerank",
+    "silva.serve.loop": "loop",
     "silva.serve.requests": "requests",
+    "silva.serve.tools": "tools",
     "silva.serve.search.calibration": "calibrate",
     "silva.serve.search.metrics": "Metric exact_match f1 recall_at",
     "silva.service.client": "Served connect",
@@ -155,11 +159,12 @@ __all__ = [
     "SourceError", "StateError", "StepError", "Substitute", "Table", "TableError", "WorkerError",
     "audio", "batched", "calibrate", "cascade", "choice", "col", "concat", "connect", "cutmix",
     "exact_match", "f1", "from_arrow", "from_columns", "from_huggingface", "from_items",
-    "from_source", "from_torch", "image", "impure", "laws", "list", "merge_states", "mix", "mixup",
-    "models", "num", "owns", "per_group", "read_arrow", "read_csv", "read_delta", "read_files",
-    "read_iceberg", "read_json", "read_lance", "read_lines", "read_npy", "read_parquet",
-    "read_table", "read_tar", "recall_at", "register_law", "register_operator", "register_rule",
-    "register_source", "requests", "rerank", "reshard", "stateful", "text", "zip",
+    "from_source", "from_torch", "image", "impure", "laws", "list", "loop", "merge_states", "mix",
+    "mixup", "models", "num", "owns", "per_group", "read_arrow", "read_csv", "read_delta",
+    "read_files", "read_iceberg", "read_json", "read_lance", "read_lines", "read_npy",
+    "read_parquet", "read_table", "read_tar", "recall_at", "register_law", "register_operator",
+    "register_rule", "register_source", "requests", "rerank", "reshard", "stateful", "text",
+    "tools", "zip",
 ]  # fmt: skip
 
 

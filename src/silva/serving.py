@@ -83,7 +83,7 @@ class ServeVerbs:
         """Answers requests over HTTP, on a thread, until the server is closed.
 
         `POST /` takes a JSON object with the columns of a request, and shows its `token`. See
-        `ServeOptions` and `ListenOptions` for all arguments.
+        `ServeOptions`, `ListenOptions` and `ClusterOptions` for all arguments.
         """
         from silva.serve.server import Server
 

@@ -26,6 +26,7 @@ from silva.plan.decision import Decision
 from silva.plan.node import Batch, Node, Shuffle, Source, walk
 from silva.plan.operator import Promising
 from silva.plan.show import show_plan
+from silva.plan.turn import every_part
 
 INDENT = "  "
 INNER = WIDTH - len(INDENT)
@@ -126,7 +127,7 @@ def written_lines(plan: Node, width: int = INNER) -> list[str]:
 def _promises(plan: Node) -> dict[str, list[str]]:
     """What the parameters of steps promise of results that are not exact, where one does."""
     steps = [node.runs for node in walk(plan)]
-    parts = (part for step in steps if isinstance(step, expr.Call) for part in expr.walk(step))
+    parts = (part for step in steps if step is not None for part in every_part(step))
     values = (value for part in parts if isinstance(part, expr.Call) for _, value in part.params)
     told = [value.promise for value in values if isinstance(value, Promising)]
     lines = [piece for text in dict.fromkeys(told) if text for piece in wrapped(text, width=INNER)]

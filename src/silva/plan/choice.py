@@ -19,11 +19,12 @@ from typing import Any, ParamSpec
 from silva.errors import PlanError
 from silva.plan.class_tags import tagged
 from silva.plan.decision import Decision
-from silva.plan.expr import Call, Expr, Literal, Open, Term, rebuild, walk
+from silva.plan.expr import Call, Expr, Literal, Open, Term, rebuild
 from silva.plan.fingerprint import digest
 from silva.plan.function import describe
 from silva.plan.node import Derive, Filter, Node, transform
 from silva.plan.node import walk as nodes
+from silva.plan.turn import Turn, every_part, turn_of
 
 P = ParamSpec("P")
 OP = "choice"
@@ -173,12 +174,21 @@ def resolve(plan: Node, configuration: Configuration | None = None) -> Node:
     places = {one: one.place(given[name]) if name in given else 0 for name, one in found.items()}
 
     def pick(term: Term) -> Term:
-        if not isinstance(term, Call) or term.op != OP:
+        if not isinstance(term, Call):
+            return term
+        if turn_of(term) is not None:
+            return replace(term, params=tuple((name, settle_turn(v)) for name, v in term.params))
+        if term.op != OP:
             return term
         at = 0
         for chosen in dict(term.params)["choices"]:
             at = at * len(chosen.choice.values) + places[chosen.choice]
         return term.args[at]
+
+    def settle_turn(value: Any) -> Any:
+        if not isinstance(value, Turn):
+            return value
+        return replace(value, plan=transform(value.plan, settle))
 
     def settle(node: Node) -> Node:
         if isinstance(node, Derive | Filter) and isinstance(node.step, Call):
@@ -196,5 +206,5 @@ def show_value(value: Any) -> str:
 def _chosen_in(node: Node) -> list[Chosen]:
     if not isinstance(node, Derive | Filter) or not isinstance(node.step, Call):
         return []
-    calls = [part for part in walk(node.step) if isinstance(part, Call) and part.op == OP]
+    calls = [part for part in every_part(node.step) if isinstance(part, Call) and part.op == OP]
     return [chosen for call in calls for chosen in dict(call.params)["choices"]]

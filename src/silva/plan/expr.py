@@ -359,6 +359,8 @@ def _show_call(call: Call) -> str:
     if call.op == "cascade.choose":
         small, sure, large = map(show_term, call.args)
         return f"cascade({small}, {large}, accept={sure}, {call.params[0][1]!r})"
+    if call.op.startswith("loop."):
+        return repr(call.params[0][1])
     if call.op == "join.take":  # the match that found the row names the table
         names = (dict(call.params)["column"], *dict(call.params)["carries"])
         return f"{args[0]}.{name}({', '.join(names)})"

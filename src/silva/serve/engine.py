@@ -36,7 +36,7 @@ from silva.serve.flights import Batch, Flight, Late, Outcome
 from silva.serve.requests import checked, identity_of, source_of
 from silva.serve.same import copied
 from silva.serve.schedule import time_after
-from silva.serve.station import Station, station
+from silva.serve.station import Elsewhere, Station, station
 from silva.serve.tenant import NOBODY, Tenant, acting_for
 from silva.serve.units import Effect, effects, units_of, without_selection
 from silva.serve.warm import open_all
@@ -83,9 +83,9 @@ class Engine:
             units = without_selection(units_of(loader.facts().plan))
         chosen = int(option(plan, "seed", 0)) if seed is None else seed
         self._substitutes = isinstance(on_error, Substitute)
-        self._context = Context(chosen, 0, "skip")
+        self.context = Context(chosen, 0, "skip")
         if isinstance(on_error, Substitute):
-            self._context = Context(chosen, 0, "substitute", on_error.value)
+            self.context = Context(chosen, 0, "substitute", on_error.value)
         self._worker = Worker(shares_generators=False)
         self._handing_over = Curve()
         self._left = [len(unit.after) for unit in units]
@@ -107,7 +107,14 @@ class Engine:
     def open(self) -> None:
         """Opens all models and indices, which may take long. They stay open with the engine, and an
         index stays at its version."""
-        self._held = open_all(call for one in self.stations for call in one.unit.asks)
+        here = [one.unit for one in self.stations if one.elsewhere is None]
+        self._held = open_all(call for unit in here for call in unit.asks)
+
+    def move(self, places: Mapping[int, Elsewhere]) -> None:
+        """Lets the steps with these numbers run elsewhere, from before the first request on."""
+        for number, place in places.items():
+            self.stations[number].elsewhere = place
+            self.stations[number].quick.in_place = False
 
     @property
     def is_warm(self) -> bool:
@@ -241,7 +248,7 @@ class Engine:
             flights = self._flights(station)
             if not flights:
                 return
-            if station.quick.in_place and not (station.unit.function and GATE.is_closed):
+            if station.quick.in_place and not (station.unit.functions and GATE.is_closed):
                 began = time.perf_counter()
                 found = self._run(station, flights, self._worker)
                 self._ran(station, flights, found, time.perf_counter() - began)
@@ -278,7 +285,9 @@ class Engine:
         """What a unit makes of a batch."""
         try:
             with acting_for(flights[0].tenant if station.unit.asks else NOBODY):
-                return effects(station.unit, flights, self._context, worker)
+                if station.elsewhere is not None:
+                    return station.elsewhere.effects(flights)
+                return effects(station.unit, flights, self.context, worker)
         except Exception as error:  # noqa: BLE001  it is the step's: all of its requests fail
             return error
 
@@ -320,7 +329,7 @@ class Engine:
         station.batches += 1
         station.rows += len(flights)
         station.curve.add(len(flights), seconds)
-        if not station.unit.asks:
+        if not station.unit.asks and station.elsewhere is None:
             station.quick.add(len(flights), seconds, self._handing_over.seconds(1))
         for i, flight in enumerate(flights):
             effect = found if isinstance(found, Exception) else found[i]
@@ -345,6 +354,9 @@ class Engine:
             flight.passed(number, last=True)
         else:
             flight.apply(station.unit, effect)
+            if effect.goes_on:
+                self._enter(number, flight)
+                return
             failed = flight.lost or (effect.failures and not self._substitutes)
             flight.passed(number, last=bool(failed) or not flight.rows)
         if flight.is_through:

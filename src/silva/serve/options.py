@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from silva.errors import PlanError
-from silva.plan.arguments import duration, flag, natural
+from silva.plan.arguments import duration, flag, natural, one_of
 from silva.run.failures import Skip, Substitute
 from silva.serve.access import Tokens, check_limit
 
@@ -79,6 +80,23 @@ class ListenOptions:
         natural("serve(port=…)", self.port, most=65535)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ClusterOptions:
+    """Where the costly steps of `pipeline.serve(…)` run."""
+
+    cluster: str | None = None
+    """`"auto"` for the Ray cluster that this process is on, `"local"` for one on this machine, or
+    None for this process."""
+    sample: Sequence[Mapping[str, Any]] = ()
+    """Requests on which the costs of steps are measured before; without, each step that calls a
+    function or a local model counts alike."""
+
+    def __post_init__(self) -> None:
+        one_of("serve(cluster=…)", self.cluster, None, "auto", "local")
+        if self.sample and self.cluster is None:
+            raise PlanError("serve(sample=…) is for placing steps on a cluster: pass cluster=")
+
+
 class AsgiArguments(TypedDict, total=False):
     """`ServeOptions` as keyword arguments, for signatures."""
 
@@ -97,9 +115,11 @@ class AsgiArguments(TypedDict, total=False):
 
 
 class ServeArguments(AsgiArguments, total=False):
-    """`ServeOptions` and `ListenOptions` as keyword arguments, for signatures."""
+    """`ServeOptions`, `ListenOptions` and `ClusterOptions` as keyword arguments, for signatures."""
 
     host: str
     port: int
     tls: tuple[str, str] | None
     behind_proxy: bool
+    cluster: str | None
+    sample: Sequence[Mapping[str, Any]]

@@ -17,12 +17,14 @@ from dataclasses import replace
 from typing import Any, cast
 
 from silva.errors import SilvaError
+from silva.physical.stage.context import Context
 from silva.plan.expr import Call, Term, rebuild
 from silva.plan.node import Derive, Filter, Node, PlannedSource, Source, transform
 from silva.plan.right_side import right_side, with_right_side
+from silva.plan.turn import Turn
 from silva.serve.engine import Engine, Outcome
 from silva.serve.index.index import IndexRef
-from silva.serve.station import Station
+from silva.serve.station import Elsewhere, Station
 from silva.serve.tenant import NOBODY, Tenant
 from silva.store.derived.table_source import TableSource
 
@@ -72,6 +74,9 @@ def _newest_param(value: Any) -> Any:
     if isinstance(value, IndexRef) and not value.index.is_pinned:
         index = value.index.refresh()
         return value if index.identity == value.identity else IndexRef(index.identity, index)
+    if isinstance(value, Turn):
+        plan = refreshed(value.plan)
+        return value if plan is value.plan else replace(value, plan=plan)
     return value
 
 
@@ -99,6 +104,16 @@ class Refreshing:
         self.columns = self._engine.columns
         self.refreshes = 0
         """How often new versions took over."""
+
+    @property
+    def context(self) -> Context:
+        """The seed and the policy of the engine that answers now."""
+        return self._engine.context
+
+    def move(self, places: Mapping[int, Elsewhere]) -> None:
+        """Lets steps run elsewhere. New versions of tables and indices cannot take over then."""
+        assert self._every is None
+        self._engine.move(places)
 
     @property
     def stations(self) -> list[Station]:

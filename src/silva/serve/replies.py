@@ -21,6 +21,7 @@ from silva.plan.function import Function
 from silva.serve.engine import Late, Outcome
 from silva.serve.models.errors import ModelError
 from silva.serve.tenant import BudgetSpent
+from silva.serve.turns import TurnError
 from silva.serve.units import Unit
 
 OWN_KEYS = ("filtered", "substituted", "rows", "error")
@@ -91,6 +92,8 @@ class Replies:
     def _failed(self, failure: Failure, request: str) -> Reply:
         """The reply to a request on which a step failed: 502 where the fault is upstream."""
         step, cause = self.step(failure.step), failure.cause
+        while isinstance(cause, TurnError):
+            cause = cause.__cause__
         if isinstance(cause, RequestError):
             return refused(422, "request", str(cause), request, step=step)
         if isinstance(cause, BudgetSpent):

@@ -7,14 +7,18 @@ import contextlib
 import socket
 import threading
 from dataclasses import fields
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from silva.errors import PlanError, ServiceError
 from silva.lifetime import Thread, close_at_exit, join_all
 from silva.plan.node import Node
 from silva.serve.app import App
-from silva.serve.options import ListenOptions, ServeArguments, ServeOptions
+from silva.serve.cluster.placement import Deployment
+from silva.serve.options import ClusterOptions, ListenOptions, ServeArguments, ServeOptions
 from silva.service.access import is_loopback, server_context
+
+if TYPE_CHECKING:
+    from silva.serve.cluster.deployed import Deployed
 
 _DRAIN = 30.0
 """Seconds that requests in flight get when a server ends."""
@@ -26,30 +30,57 @@ class Server:
     """A pipeline that answers requests at `address`, on a thread, until it is closed."""
 
     def __init__(self, plan: Node, **arguments: Unpack[ServeArguments]) -> None:
-        names = {field.name for field in fields(ListenOptions)}
-        listen = ListenOptions(**{k: v for k, v in arguments.items() if k in names})  # type: ignore[arg-type]
-        own = ServeOptions(**{k: v for k, v in arguments.items() if k not in names})  # type: ignore[arg-type]
+        given: dict[str, Any] = dict(arguments)
+        listen = ListenOptions(**_taken(given, ListenOptions))
+        where = ClusterOptions(**_taken(given, ClusterOptions))
+        own = ServeOptions(**given)
         if listen.tls is None and not listen.behind_proxy and not is_loopback(listen.host):
             raise PlanError(
                 f"a server at {listen.host} listens beyond this machine and therefore needs TLS: "
                 "pass tls=(certificate, key), or behind_proxy=True if a proxy ends TLS"
             )
         secure = None if listen.tls is None else server_context(listen.host, listen.tls)
+        if where.cluster is not None and own.refresh is not None:
+            raise PlanError(
+                "serve(cluster=…, refresh=…): steps that run elsewhere keep the versions that they "
+                "began with: serve without refresh=, and restart for new versions"
+            )
         self.app = App(plan, own)
+        self._deployed = self._deploy(where)
         self.token = self.app.token
         self._server = _uvicorn(self.app, secure)
         try:
             self._socket = listening_socket(listen.host, listen.port)
         except OSError as error:
-            self.app.close()
-            where = f"{listen.host}:{listen.port}"
-            raise ServiceError(f"the server cannot listen at {where}: {error}") from None
+            self._end()
+            place = f"{listen.host}:{listen.port}"
+            raise ServiceError(f"the server cannot listen at {place}: {error}") from None
         host, port = self._socket.getsockname()[:2]
         self.address = f"{'https' if secure else 'http'}://{host}:{port}"
         self._started = threading.Event()
         self._thread = Thread(self._run, "server")
         self._thread.start()
         close_at_exit(self)
+
+    def _deploy(self, where: ClusterOptions) -> Deployed | None:
+        if where.cluster is None:
+            return None
+        from silva.serve.cluster.deployed import Deployed
+
+        engine = self.app.engine
+        try:
+            units = [station.unit for station in engine.stations]
+            made = Deployed(where.cluster, units, engine.names, engine.context, where.sample)
+        except BaseException:
+            self.app.close()
+            raise
+        engine.move(made.remotes)
+        return made
+
+    @property
+    def placement(self) -> tuple[Deployment, ...]:
+        """The steps that run on a cluster, and on how many replicas each."""
+        return () if self._deployed is None else self._deployed.placement
 
     def _run(self) -> None:
         import uvloop
@@ -78,14 +109,24 @@ class Server:
         self.app.drain()
         self._server.should_exit = True
         join_all([self._thread], _DRAIN)
-        self.app.close()
+        self._end()
         self._socket.close()
+
+    def _end(self) -> None:
+        self.app.close()
+        if self._deployed is not None:
+            self._deployed.close()
 
     def __enter__(self) -> Server:
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _taken(given: dict[str, Any], kind: type[Any]) -> dict[str, Any]:
+    """Takes the options of one kind out of all that were given."""
+    return {field.name: given.pop(field.name) for field in fields(kind) if field.name in given}
 
 
 def _uvicorn(app: App, secure: Any) -> Any:

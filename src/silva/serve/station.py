@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from silva.serve.curve import Curve
 from silva.serve.flights import Batch, Flight
@@ -12,8 +14,18 @@ from silva.serve.models.model import Model, ModelRef
 from silva.serve.quickness import Quickness
 from silva.serve.same import Same
 from silva.serve.threads import Threads
-from silva.serve.units import Unit
+from silva.serve.units import Effect, Part, Unit
 from silva.serve.width import MOST_THREADS, Width
+
+
+class Elsewhere(Protocol):
+    """A step that runs on other machines."""
+
+    most: int
+    """Batches that may be on their way at once."""
+
+    def effects(self, parts: Sequence[Part], /) -> Sequence[Effect]:
+        """What the step makes of each request of a batch."""
 
 
 @dataclass(eq=False)
@@ -47,10 +59,14 @@ class Station:
     shared: int = 0
     """Requests that got a copy of what was made for another one."""
     threads: Threads = field(default_factory=Threads)
+    elsewhere: Elsewhere | None = None
+    """Where it runs, if not in this process; its threads then wait for results."""
 
     @property
     def slots(self) -> int:
         """How many batches may run at once."""
+        if self.elsewhere is not None:
+            return self.elsewhere.most
         if self.quick.in_place:
             return 1
         return min(self.width.threads, self.most) if self.is_measured else self.most
@@ -108,9 +124,8 @@ def station(unit: Unit) -> Station:
     models = [dict(call.params).get("model") for call in unit.asks]
     opened = [found.model for found in models if found is not None]
     limits = [getattr(model, "concurrency", 1) for model in opened if isinstance(model, Model)]
-    function = unit.function
     most = min(limits, default=MOST_THREADS)
-    if function is not None and function.marks.batched:
+    if any(function.marks.batched for function in unit.functions):
         most = 1
     elif unit.is_stateful:
         most = os.cpu_count() or 1
@@ -118,7 +133,7 @@ def station(unit: Unit) -> Station:
     if unit.may_share:
         reads = unit.step.reads
         same = Same(None if reads is None else sorted(reads))
-    in_place = not unit.asks and function is None
+    in_place = not unit.asks and not unit.functions
     curve = Curve(_cheap_rows(unit))
     return Station(unit, most, not limits, same, Quickness(in_place), curve=curve)
 

@@ -10,7 +10,7 @@ the request applies: units that run at the same time never see each other's chan
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,8 @@ from silva.physical.stage.steps import Keep, MapWhole, Project, Spread, Step
 from silva.plan import expr
 from silva.plan.function import Function, Stateful
 from silva.plan.operator import operator
+from silva.plan.turn import every_part
+from silva.serve.one_turn import OneTurn
 
 Row = dict[str, Any]
 
@@ -46,43 +48,46 @@ class Unit:
     @functools.cached_property
     def asks(self) -> tuple[expr.Call, ...]:
         """The calls of models and indices in it."""
-        term = self.step.runs
-        if term is None or isinstance(term, Function):
-            return ()
-        calls = (part for part in _parts(term) if isinstance(part, expr.Call))
+        calls = (part for part in self._parts if isinstance(part, expr.Call))
         return tuple(call for call in calls if call.op.startswith(("model.", "index.")))
 
     @functools.cached_property
+    def functions(self) -> tuple[Function, ...]:
+        """The functions of the user that it calls."""
+        return tuple(part for part in self._parts if isinstance(part, Function))
+
+    @functools.cached_property
+    def _parts(self) -> tuple[expr.Term | Function, ...]:
+        return () if self.step.runs is None else tuple(every_part(self.step.runs))
+
+    @property
     def function(self) -> Function | None:
-        """The function of the user that it calls."""
+        """The function of the user that it is."""
         return self.step.runs if isinstance(self.step.runs, Function) else None
+
+    @functools.cached_property
+    def loop(self) -> OneTurn | None:
+        """The step that runs one turn, if it is a loop."""
+        return OneTurn.of(self.step)
 
     @property
     def is_stateful(self) -> bool:
         """Whether each thread that runs it builds an object of its own."""
-        return self.function is not None and isinstance(self.function.fn, Stateful)
+        return any(isinstance(function.fn, Stateful) for function in self.functions)
 
     @property
     def may_share(self) -> bool:
         """Whether, as far as the plan knows, equal values that it reads give equal results."""
         runs = self.step.runs
-        if runs is None or isinstance(runs, Function):
-            return runs is not None and may_repeat(runs)
+        if runs is None or self.loop is not None:  # a row in a loop is at a turn of its own
+            return False
+        if isinstance(runs, Function):
+            return may_repeat(runs)
         return not any(
             isinstance(part, expr.RowId)
             or (isinstance(part, expr.Call) and operator(part.op).random)
-            for part in _parts(runs)
+            for part in self._parts
         )
-
-
-def _parts(term: expr.Term) -> Iterator[expr.Term]:
-    """The parts of a term, and those of the terms that its calls have as parameters."""
-    for part in expr.walk(term):
-        yield part
-        for _, value in part.params if isinstance(part, expr.Call) else ():
-            inner = getattr(value, "term", None)
-            if isinstance(inner, expr.Col | expr.Literal | expr.RowId | expr.Call):
-                yield from _parts(inner)
 
 
 def units_of(plan: physical.PhysicalNode) -> tuple[Unit, ...]:
@@ -142,6 +147,8 @@ class Effect:
     failures: list[Failure] = field(default_factory=list)
     drew: bool = False
     """Whether the step drew random numbers, which its plan did not say."""
+    goes_on: bool = False
+    """Whether the step is a loop that is not at its end."""
 
 
 @dataclass(eq=False)
@@ -168,8 +175,9 @@ class Part:
     def apply(self, unit: Unit, effect: Effect) -> None:
         """Changes the rows as a unit says."""
         step = unit.step
-        if effect.failures:
-            self.failures[unit.number] = effect.failures
+        if effect.failures:  # a loop may have some in several turns
+            before = self.failures.get(unit.number, [])
+            self.failures[unit.number] = [*before, *effect.failures]
         if isinstance(step, Project):
             self.rows = [{new: row[old] for old, new in step.names} for row in self.rows]
         elif isinstance(step, Keep | Spread | MapWhole):
@@ -202,16 +210,38 @@ class Part:
 
 def run_unit(unit: Unit, parts: Sequence[Part], context: Context, worker: Worker) -> None:
     """Runs a unit on the rows of several requests at once, and changes them."""
-    for part, effect in zip(parts, effects(unit, parts, context, worker), strict=True):
-        part.apply(unit, effect)
+    while parts:
+        found = effects(unit, parts, context, worker)
+        for part, effect in zip(parts, found, strict=True):
+            part.apply(unit, effect)
+        parts = [part for part, effect in zip(parts, found, strict=True) if effect.goes_on]
 
 
 def effects(
     unit: Unit, parts: Sequence[Part], context: Context, worker: Worker
 ) -> Sequence[Effect]:
-    """What a unit makes of several requests. What it makes of a row depends on that row alone."""
-    step = unit.step
-    flat = [row for part in parts for row in part.rows]
+    """What a unit makes of several requests: a loop, one turn of it. What it makes of a row depends
+    on that row alone."""
+    if unit.loop is None:
+        return _effects(unit, unit.step, parts, [r for p in parts for r in p.rows], context, worker)
+    flat = [unit.loop.row(row) for part in parts for row in part.rows]
+    found = _effects(unit, unit.loop.step, parts, flat, context, worker)
+    name = unit.loop.into
+    for effect in found:
+        if effect.kept is None and name in effect.values:
+            effect.values[name], effect.goes_on = unit.loop.settled(effect.values[name])
+    return found
+
+
+def _effects(
+    unit: Unit,
+    step: Step,
+    parts: Sequence[Part],
+    flat: list[Row],
+    context: Context,
+    worker: Worker,
+) -> list[Effect]:
+    """What a step makes of the rows of several requests."""
     if isinstance(step, Project) or not flat:
         return [Effect({}, None, part.places) for part in parts]
     exploded = any(part.places is not None for part in parts)

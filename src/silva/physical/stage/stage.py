@@ -149,8 +149,10 @@ class Stage:
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickles the operators that a worker cannot import along with the stage."""
+        from silva.plan.turn import every_part  # the first batch of most loops needs no worker
+
         terms = [step.runs for step in self.steps]
-        calls = [c for t in terms if isinstance(t, expr.Call) for c in expr.walk(t)]
+        calls = [c for t in terms if isinstance(t, expr.Call) for c in every_part(t)]
         used = {c.op: operator(c.op) for c in calls if isinstance(c, expr.Call)}
         foreign = tuple(found for found in used.values() if not is_built_in(found))
         own = {"steps": self.steps, "read": self.read, "lazy": self.lazy, "written": self.written}

@@ -6,7 +6,7 @@ import copy
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, Self
 
 import msgspec
@@ -20,6 +20,7 @@ from silva.plan.class_tags import tagged
 from silva.plan.expr import Call, Col, Expr
 from silva.plan.fingerprint import digest
 from silva.plan.function import describe
+from silva.serve.models.ledger import RowKey
 from silva.serve.models.prompt import Prompt, Rendered
 from silva.serve.models.schema import Schema
 from silva.serve.tenant import current
@@ -60,6 +61,8 @@ class Question:
     settings: Settings
     seed: int | None = None
     """The seed of a sampled answer."""
+    row: RowKey = field(default=(0, 0), compare=False)
+    """Whose question it is, for the costs of rows in a loop."""
 
     def key(self, *, by_parts: bool) -> bytes:
         """What the answer depends on, beside the model; `by_parts`: also on where fields begin and

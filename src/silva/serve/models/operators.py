@@ -21,6 +21,7 @@ from silva.order.draws import Draw
 from silva.plan.operator import RowErrors
 from silva.serve.models.errors import ModelError
 from silva.serve.models.forgetting import request_name
+from silva.serve.models.ledger import ledger
 from silva.serve.models.model import Answer, Model, Question, keys_of
 from silva.serve.models.observed import current as observer
 from silva.serve.models.opened import models
@@ -90,8 +91,12 @@ def _generated(
     model: Model = params["model"].model
     prompt, settings = params["prompt"], params["settings"]
     rendered = _rendered(model, columns, prompt, settings.schema, len(draw.ids))
+    places = [0] * len(draw.ids) if draw.places is None else draw.places.tolist()
+    owners = list(zip(draw.ids.tolist(), places, strict=True))
     questions: list[Question | Exception] = [
-        one if isinstance(one, Exception) else Question(one, settings, seeds[i] if seeds else None)
+        one
+        if isinstance(one, Exception)
+        else Question(one, settings, seeds[i] if seeds else None, owners[i])
         for i, one in enumerate(rendered)
     ]
     good = [one for one in questions if isinstance(one, Question)]
@@ -119,6 +124,9 @@ def _generate(model: Model, questions: list[Question], ids: list[int]) -> list[A
         good = [one for one in found if isinstance(one, Answer)]
         counts = ((one.prompt_tokens, one.answer_tokens) for one in good)
         asked.note_tokens(counts, getattr(model, "price", (0.0, 0.0)))
+    if (book := ledger()) is not None:
+        owners = [one.row for one in questions]
+        book.note_answers(owners, found, getattr(model, "price", (0.0, 0.0)))
     return _or_fallback(model, questions, ids, found, _generate)
 
 
