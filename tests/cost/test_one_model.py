@@ -14,8 +14,9 @@ from silva.cost.model import CONSUMER, Backend, Placed, Work, loop_work, predict
 from silva.cost.replay import Own, Replay
 
 ROUNDING = 1 + 1e-9
-CLEAR = 0.15
-"""How much slower a replay may be where one resource is needed twice as long as any other one."""
+CLEAR = 0.2
+"""How much slower a replay may be where one resource is needed twice as long as any other one: what
+several stages have waited for it counts only when the last of them has made its block."""
 CROWDED = 0.4
 """The same where several are needed nearly as long."""
 seconds = st.floats(1e-4, 1e-2)
