@@ -35,6 +35,7 @@ import numpy as np
 import psutil
 
 import silva as sv
+from benchmarks.peers import torchvision_cpu
 from benchmarks.retrieval import minilm, read
 from silva.serve.models.answers import Answers
 from silva.serve.models.encoders.embedding import Embedding
@@ -76,9 +77,7 @@ class Embeds:
 
 
 def embeds(questions: list[str], rounds: int = _ROUNDS) -> Embeds:
-    import torch
-
-    torch.set_num_threads(1)
+    torchvision_cpu.load()  # on one thread; transformers imports torchvision
     spent: dict[bool, list[float]] = {True: [], False: []}
     different = 0
     for number in range(rounds):
