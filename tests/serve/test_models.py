@@ -10,6 +10,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +20,7 @@ from tests.serve.conftest import Upstream
 import silva as sv
 from silva.serve.models import opened
 from silva.serve.models.answers import Answers
+from silva.serve.models.endpoint.openai import Completion
 from silva.serve.models.prompt import Prompt, Template
 from silva.serve.models.recorded import Recorded
 
@@ -222,3 +225,27 @@ def test_what_cannot_be_shown_fails_the_row(upstream: Upstream, value: Any) -> N
     with rows.loader(workers=0, on_error=sv.Skip(at_most=1)) as loader:
         assert [row["x"] for row in loader] == ["<b>"]
     assert upstream.prompts == ["b"]
+
+
+def test_a_prompt_without_fields_is_asked_once(upstream: Upstream) -> None:
+    joke = sv.requests("x").derive(y=upstream.model().generate("Tell {{me}} { a } joke."))
+    assert "Tell {{me}} { a } joke." in str(joke.explain())
+    assert joke.ask(x=1)["y"] == joke.ask(x=2)["y"] == "<Tell {me} { a } joke.>"
+    assert joke.run([{"x": 3}, {"x": 4}])[1]["y"] == "<Tell {me} { a } joke.>"
+    assert len(upstream.calls) == 1
+
+
+def test_a_long_array_is_shown_whole(upstream: Upstream) -> None:
+    """Or two arrays that differ in the middle would be one question."""
+    one, other = np.zeros(2000, int), np.zeros(2000, int)
+    other[1000] = 7
+    rows = sv.from_items([{"a": one}, {"a": other}])
+    texts = [row["y"] for row in rows.derive(y=upstream.model().generate("Sum {a}"))]
+    assert texts[0] != texts[1]
+    assert Prompt.of("{a}", None).render({"a": np.float32(0.5)})[0].text == "0.5"
+
+
+def test_a_reply_with_a_negative_number_of_tokens_pays_nothing_back() -> None:
+    reply = {"choices": [{"message": {"content": "a"}}], "usage": {"prompt_tokens": -1}}
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(json.dumps(reply), type=Completion)

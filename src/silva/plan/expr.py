@@ -365,7 +365,8 @@ def _show_call(call: Call) -> str:
         names = (dict(call.params)["column"], *dict(call.params)["carries"])
         return f"{args[0]}.{name}({', '.join(names)})"
     shown = [*args[1:], *(_show_param(k, v) for k, v in call.params if v is not None)]
-    return f"{args[0]}.{name}({', '.join(shown)})"
+    of = f"{args[0]}." if args else ""  # a prompt without fields reads no column
+    return f"{of}{name}({', '.join(shown)})"
 
 
 def _show_choice(call: Call) -> str:

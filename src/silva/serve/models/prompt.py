@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from silva.errors import ColumnError, PlanError
 from silva.plan.arguments import one_of
 from silva.plan.class_tags import tagged
@@ -138,6 +140,10 @@ def show_value(value: Any) -> str:
     """
     if isinstance(value, str):
         return value
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()  # NumPy shows the ends of a long array alone
+        if isinstance(value, str):
+            return value
     if isinstance(value, bytes):
         raise ColumnError("a prompt takes text, not bytes: decode them before")
     if isinstance(value, Sequence):
