@@ -232,3 +232,25 @@ def test_floats_that_are_no_numbers_stay_what_they_are() -> None:
     asked = sv.requests("x").derive(y=lambda x: x)
     for value in (float("nan"), float("inf")):
         assert repr(asked.ask(x=value)) == repr(asked.run([{"x": value}])[0])
+
+
+def test_a_failure_is_not_lost_to_an_earlier_step_that_ends_after_it() -> None:
+    """Steps that run at the same time: the later one fails first."""
+    failed = threading.Event()
+
+    def first(x: int) -> int:
+        failed.wait(30)
+        wait(0.05)  # the other one has gone back to the loop
+        return x
+
+    def second(y: int) -> int:
+        try:
+            return 1 // y
+        finally:
+            failed.set()
+
+    made = sv.requests("x", "y").derive(a=first).derive(b=second)
+    with opened(made) as engine:
+        (outcome,) = asyncio.run(answers(engine, [{"x": 1, "y": 0}]))
+    assert isinstance(outcome, Outcome)
+    assert [type(one.cause) for one in outcome.failures] == [ZeroDivisionError]

@@ -353,11 +353,13 @@ class Engine:
             flight.errors[number] = effect
             flight.passed(number, last=True)
         else:
+            was_lost = flight.lost  # by a later unit that ran beside this one
             flight.apply(station.unit, effect)
             if effect.goes_on:
                 self._enter(number, flight)
                 return
-            failed = flight.lost or (effect.failures and not self._substitutes)
+            lost = flight.lost and not was_lost
+            failed = lost or (effect.failures and not self._substitutes)
             flight.passed(number, last=bool(failed) or not flight.rows)
         if flight.is_through:
             self._end(flight, number)
