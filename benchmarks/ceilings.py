@@ -20,7 +20,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 import silva as sv
-from silva.serve.engine import Engine
+from silva.serve.engine.engine import Engine
 from silva.serve.models.model import Answer, Model, Question
 from silva.serve.search.attribution.gains import QualityWhatIf
 

@@ -183,7 +183,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "plan": ("fingerprint",),
     "rewrite": ("rules",),
     "run": ("shared", "pools", "ray", "placement", "flows"),
-    "serve": ("models", "index", "search", "cluster"),
+    "serve": ("models", "index", "loop", "engine", "search", "cluster", "http"),
     "serve.models": ("encoders", "endpoint", "gguf"),
     "serve.search": ("tuning", "attribution"),
     "store": ("versions", "files", "append", "derived"),

@@ -95,7 +95,7 @@ def main() -> None:
     """Serves until standard input ends."""
     import uvicorn
 
-    from silva.serve.server import listening_socket
+    from silva.serve.http.server import listening_socket
 
     listening = listening_socket("127.0.0.1", 0)
     settings: dict[str, Any] = {"loop": "uvloop", "http": "httptools"}

@@ -65,11 +65,11 @@ if TYPE_CHECKING:
     from silva.rewrite.runner import register_rule
     from silva.run.failures import Skip, Substitute
     from silva.serve import models
-    from silva.serve.access import Access
     from silva.serve.cascade import cascade
+    from silva.serve.http.access import Access
     from silva.serve.index.index import Index
     from silva.serve.index.rerank import rerank
-    from silva.serve.loop import loop
+    from silva.serve.loop.loop import loop
     from silva.serve.requests import requests
     from silva.serve.search.calibration import calibrate
     from silva.serve.search.metrics import Metric, exact_match, f1, recall_at
@@ -130,11 +130,11 @@ _HOMES = {
     "silva.rewrite.runner": "register_rule",
     "silva.run.failures": "Skip Substitute",
     "silva.serve": "models",
-    "silva.serve.access": "Access",
+    "silva.serve.http.access": "Access",
     "silva.serve.cascade": "cascade",
     "silva.serve.index.index": "Index",
     "silva.serve.index.rerank": "rerank",
-    "silva.serve.loop": "loop",
+    "silva.serve.loop.loop": "loop",
     "silva.serve.requests": "requests",
     "silva.serve.tools": "tools",
     "silva.serve.search.calibration": "calibrate",

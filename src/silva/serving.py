@@ -10,11 +10,11 @@ from silva.plan.node import Node
 if TYPE_CHECKING:
     from silva.options import LoaderArguments
     from silva.pipeline import Pipeline
-    from silva.serve.options import AsgiArguments, ServeArguments
-    from silva.serve.program import Program
+    from silva.serve.engine.program import Program
+    from silva.serve.http.options import AsgiArguments, ServeArguments
+    from silva.serve.http.server import Server
     from silva.serve.search.evaluation import Evaluation
     from silva.serve.search.tuning.tuned import Tuned
-    from silva.serve.server import Server
 
 
 class ServeVerbs:
@@ -75,7 +75,7 @@ class ServeVerbs:
 
     def asgi(self, **arguments: Unpack[AsgiArguments]) -> Any:
         """An ASGI app that answers requests, to be mounted in an app of your own."""
-        from silva.serve.app import app_of
+        from silva.serve.http.app import app_of
 
         return app_of(self.plan, **arguments)
 
@@ -85,7 +85,7 @@ class ServeVerbs:
         `POST /` takes a JSON object with the columns of a request, and shows its `token`. See
         `ServeOptions`, `ListenOptions` and `ClusterOptions` for all arguments.
         """
-        from silva.serve.server import Server
+        from silva.serve.http.server import Server
 
         return Server(self.plan, **arguments)
 
@@ -185,7 +185,7 @@ class ServeVerbs:
 
     def _opened_program(self) -> Program:
         """The engine of `ask`, opened once in each process."""
-        from silva.serve.program import Program, opening
+        from silva.serve.engine.program import Program, opening
 
         found = self._program
         if found is not None and found.is_here:

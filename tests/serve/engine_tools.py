@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import silva as sv
-from silva.serve.engine import Engine
+from silva.serve.engine.engine import Engine
 
 
 @contextlib.contextmanager

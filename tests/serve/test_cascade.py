@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.cascade import Found, judge, margin
 
 from silva.plan.choice import configurations, resolve
-from silva.serve.engine import Engine
+from silva.serve.engine.engine import Engine
 from silva.serve.models.model import Answer, Model, Question
 from silva.serve.search.bounds import rows_needed, tail
 from silva.serve.search.calibration import calibrations

@@ -18,7 +18,7 @@ import silva as sv
 from silva.physical.stage.context import Context
 from silva.serve.cluster.costs import costs_of
 from silva.serve.cluster.placement import Cost, Deployment, place
-from silva.serve.engine import Engine
+from silva.serve.engine.engine import Engine
 
 RECORDED = [Cost(0, "embed", 0.024), Cost(1, "look up", 0.0004), Cost(3, "rank", 0.061)]
 """What steps of a pipeline were measured to compute for a request, in seconds."""

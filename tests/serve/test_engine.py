@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.serve.conftest import Upstream
 
 import silva as sv
-from silva.serve.curve import Curve
-from silva.serve.engine import Engine, Late
+from silva.serve.engine.curve import Curve
+from silva.serve.engine.engine import Engine, Late
 
 ROWS = [{"x": n % 7, "t": "ab" * (n % 3)} for n in range(60)]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.serve.engine_tools import answers, opened, wait
 
 import silva as sv
-from silva.serve.engine import Outcome
+from silva.serve.engine.engine import Outcome
 
 NAMES = ("a", "b", "c", "d")
 

@@ -12,8 +12,8 @@ from tests.serve.engine_tools import answers, opened, wait
 
 import silva as sv
 from silva.physical.stage.global_generators import GATE
-from silva.serve import engine as engines
-from silva.serve.engine import Engine, Late, Outcome
+from silva.serve.engine import engine as engines
+from silva.serve.engine.engine import Engine, Late, Outcome
 
 
 def checked(x):

@@ -9,7 +9,7 @@ import pytest
 from tests.serve.engine_tools import answers, opened
 
 import silva as sv
-from silva.serve.curve import Curve
+from silva.serve.engine.curve import Curve
 
 
 @pytest.mark.parametrize(("waited", "rows"), [(0.0, 49), (0.5, 24), (5.0, 49)])

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import silva as sv
-from silva.serve import program
-from silva.serve.engine import Late
+from silva.serve.engine import program
+from silva.serve.engine.engine import Late
 
 FORKED = """
 import os, silva as sv

@@ -13,7 +13,7 @@ import pytest
 from tests.serve.engine_tools import turns
 
 import silva as sv
-from silva.serve.refresh import Refreshing, refreshed
+from silva.serve.engine.refresh import Refreshing, refreshed
 
 
 def passages(number: int, text: str) -> sv.Pipeline:

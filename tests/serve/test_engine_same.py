@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from tests.serve.engine_tools import answers, opened, turns
 
 import silva as sv
-from silva.serve.engine import Late
-from silva.serve.same import key_of
+from silva.serve.engine.engine import Late
+from silva.serve.engine.same import key_of
 from silva.serve.tenant import Tenant
 
 

@@ -12,7 +12,7 @@ from tests.serve.engine_tools import answers, opened, turns
 
 import silva as sv
 from silva.serve.deadline import limit
-from silva.serve.engine import Engine, Late
+from silva.serve.engine.engine import Engine, Late
 
 
 def learn(engine: Engine, column: str, row: float) -> None:

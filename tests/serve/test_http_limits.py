@@ -12,7 +12,7 @@ from tests.serve.conftest import Upstream
 from tests.serve.http_tools import TOKENS, client, metric, shows
 
 import silva as sv
-from silva.serve.access import Bucket
+from silva.serve.http.access import Bucket
 from silva.serve.tenant import BudgetSpent, Purse
 
 ANN, BOB = TOKENS["ann"], TOKENS["bob"]

@@ -15,8 +15,8 @@ from tests.serve.http_tools import client
 import silva as sv
 from silva.plan.choice import configurations
 from silva.plan.fingerprint import fingerprint
+from silva.serve.loop.turns import LoopBoundError, TurnError
 from silva.serve.models.model import Answer, Model, Question
-from silva.serve.turns import LoopBoundError, TurnError
 
 ROWS = [{"x": n} for n in (40, 3, 1, 17, 3, 1000, 6, 9)]
 

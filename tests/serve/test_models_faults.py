@@ -24,7 +24,7 @@ from tests.serve.conftest import Upstream
 
 import silva as sv
 from silva.serve.deadline import Limit
-from silva.serve.engine import Engine
+from silva.serve.engine.engine import Engine
 from silva.serve.models.answers import Answers
 from silva.serve.models.asking import Asking
 from silva.serve.models.errors import Abandoned

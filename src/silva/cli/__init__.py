@@ -30,7 +30,7 @@ from silva.serve.requests import answers_requests
 from silva.service.access import VARIABLE
 
 if TYPE_CHECKING:
-    from silva.serve.server import Server
+    from silva.serve.http.server import Server
 
 app = App(
     name="silva",

@@ -158,7 +158,7 @@ def import_built_in() -> None:
 _HOMES = {
     "model": "silva.serve.models.operators",
     "cascade": "silva.serve.cascade",
-    "loop": "silva.serve.loop",
+    "loop": "silva.serve.loop.loop",
     "index": "silva.serve.index.operators",
 }
 """The modules of kinds that are no kinds of columns."""

@@ -10,9 +10,9 @@ from silva.physical.stage.call import Worker
 from silva.physical.stage.context import Context
 from silva.plan.expr import Call
 from silva.serve.cluster.placement import Cost
+from silva.serve.engine.units import Part, Unit, run_unit
 from silva.serve.models.model import Model
 from silva.serve.requests import checked, identity_of
-from silva.serve.units import Part, Unit, run_unit
 
 
 def is_movable(unit: Unit) -> bool:

@@ -23,8 +23,8 @@ from silva.serve.cluster.costs import costs_of
 from silva.serve.cluster.placement import Deployment, place
 from silva.serve.cluster.replica import Replica, pickled_step, sent
 from silva.serve.deadline import limit
+from silva.serve.engine.units import Effect, Part, Unit
 from silva.serve.tenant import current
-from silva.serve.units import Effect, Part, Unit
 
 _HOP = 0.005
 """Seconds that it takes to send a small batch to a replica on the same machine and back: 4.5 ms in

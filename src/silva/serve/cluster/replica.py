@@ -11,9 +11,9 @@ from silva.physical.stage.call import Worker
 from silva.physical.stage.context import Context
 from silva.physical.stage.stage import Stage
 from silva.run.pools.pickling import pickle_stage
+from silva.serve.engine.units import Effect, Part, Unit, effects
+from silva.serve.engine.warm import open_all
 from silva.serve.tenant import Tenant, acting_for
-from silva.serve.units import Effect, Part, Unit, effects
-from silva.serve.warm import open_all
 
 
 class Replica:

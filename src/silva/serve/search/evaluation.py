@@ -11,7 +11,7 @@ import numpy as np
 
 from silva.errors import PlanError
 from silva.plan import node as logical
-from silva.serve.engine import Engine
+from silva.serve.engine.engine import Engine
 from silva.serve.requests import source_of
 from silva.serve.search.intervals import Interval, mean_interval
 from silva.serve.search.metrics import metric_of

@@ -17,9 +17,9 @@ from silva.physical.stage.context import Context
 from silva.physical.stage.steps import Keep
 from silva.plan.node import Node, Options, option
 from silva.plan.schema import columns
+from silva.serve.engine.units import Part, Unit, run_unit, units_of
 from silva.serve.requests import identity_of, source_of
 from silva.serve.search.rows import request_of
-from silva.serve.units import Part, Unit, run_unit, units_of
 
 Row = Mapping[str, Any]
 Values = Mapping[str, Any]

@@ -27,12 +27,12 @@ from silva.physical.stage.call import Worker
 from silva.physical.stage.context import Context
 from silva.plan.function import Function
 from silva.plan.node import Node, Options, option
-from silva.serve.engine import Engine
+from silva.serve.engine.engine import Engine
+from silva.serve.engine.units import Part, Unit, run_unit, units_of
 from silva.serve.models.observed import observed
 from silva.serve.requests import identity_of, source_of
 from silva.serve.search.attribution.interventions import names_of, row_of
 from silva.serve.search.rows import request_of
-from silva.serve.units import Part, Unit, run_unit, units_of
 
 Row = Mapping[str, Any]
 _WAITS = "waits"

@@ -32,10 +32,10 @@ from silva.plan.fingerprint import column_fingerprints, digest, fingerprint
 from silva.plan.fingerprint.hasher import Hasher
 from silva.plan.node import Node, Options, option
 from silva.plan.schema import columns
+from silva.serve.engine.units import Part, Unit, run_unit, units_of
 from silva.serve.models.observed import Asked, observed
 from silva.serve.requests import identity_of, source_of
 from silva.serve.search.rows import Row, check_answers_once, request_of
-from silva.serve.units import Part, Unit, run_unit, units_of
 
 _MERGING = ("merge_derives",)
 """The rule that makes one step of two, of which configurations may have only one in common."""

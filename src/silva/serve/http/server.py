@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 from silva.errors import PlanError, ServiceError
 from silva.lifetime import Thread, close_at_exit, join_all
 from silva.plan.node import Node
-from silva.serve.app import App
 from silva.serve.cluster.placement import Deployment
-from silva.serve.options import ClusterOptions, ListenOptions, ServeArguments, ServeOptions
+from silva.serve.http.app import App
+from silva.serve.http.options import ClusterOptions, ListenOptions, ServeArguments, ServeOptions
 from silva.service.access import is_loopback, server_context
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from silva.errors import PlanError
 from silva.plan.arguments import flag, natural, number
-from silva.serve.idempotency import Attempts
+from silva.serve.http.idempotency import Attempts
 from silva.serve.tenant import Purse, Tenant
 from silva.service.access import server_token
 

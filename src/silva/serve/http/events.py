@@ -18,10 +18,10 @@ from collections.abc import Hashable, Iterable
 import msgspec
 
 from silva.plan import expr
-from silva.serve.exchange import Send
+from silva.serve.engine.units import Unit
+from silva.serve.http.exchange import Send
+from silva.serve.http.replies import Reply
 from silva.serve.models.errors import Abandoned
-from silva.serve.replies import Reply
-from silva.serve.units import Unit
 
 ACCEPTED = b"text/event-stream"
 _HEADERS = ((b"content-type", ACCEPTED), (b"cache-control", b"no-store"))

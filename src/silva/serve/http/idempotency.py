@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
-from silva.serve.replies import Reply
+from silva.serve.http.replies import Reply
 
 _OWN_BYTES = 1024
 """Bytes that a kept reply takes beside its body: the task, digests and a place in the dict."""

@@ -18,11 +18,11 @@ import numpy as np
 from silva.errors import PlanError, RequestError, StepError
 from silva.physical.stage.context import Failure
 from silva.plan.function import Function
-from silva.serve.engine import Late, Outcome
+from silva.serve.engine.engine import Late, Outcome
+from silva.serve.engine.units import Unit
+from silva.serve.loop.turns import TurnError
 from silva.serve.models.errors import ModelError
 from silva.serve.tenant import BudgetSpent
-from silva.serve.turns import TurnError
-from silva.serve.units import Unit
 
 OWN_KEYS = ("filtered", "substituted", "rows", "error")
 """Keys of replies that are no columns."""

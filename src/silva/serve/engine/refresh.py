@@ -22,9 +22,9 @@ from silva.plan.expr import Call, Term, rebuild
 from silva.plan.node import Derive, Filter, Node, PlannedSource, Source, transform
 from silva.plan.right_side import right_side, with_right_side
 from silva.plan.turn import Turn
-from silva.serve.engine import Engine, Outcome
+from silva.serve.engine.engine import Engine, Outcome
+from silva.serve.engine.station import Elsewhere, Station
 from silva.serve.index.index import IndexRef
-from silva.serve.station import Elsewhere, Station
 from silva.serve.tenant import NOBODY, Tenant
 from silva.store.derived.table_source import TableSource
 

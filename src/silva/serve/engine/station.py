@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from silva.serve.curve import Curve
-from silva.serve.flights import Batch, Flight
+from silva.serve.engine.curve import Curve
+from silva.serve.engine.flights import Batch, Flight
+from silva.serve.engine.quickness import Quickness
+from silva.serve.engine.same import Same
+from silva.serve.engine.threads import Threads
+from silva.serve.engine.units import Effect, Part, Unit
+from silva.serve.engine.width import MOST_THREADS, Width
 from silva.serve.models.model import Model, ModelRef
-from silva.serve.quickness import Quickness
-from silva.serve.same import Same
-from silva.serve.threads import Threads
-from silva.serve.units import Effect, Part, Unit
-from silva.serve.width import MOST_THREADS, Width
 
 
 class Elsewhere(Protocol):

@@ -18,8 +18,8 @@ import numpy as np
 
 from silva.columns.owned import plain_copy
 from silva.physical.stage.context import row_key
-from silva.serve.flights import Flight
-from silva.serve.units import Effect, Part
+from silva.serve.engine.flights import Flight
+from silva.serve.engine.units import Effect, Part
 
 _ATOMS = frozenset({type(None), bool, int, str, bytes})
 

@@ -15,14 +15,14 @@ from collections.abc import AsyncIterator
 from typing import Unpack
 
 from silva.plan.node import Node
-from silva.serve.access import Account, Accounts
-from silva.serve.admission import Admission, Asked
-from silva.serve.events import ACCEPTED, Events, Spoken
-from silva.serve.exchange import HungUp, Receive, Scope, Send
-from silva.serve.metrics import Metrics
-from silva.serve.options import AsgiArguments, ServeOptions
-from silva.serve.refresh import Refreshing
-from silva.serve.replies import Replies, Reply, logger, refused
+from silva.serve.engine.refresh import Refreshing
+from silva.serve.http.access import Account, Accounts
+from silva.serve.http.admission import Admission, Asked
+from silva.serve.http.events import ACCEPTED, Events, Spoken
+from silva.serve.http.exchange import HungUp, Receive, Scope, Send
+from silva.serve.http.metrics import Metrics
+from silva.serve.http.options import AsgiArguments, ServeOptions
+from silva.serve.http.replies import Replies, Reply, logger, refused
 
 _JSON = (b"content-type", b"application/json")
 _TEXT = (b"content-type", b"text/plain; version=0.0.4")

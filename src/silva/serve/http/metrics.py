@@ -9,9 +9,9 @@ from itertools import accumulate
 from typing import Any
 
 from silva.run.failures import Skip, Substitute
-from silva.serve.access import Accounts
-from silva.serve.refresh import Refreshing
-from silva.serve.replies import Replies, shown
+from silva.serve.engine.refresh import Refreshing
+from silva.serve.http.access import Accounts
+from silva.serve.http.replies import Replies, shown
 
 _BOUNDS = tuple(2.0**n / 1024 for n in range(17))
 """Upper ends of the latency histogram in seconds: from 1 ms to 64 s, each twice the one before, so

@@ -13,7 +13,7 @@ from silva.physical.stage.steps import Evaluate, Step
 from silva.plan.expr import Call, Col
 from silva.plan.function import show_step
 from silva.plan.turn import turn_of
-from silva.serve.turns import Progress
+from silva.serve.loop.turns import Progress
 
 _PROGRESS = "progress of the loop"
 """The column in which the kernel finds how far each row has come."""

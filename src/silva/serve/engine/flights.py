@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from silva.physical.stage.context import Failure
 from silva.serve.deadline import Limit
+from silva.serve.engine.units import Part, Row
 from silva.serve.tenant import NOBODY, Tenant
-from silva.serve.units import Part, Row
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 
 from silva.errors import PlanError
-from silva.serve.access import Account
-from silva.serve.events import Events
-from silva.serve.exchange import Receive, TooLong, read_body, unless_hung_up
-from silva.serve.idempotency import OtherRequest
-from silva.serve.metrics import Metrics
-from silva.serve.options import ServeOptions
-from silva.serve.refresh import Refreshing
-from silva.serve.replies import Replies, Reply, refused
+from silva.serve.engine.refresh import Refreshing
+from silva.serve.http.access import Account
+from silva.serve.http.events import Events
+from silva.serve.http.exchange import Receive, TooLong, read_body, unless_hung_up
+from silva.serve.http.idempotency import OtherRequest
+from silva.serve.http.metrics import Metrics
+from silva.serve.http.options import ServeOptions
+from silva.serve.http.replies import Replies, Reply, refused
 from silva.serve.requests import Row, checked
 
 _KEY_CHARACTERS = 256

@@ -30,17 +30,17 @@ from silva.physical.stage.global_generators import GATE
 from silva.plan.node import Node, Options, option
 from silva.plan.schema import columns, verify
 from silva.run.failures import Substitute
-from silva.serve.curve import Curve
 from silva.serve.deadline import Limit
-from silva.serve.flights import Batch, Flight, Late, Outcome
+from silva.serve.engine.curve import Curve
+from silva.serve.engine.flights import Batch, Flight, Late, Outcome
+from silva.serve.engine.same import copied
+from silva.serve.engine.schedule import time_after
+from silva.serve.engine.station import Elsewhere, Station, station
+from silva.serve.engine.units import Effect, effects, units_of, without_selection
+from silva.serve.engine.warm import open_all
+from silva.serve.engine.width import Clocks
 from silva.serve.requests import checked, identity_of, source_of
-from silva.serve.same import copied
-from silva.serve.schedule import time_after
-from silva.serve.station import Elsewhere, Station, station
 from silva.serve.tenant import NOBODY, Tenant, acting_for
-from silva.serve.units import Effect, effects, units_of, without_selection
-from silva.serve.warm import open_all
-from silva.serve.width import Clocks
 
 __all__ = ["Engine", "Late", "Outcome"]
 

@@ -12,7 +12,7 @@ from typing import Any
 from silva.errors import PlanError, RowError
 from silva.lifetime import Thread, close_at_exit, join_all
 from silva.plan.node import Node
-from silva.serve.engine import Engine, Late, Outcome
+from silva.serve.engine.engine import Engine, Late, Outcome
 
 Reply = dict[str, Any] | list[dict[str, Any]] | None
 

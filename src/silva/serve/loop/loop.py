@@ -27,8 +27,8 @@ from silva.plan.function import Function, Stateful
 from silva.plan.operator import RowErrors, operator
 from silva.plan.schema import columns
 from silva.plan.turn import UNTIL, Turn, every_part
+from silva.serve.loop.turns import Progress, runner
 from silva.serve.requests import source_of
-from silva.serve.turns import Progress, runner
 
 _ONE_TO_ONE = (logical.Source, logical.Derive, logical.Select, logical.Rename, logical.Options)
 """The nodes that make one row of one."""

@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 from silva.errors import PlanError
 from silva.plan.arguments import duration, flag, natural, one_of
 from silva.run.failures import Skip, Substitute
-from silva.serve.access import Tokens, check_limit
+from silva.serve.http.access import Tokens, check_limit
 
 
 @dataclass(frozen=True, kw_only=True)

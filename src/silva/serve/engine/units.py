@@ -28,7 +28,7 @@ from silva.plan import expr
 from silva.plan.function import Function, Stateful
 from silva.plan.operator import operator
 from silva.plan.turn import every_part
-from silva.serve.one_turn import OneTurn
+from silva.serve.loop.one_turn import OneTurn
 
 Row = dict[str, Any]
 

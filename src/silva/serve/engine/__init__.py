@@ -1,0 +1,8 @@
+"""Answers requests as they come: each costly step runs on batches that are formed across requests.
+
+`units.py` cuts a plan into units; `engine.py` leads each request (`flights.py`) through them. At
+each unit a request waits at a station (`station.py`), which asks equal questions once (`same.py`)
+and forms batches by what the step was measured to take (`curve.py`, `schedule.py`), on as many
+threads as its waiting is worth (`width.py`, `threads.py`). `refresh.py` puts one engine in the
+place of another; `program.py` answers within a program.
+"""
