@@ -190,6 +190,9 @@ def _traced(
             inputs[name] = len(inputs)
         else:
             constants[name] = program.constants[str(spec.target)]
+    for node in program.graph.nodes:
+        if node.op == "get_attr":  # the body of a region without gradients, or in another precision
+            constants[node.name] = getattr(program.graph_module, str(node.target))
     return Traced(program.graph, states, constants, inputs, leaves, tied, dynamic)
 
 

@@ -62,6 +62,8 @@ def differentiable(traced: Traced, trainable: Collection[str]) -> set[fx.Node]:
 
 def _detaches(node: fx.Node) -> bool:
     name = getattr(node.target, "overloadpacket", None)
+    if "set_grad_enabled" in str(node.target):
+        return node.args[0] is False
     return name is not None and str(name).rpartition(".")[2] in _DETACHED
 
 
