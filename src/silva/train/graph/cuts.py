@@ -25,6 +25,8 @@ class Cut:
     """A place between two operators where a graph can be cut."""
 
     position: int
+    before: str
+    """The operator behind it."""
     nbytes: int
     """Bytes that cross it, in each direction, for the batch that was traced."""
     values: int
@@ -68,7 +70,7 @@ def possible_cuts(traced: Traced, trainable: Collection[str]) -> list[Cut]:
             nbytes = sum(map(bytes_of, crossing))
             if not all(position[n] < i for n in crossing):
                 continue
-            found.append(Cut(i, nbytes, len(crossing)))
+            found.append(Cut(i, nodes[i].name, nbytes, len(crossing)))
     return found
 
 

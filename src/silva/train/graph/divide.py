@@ -61,27 +61,29 @@ class _Divider:
             elif node in self.steps:
                 self._step(node, self.steps[node])
             else:
-                self.new[node] = self.graph.node_copy(node, lambda n: self.new[n])
+                copy = self.graph.node_copy(node, lambda n: self.new[n])
+                copy.meta["origin"] = node.name
+                self.new[node] = copy
         return replace(self.traced, graph=self.graph)
 
-    def _enter(self, node: fx.Node) -> fx.Node:
+    def _enter(self, node: fx.Node, user: fx.Node) -> fx.Node:
         """A value from outside, where it is used within a group."""
         new: fx.Node = self.new[node]
         if node not in self.flows or shape_of(node) is None:
             return new
         if node not in self.entered:
             made = self.graph.call_function(enter, (new, self.part.group))
-            made.meta = {**node.meta, "divided": True}
+            made.meta = {**node.meta, "divided": True, "origin": user.name}
             self.entered[node] = made
         return self.entered[node]
 
     def _made(self, node: fx.Node, made: fx.Node, divided: bool = True) -> None:
-        made.meta = {**node.meta, "divided": divided}
+        made.meta = {**node.meta, "divided": divided, "origin": node.name}
         self.new[node] = made
 
     def _producer(self, node: fx.Node, one: Product, group: Group) -> None:
         def value_of(arg: fx.Node) -> fx.Node:
-            return self._enter(arg) if arg is one.value else self.new[arg]
+            return self._enter(arg, node) if arg is one.value else self.new[arg]
 
         args = fx.node.map_arg(node.args, value_of)
         made = self.graph.call_function(node.target, args, dict(node.kwargs))  # type: ignore[arg-type]
@@ -94,7 +96,7 @@ class _Divider:
             if arg.graph is self.graph:
                 return arg
             inside = arg in self.steps or arg in self.producers
-            value: fx.Node = self.new[arg] if inside else self._enter(arg)
+            value: fx.Node = self.new[arg] if inside else self._enter(arg, node)
             shard = how.narrowed.get(arg)
             if shard is None:
                 return value

@@ -45,7 +45,14 @@ def make(traced: Traced, span: Span, state: State) -> fx.GraphModule:
         return made[node.name]
 
     for node in span.nodes:
-        values[node] = graph.node_copy(node, value_of)
+        moded = _moded(node)
+        if moded is None:
+            values[node] = graph.node_copy(node, value_of)
+            continue
+        root.add_module(f"mode_{node.name}", moded)
+        args = fx.node.map_arg(node.args, value_of)
+        kwargs = fx.node.map_arg(dict(node.kwargs), value_of)
+        values[node] = graph.call_module(f"mode_{node.name}", args, kwargs)
     out = []
     for node in span.gives:
         value = value_of(node)
@@ -54,6 +61,35 @@ def make(traced: Traced, span: Span, state: State) -> fx.GraphModule:
         out.append(value)
     graph.output(tuple(out))
     return fx.GraphModule(root, graph)
+
+
+class _Moded(nn.Module):
+    """An operator that does something else in eval mode, as dropout does."""
+
+    def __init__(self, target: Callable[..., Any], name: str, at: int) -> None:
+        super().__init__()
+        self._target, self._name, self._at = target, name, at
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if self.training:
+            return self._target(*args, **kwargs)
+        off = 0.0 if self._name == "dropout_p" else False
+        if len(args) > self._at:
+            args = (*args[: self._at], off, *args[self._at + 1 :])
+        else:
+            kwargs = {**kwargs, self._name: off}
+        return self._target(*args, **kwargs)
+
+
+def _moded(node: fx.Node) -> _Moded | None:
+    """What runs an operator that was told to be in train mode; None for others."""
+    schema = getattr(node.target, "_schema", None)
+    for at, argument in enumerate(schema.arguments if schema is not None else ()):
+        if argument.name in ("train", "training", "dropout_p"):
+            given = node.args[at] if len(node.args) > at else node.kwargs.get(argument.name)
+            if given:
+                return _Moded(node.target, argument.name, at)  # type: ignore[arg-type]
+    return None
 
 
 def _fetch(graph: fx.Graph, root: nn.Module, traced: Traced, name: str, state: State) -> fx.Node:
