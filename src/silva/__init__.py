@@ -42,8 +42,10 @@ if TYPE_CHECKING:
         TableError,
         WorkerError,
     )
+    from silva.fabric.topology import Topology
     from silva.feed.per_group import per_group
     from silva.io.source import register_source
+    from silva.job.job import Job
     from silva.joins.latest import Latest
     from silva.loader import Loader
     from silva.operators.audio import audio
@@ -107,8 +109,10 @@ _HOMES = {
         "PlanError RequestError RowError ServiceError SilvaError SourceError StateError StepError "
         "TableError WorkerError"
     ),
+    "silva.fabric.topology": "Topology",
     "silva.feed.per_group": "per_group",
     "silva.io.source": "register_source",
+    "silva.job.job": "Job",
     "silva.joins.latest": "Latest",
     "silva.loader": "Loader",
     "silva.operators.audio": "audio",
@@ -153,10 +157,11 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names.spli
 
 __all__ = [
     "Access", "ColumnError", "DeadlineError", "Expr", "FailureBudgetExceeded", "FolderError",
-    "Grouped", "Index", "Latest", "Law", "Loader", "LoaderError", "LoaderOptions", "Metric",
+    "Grouped", "Index", "Job", "Latest", "Law", "Loader", "LoaderError", "LoaderOptions", "Metric",
     "Operator", "PicklingError", "Pipeline", "PlanError", "Ragged", "RequestError", "Rewrite",
     "RowError", "Rule", "Served", "Service", "ServiceError", "ServiceOptions", "SilvaError", "Skip",
-    "SourceError", "StateError", "StepError", "Substitute", "Table", "TableError", "WorkerError",
+    "SourceError", "StateError", "StepError", "Substitute", "Table", "TableError", "Topology",
+    "WorkerError",
     "audio", "batched", "calibrate", "cascade", "choice", "col", "concat", "connect", "cutmix",
     "exact_match", "f1", "from_arrow", "from_columns", "from_huggingface", "from_items",
     "from_source", "from_torch", "image", "impure", "laws", "list", "loop", "merge_states", "mix",
@@ -164,11 +169,13 @@ __all__ = [
     "read_files", "read_iceberg", "read_json", "read_lance", "read_lines", "read_npy",
     "read_parquet", "read_table", "read_tar", "recall_at", "register_law", "register_operator",
     "register_rule", "register_source", "requests", "rerank", "reshard", "stateful", "text",
-    "tools", "zip",
+    "tools", "train", "zip",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
+    if name == "train":  # a room, whose import brings torch
+        return import_module("silva.train")
     try:
         home = _HOME[name]
     except KeyError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 import time
@@ -56,6 +57,12 @@ def local_device(ranks_here: int) -> Device:
     machine = Machine.here()
     flops = _flops(torch, "cpu")
     return Device(f"{host}/{os.getpid()}", host, "", "cpu", machine.memory // ranks_here, flops)
+
+
+@functools.cache
+def flops_here() -> float:
+    """FLOP/s of one core of this machine in float32."""
+    return _flops(_torch(), "cpu")["float32"]
 
 
 def _cores(torch: Any, host: str, ranks: int | None) -> tuple[Device, ...]:

@@ -39,12 +39,16 @@ def _add_tied(parts: Parts, layout: Layout) -> None:
     """Adds up the gradients of parameters that several stages have, in the same order on all."""
     if layout.choice.pp == 1:
         return
-    for name in sorted(n for n, stages in parts.owners.items() if stages > 1):
+    for name in sorted(n for n, ranks in parts.owners.items() if len(ranks) > 1):
+        if name in parts.buffers:
+            continue
         parameter = parts.parameters.get(name)
         group = layout.group("pp")
         form = None if parameter is None else (tuple(local(parameter).shape), parameter.dtype)
         forms: list[object] = [None] * layout.choice.pp
         dist.all_gather_object(forms, form, group=group)
+        if not any(forms):
+            continue  # a buffer of other ranks
         shape, dtype = next(found for found in forms if found is not None)  # type: ignore[misc]
         if parameter is None:
             dist.all_reduce(torch.zeros(shape, dtype=dtype, device=layout.device), group=group)
@@ -69,12 +73,8 @@ def norm(parts: Parts, layout: Layout) -> Tensor:
 def copies(name: str, parts: Parts, layout: Layout) -> int:
     """The number of ranks that hold the same part of a parameter."""
     choice = layout.choice
-    whole_tp = 1 if name in parts.shards else choice.tp
-    return choice.dp * whole_tp * _ranks_of_stages(name, parts, layout)
-
-
-def _ranks_of_stages(name: str, parts: Parts, layout: Layout) -> int:
-    return min(parts.owners.get(name, 1), layout.choice.pp)
+    in_tp = 1 if name in parts.shards else choice.tp
+    return choice.dp * in_tp * len(parts.owners[name])
 
 
 def clip(parts: Parts, layout: Layout, most: float) -> Tensor:
@@ -85,6 +85,26 @@ def clip(parts: Parts, layout: Layout, most: float) -> Tensor:
         if parameter.grad is not None:
             local(parameter.grad).mul_(factor.to(parameter.grad.dtype))
     return found
+
+
+def are_numbers(parts: Parts, layout: Layout) -> bool:
+    """Whether no gradient of the module is NaN or infinite, on any rank."""
+    own = [local(p.grad) for p in parts.parameters.values() if p.grad is not None]
+    bad = torch.zeros((), device=layout.device)
+    if own:
+        norms = torch.stack(torch._foreach_norm(own))
+        bad = (~torch.isfinite(norms)).any().float()
+    if layout.choice.world > layout.choice.dp:  # replicas have the same gradients
+        layout.sum(bad)
+    return not bool(bad)
+
+
+def first_wrong(parts: Parts) -> str | None:
+    """The name of a parameter here whose gradient is no number."""
+    for name, parameter in parts.parameters.items():
+        if parameter.grad is not None and not bool(torch.isfinite(local(parameter.grad)).all()):
+            return name
+    return None
 
 
 def zero(parameters: Iterable[nn.Parameter]) -> None:

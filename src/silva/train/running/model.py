@@ -48,8 +48,8 @@ class Parts:
     buffers: dict[str, Tensor]
     shards: Mapping[str, Shard]
     """How parameters are divided among the ranks of `tp`."""
-    owners: dict[str, int]
-    """The number of stages that have a parameter."""
+    owners: dict[str, tuple[int, ...]]
+    """The ranks of the pipeline that have a parameter or a buffer, the first one first."""
     metadata: list[tuple[list[Tensor], list[Tensor]]] = field(default_factory=list)
     """What each stage takes and gives, as tensors without memory."""
 
@@ -65,7 +65,7 @@ def whole_module(model: nn.Module, call: Caller, layout: Layout, precision: Prec
     elif choice.dp > 1:
         wrapped = _replicate(wrapped, layout)
     parameters = _again(model, parameters)
-    return Parts([wrapped], parameters, buffers, {}, dict.fromkeys(parameters, 1))
+    return Parts([wrapped], parameters, buffers, {}, dict.fromkeys(parameters, (0,)))
 
 
 class _Called(nn.Module):
@@ -149,12 +149,12 @@ def parts_of_graph(
 
     stages: list[nn.Module] = []
     metadata = []
-    owners: dict[str, int] = {}
+    owners: dict[str, tuple[int, ...]] = {}
     for number in range(choice.stages):
         inside = pieces[edges[number] : edges[number + 1]]
-        used = {traced.states[a.name] for s in inside for n in s.nodes for a in n.all_input_nodes if a.name in traced.states}
-        for name in used:
-            owners[name] = owners.get(name, 0) + 1
+        for name in sorted(_states_in(traced, inside)):
+            ranks = owners.get(name, ())
+            owners[name] = tuple(dict.fromkeys((*ranks, number % choice.pp)))
         if number not in mine:
             continue
         modules: list[nn.Module] = [make(traced, span, local) for span in inside]
@@ -169,6 +169,12 @@ def parts_of_graph(
         metadata.append(([_empty(n) for n in inside[0].takes], [_empty(n) for n in inside[-1].gives]))
     names = _named(stages, held)
     return Parts(stages, names, {n: v for n, v in held.items() if not isinstance(v, nn.Parameter)}, shards, owners, metadata)
+
+
+def _states_in(traced: Traced, inside: Sequence[Span]) -> set[str]:
+    """The parameters and buffers that parts of a graph use."""
+    used = (arg.name for span in inside for node in span.nodes for arg in node.all_input_nodes)
+    return {traced.states[name] for name in used if name in traced.states}
 
 
 def _in_new_graph(traced: Traced, cuts: Sequence[Cut]) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,20 @@ class Options:
     """The backend of `torch.compile`."""
 
 
+def without_padding(output: Any, batch: Any) -> tuple[Any, Any]:
+    """An output and a batch without the rows that fill up the batches of an evaluation, which the
+    column `mask` tells."""
+    mask = batch.get("mask") if isinstance(batch, Mapping) else None
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.dim() != 1 or mask.all():
+        return output, batch
+
+    def kept(leaf: Any) -> Any:
+        fits = isinstance(leaf, Tensor) and leaf.dim() and len(leaf) == len(mask)
+        return leaf[mask] if fits else leaf
+
+    return pytree.tree_map(kept, output), pytree.tree_map(kept, batch)
+
+
 class Trainer:
     """One rank of a plan: takes steps, and holds this rank's part of the module.
 
@@ -69,6 +83,10 @@ class Trainer:
         trained = [(n, p) for n, p in parts.parameters.items() if p.requires_grad]
         made = optimizer(trained) if optimizer is not None and trained else []
         self.optimizers: list[Any] = list(made) if isinstance(made, list | tuple) else [made]
+        self.asks_to_stop = False
+        """Whether this rank was told to end; the others hear of it with the loss of a step."""
+        self.told_to_stop = False
+        """Whether any rank was told to end, as of the latest step."""
         self.gradient_norm: float | None = None
         """The norm of the latest step's gradients, where they are clipped."""
 
@@ -79,16 +97,21 @@ class Trainer:
     def step(self, batch: Any) -> float:
         """Takes a step on the rows of this rank, and gives the mean loss over all ranks."""
         mean = self.backward(batch)
+        self.update()
+        return mean
+
+    def update(self) -> None:
+        """Clips the gradients and lets the optimisers step."""
         if self.options.clip is not None:
             self.gradient_norm = float(gradients.clip(self.parts, self.layout, self.options.clip))
         for optimizer in self.optimizers:
             optimizer.step()
-        return mean
 
-    def backward(self, batch: Any) -> float:
-        """The gradients of the mean loss over all ranks, without a step."""
+    def backward(self, batch: Any, *, train: bool = True) -> float:
+        """The gradients of the mean loss over all ranks, without a step; `train=False` as the
+        module is in eval mode."""
         for stage in self.parts.stages:
-            stage.train()
+            stage.train(train)
         gradients.zero(self.parts.parameters.values())
         total, count = self._run(batch, train=True)
         gradients.finish(self.parts, self.layout, count)
@@ -147,7 +170,8 @@ class Trainer:
             yield
 
     def _loss_of(self, output: Any, number: int) -> Tensor:
-        found = self._loss(output, self._batches[number])
+        output, batch = without_padding(output, self._batches[number])
+        found = self._loss(output, batch)
         if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[0], Tensor):
             raise PlanError(
                 "loss(output, batch) returns (sum, count): the sum of the losses of the rows or "
@@ -162,10 +186,12 @@ class Trainer:
 
     def _over_all(self) -> tuple[Tensor, Tensor]:
         """Sums over the ranks that computed a loss, told to all: one for each reader."""
-        own = torch.zeros(2, dtype=torch.float64, device=self.device)
+        own = torch.zeros(3, dtype=torch.float64, device=self.device)
+        own[2] = self.asks_to_stop
         if self._sums and self.layout.at("tp") == 0:
             own[0], own[1] = sum(self._sums), sum(self._counts)  # type: ignore[assignment]
-        total, count = self.layout.sum(own)
+        total, count, asking = self.layout.sum(own)
+        self.told_to_stop = bool(asking > 0)
         if not count > 0:
             raise PlanError("loss counted nothing in this step: count is 0 on all ranks")
         return total, count
