@@ -43,7 +43,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("pipeline",),
     ("combine", "sources"),
     ("store",),
+    ("fabric",),
+    ("train",),
     ("serve",),
+    ("job",),
     ("testing",),
     ("__init__", "__main__", "cli", "demo"),
 )
@@ -187,6 +190,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "serve.models": ("encoders", "endpoint", "gguf"),
     "serve.search": ("tuning", "attribution"),
     "store": ("versions", "files", "append", "derived"),
+    "train": ("graph", "planning", "running", "checkpoint"),
 }
 """Rooms within a room, from the bottom to the top. Files beside them may stand anywhere between."""
 

@@ -39,7 +39,16 @@ _ROPE = {
 
 def gpt2() -> Made:
     drop = {"resid_pdrop": 0.0, "attn_pdrop": 0.0, "embd_pdrop": 0.0}
-    model = _hub("GPT2LMHeadModel", "GPT2Config", **_TEXT, n_embd=64, n_layer=4, n_head=4, n_positions=64, **drop)
+    model = _hub(
+        "GPT2LMHeadModel",
+        "GPT2Config",
+        **_TEXT,
+        n_embd=64,
+        n_layer=4,
+        n_head=4,
+        n_positions=64,
+        **drop,
+    )
     return model, {"input_ids": ids()}
 
 
@@ -49,16 +58,30 @@ def llama() -> Made:
 
 def bert() -> Made:
     drop = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    size = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4}
-    model = _hub("BertForMaskedLM", "BertConfig", **_TEXT, **size, max_position_embeddings=64, **drop)
+    size = {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+    }
+    model = _hub(
+        "BertForMaskedLM", "BertConfig", **_TEXT, **size, max_position_embeddings=64, **drop
+    )
     mask = (torch.arange(16)[None] < torch.arange(9, 9 + ROWS)[:, None]).long()
     return model, {"input_ids": ids(), "attention_mask": mask}
 
 
 def vit() -> Made:
     drop = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    size = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4}
-    model = _hub("ViTForImageClassification", "ViTConfig", **size, image_size=32, patch_size=8, **drop)
+    size = {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+    }
+    model = _hub(
+        "ViTForImageClassification", "ViTConfig", **size, image_size=32, patch_size=8, **drop
+    )
     return model, {"pixel_values": _noise(3, 32, 32)}
 
 

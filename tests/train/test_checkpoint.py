@@ -32,16 +32,17 @@ PLANS = {
 
 def trainer_of(name: str, choice: Choice) -> Trainer:
     torch.manual_seed(0)
-    return plan_of(name, choice).build(
-        lambda p: torch.optim.AdamW(p, 1e-3), verify=False
-    )
+    return plan_of(name, choice).build(lambda p: torch.optim.AdamW(p, 1e-3), verify=False)
 
 
 def steps(trainer: Trainer, name: str, first: int, count: int) -> list[float]:
     _, batch = make(name)
     found = []
     for number in range(first, first + count):
-        whole = {n: (v + number) % 100 if not v.is_floating_point() else v + 0.1 * number for n, v in batch.items()}
+        whole = {
+            n: (v + number) % 100 if not v.is_floating_point() else v + 0.1 * number
+            for n, v in batch.items()
+        }
         choice = trainer.layout.choice
         found.append(trainer.step(share(whole, trainer.layout.reader, choice.readers)))
     return found
@@ -64,7 +65,9 @@ def resume(name: str, choice: Choice, folder: str) -> list[float]:
     return steps(trainer, name, 2, 3)
 
 
-@pytest.mark.parametrize(("before", "after"), [("fsdp", "tp"), ("tp", "pp"), ("pp", "one"), ("one", "fsdp × tp")])
+@pytest.mark.parametrize(
+    ("before", "after"), [("fsdp", "tp"), ("tp", "pp"), ("pp", "one"), ("one", "fsdp × tp")]
+)
 def test_another_plan_goes_on_with_the_same_losses(
     ranks: Ranks, tmp_path: Path, before: str, after: str
 ) -> None:

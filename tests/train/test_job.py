@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 import warnings
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,8 @@ import silva as sv
 from silva.fabric.topology import Device, Link, Topology
 from silva.job.run import NotANumber
 from silva.train.choice import Choice
-from silva.train.planning.plan import Plan, look, with_groups
+from silva.train.plan import Plan
+from silva.train.planning.module import Recipe, look, with_groups
 
 ROWS = 96
 
@@ -74,7 +77,9 @@ def taken(into: list[list[int]]) -> Any:
 
 
 @pytest.mark.parametrize("stop", [1, 5, 8, 11])
-def test_a_resumed_job_goes_on_with_the_next_row_and_the_same_bits(tmp_path: Path, stop: int) -> None:
+def test_a_resumed_job_goes_on_with_the_next_row_and_the_same_bits(
+    tmp_path: Path, stop: int
+) -> None:
     whole: list[list[int]] = []
     losses: list[float] = []
     job(step=taken(whole)).run(steps=20, on_step=lambda f: losses.append(f.loss), workers=0)
@@ -134,15 +139,18 @@ def run_on_ranks(folder: str, steps: int, choice: Choice) -> tuple[list[list[int
         batch = made._first_batch()
         module = with_groups(look(made.model, batch), choice.tp)
         topology = Topology(
-            tuple(Device(f"rank{i}", "here") for i in range(choice.world)), (Link("here", "here", 1e-4, 1e9),)
+            tuple(Device(f"rank{i}", "here") for i in range(choice.world)),
+            (Link("here", "here", 1e-4, 1e9),),
         )
-        made.use(Plan(choice, module, topology, loss, made.rows))
+        made.use(Plan(Recipe(choice, module, loss, made.rows), topology))
         made.run(steps=steps, checkpoint=folder, on_step=lambda f: losses.append(f.loss), workers=0)
     return seen, losses
 
 
 @pytest.mark.rest
-def test_jobs_go_on_under_other_plans_with_the_same_rows_and_losses(ranks: Ranks, tmp_path: Path) -> None:
+def test_jobs_go_on_under_other_plans_with_the_same_rows_and_losses(
+    ranks: Ranks, tmp_path: Path
+) -> None:
     wanted, losses = run_on_ranks(str(tmp_path / "alone"), 12, Choice())
     rows_seen: list[list[int]] = []
     again: list[float] = []
@@ -152,9 +160,13 @@ def test_jobs_go_on_under_other_plans_with_the_same_rows_and_losses(ranks: Ranks
         if choice.world == 1:
             found = [run_on_ranks(str(tmp_path / "moved"), steps, choice)]
         else:
-            found = ranks.run(choice.world, __name__, "run_on_ranks", str(tmp_path / "moved"), steps, choice)
+            found = ranks.run(
+                choice.world, __name__, "run_on_ranks", str(tmp_path / "moved"), steps, choice
+            )
         readers = found if choice.readers > 1 else found[:1]
-        rows_seen += [sorted(sum(parts, [])) for parts in zip(*(one[0] for one in readers), strict=True)]
+        rows_seen += [
+            sorted(functools.reduce(operator.iadd, parts, [])) for parts in zip(*(one[0] for one in readers), strict=True)
+        ]
         again += found[0][1]
     assert rows_seen == wanted
     assert np.allclose(again, losses, rtol=1e-5)

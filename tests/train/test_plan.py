@@ -17,12 +17,15 @@ from silva.train.choice import Choice
 from silva.train.graph.groups import find_groups, products
 from silva.train.graph.trace import CannotTrace, caller, trace
 from silva.train.planning.candidates import Limits, candidates
-from silva.train.planning.plan import look
+from silva.train.planning.module import look
 from silva.train.planning.schedule import most_in_flight, schedule
 
 
 def gpus(count: int, memory: int | None = None, bandwidth: float = 1e10) -> Topology:
-    devices = tuple(Device(f"gpu{i}", "a", kind="A100", memory=memory, flops={"float32": 1e13}) for i in range(count))
+    devices = tuple(
+        Device(f"gpu{i}", "a", kind="A100", memory=memory, flops={"float32": 1e13})
+        for i in range(count)
+    )
     return Topology(devices, (Link("a", "a", 1e-5, bandwidth),))
 
 
@@ -69,7 +72,9 @@ def test_schedules_are_those_of_torch(pp: int, count: int, name: str) -> None:
         theirs = made._get_pipeline_order()
     for rank, mine in enumerate(ours):
         acts = [a for a in theirs[rank] if a is not None and str(a.computation_type) in "FB"]
-        assert [(str(a.computation_type), a.stage_index, a.microbatch_index) for a in acts] == [tuple(a) for a in mine]
+        assert [(str(a.computation_type), a.stage_index, a.microbatch_index) for a in acts] == [
+            tuple(a) for a in mine
+        ]
 
 
 def test_fewer_activations_are_kept_by_1f1b() -> None:

@@ -11,11 +11,12 @@ from tests.train.ranks import Ranks
 from torch import Tensor
 
 from silva.fabric.topology import Device, Link, Topology
-from silva.train.checkpoint.boxes import boxes, slices
+from silva.train.batches import microbatches
 from silva.train.choice import Choice
 from silva.train.graph.trace import tensors_of
-from silva.train.planning.plan import Plan, look, with_groups
-from silva.train.running.batches import microbatches
+from silva.train.plan import Plan
+from silva.train.planning.module import Recipe, look, with_groups
+from silva.train.running.boxes import boxes, slices
 from silva.train.running.gradients import local
 from silva.train.running.trainer import Trainer
 
@@ -53,7 +54,8 @@ def plan_of(name: str, choice: Choice) -> Plan:
     model, batch = make(name)
     module = with_groups(look(model, batch), choice.tp)
     assert choice.tp == 1 or module.groups[choice.tp].groups
-    return Plan(choice, module, topology(choice.world), loss, len(next(iter(batch.values()))))
+    recipe = Recipe(choice, module, loss, len(next(iter(batch.values()))))
+    return Plan(recipe, topology(choice.world))
 
 
 def share(batch: dict[str, Tensor], reader: int, readers: int) -> dict[str, Tensor]:
@@ -109,7 +111,9 @@ def test_two_ranks_give_the_loss_and_gradients_of_one(ranks: Ranks, name: str, c
 @pytest.mark.rest
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("choice", {**TWO, **FOUR})
-def test_every_plan_gives_the_loss_and_gradients_of_one(ranks: Ranks, name: str, choice: str) -> None:
+def test_every_plan_gives_the_loss_and_gradients_of_one(
+    ranks: Ranks, name: str, choice: str
+) -> None:
     check(ranks, name, choice, {**TWO, **FOUR}[choice])
 
 

@@ -144,7 +144,9 @@ class _Reader:
     def fail(self, node: yaml.Node, text: str) -> PlanError:
         return PlanError(f"{self.file}{_place(node.start_mark)}: {text}")
 
-    def fields(self, node: yaml.Node, known: Mapping[str, Read], needed: set[str]) -> dict[str, Any]:
+    def fields(
+        self, node: yaml.Node, known: Mapping[str, Read], needed: set[str]
+    ) -> dict[str, Any]:
         """A mapping, whose keys are all known."""
         if node.id != "mapping":
             raise self.fail(node, f"there should be {', '.join(known)} here, by name")
@@ -189,7 +191,9 @@ class _Reader:
             return float(match[1]) * factor
         except ValueError:
             like = " or ".join(sorted(units)) or "1"
-            raise self.fail(node, f"{node.value!r} is no number with a unit such as {like}") from None
+            raise self.fail(
+                node, f"{node.value!r} is no number with a unit such as {like}"
+            ) from None
 
 
 def _factor(unit: str, units: Mapping[str, float]) -> float | None:
@@ -262,7 +266,7 @@ def _links(reader: _Reader, node: yaml.Node) -> tuple[Link, ...]:
         fields = reader.fields(item, known, {"latency", "bandwidth"})
         between = fields.pop("between", None)
         ends = [fields.pop("from", None), fields.pop("to", None)]
-        if (between is None) == (None in ends) and between is None or between and any(ends):
+        if ((between is None) == (None in ends) and between is None) or (between and any(ends)):
             raise reader.fail(item, "a link has from and to, or between: [one end, other end]")
         if between is not None and len(between) != 2:
             raise reader.fail(item, f"between names two ends, not {len(between)}")

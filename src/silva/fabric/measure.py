@@ -12,6 +12,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,7 @@ def measure(group: Any = None) -> Topology:
         other = partners[rank]
         if other is None:
             continue
-        times = [median(lambda data: talk(data, other), size) / 2 for size in _SIZES]
+        times = [median(partial(talk, other=other), size) / 2 for size in _SIZES]
         found[rank, other] = fit(_SIZES, times)
     everyone: list[Any] = [None] * ranks
     dist.all_gather_object(everyone, found, group=group)

@@ -46,9 +46,7 @@ def pairs(topology: Topology) -> Pairs:
             groups.setdefault(key(device), []).append(device)
         if len(groups) <= _MOST:
             break
-    links = tuple(
-        tuple(_between(topology, groups[a], groups[b]) for b in groups) for a in groups
-    )
+    links = tuple(tuple(_between(topology, groups[a], groups[b]) for b in groups) for a in groups)
     return Pairs(level, tuple(name or "-" for name in groups), links)
 
 
@@ -110,7 +108,9 @@ def explain(topology: Topology) -> str:
         lines += _table(found, show)
     for capacity in topology.capacities:
         shared = sum(capacity.name in link.through for link in topology.links)
-        lines.append(f"  {capacity.name}: {bandwidth(capacity.bandwidth)} for {plural(shared, 'link')}")
+        lines.append(
+            f"  {capacity.name}: {bandwidth(capacity.bandwidth)} for {plural(shared, 'link')}"
+        )
     for one in topology.collectives:
         lines.append(
             f"  {one.kind} of {plural(one.ranks, 'rank')}: {seconds(one.latency)}, "

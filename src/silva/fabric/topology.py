@@ -88,7 +88,8 @@ class Topology:
     """Devices, the links between them, and the capacities that these share.
 
     >>> from silva.fabric.topology import Device, Link, Topology
-    >>> two = Topology((Device("a", "here"), Device("b", "here")), (Link("here", "here", 1e-4, 1e9),))
+    >>> devices = Device("a", "here"), Device("b", "here")
+    >>> two = Topology(devices, (Link("here", "here", 1e-4, 1e9),))
     >>> two.link("a", "b").seconds(1e6)
     0.0011
     """

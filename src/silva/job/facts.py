@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from silva.facts.formatting import percent, plural, seconds
-from silva.train.planning.plan import Plan
+from silva.train.plan import Plan
 
 _RECENT = 64
 """Steps over which rates are taken."""
@@ -79,7 +79,7 @@ class Facts:
         predicted = self.plan.price
         said = f", predicted {seconds(predicted.seconds)}" if predicted is not None else ""
         lines.append(f"  {plural(self.steps, 'step')}; a step takes {seconds(step)}{said}")
-        lines.append(f"  the trainer waited {seconds(wait)} a step for rows: {self.rows_per_second:,.0f} rows/s")
+        lines.append(f"  it waited {seconds(wait)} for its rows: {self.rows_per_second:,.0f} rows/s")
         limit = "the pipeline" if wait > step else "the step"
         lines.append(f"  demand of the step: {self.demand:,.0f} rows/s; {limit} limits")
         if self.skipped:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch import nn
 
@@ -21,9 +20,11 @@ from silva.job.run import Stop, seed_everything, steps_of
 from silva.job.saving import Progress, Saver
 from silva.pipeline import Pipeline
 from silva.plan.arguments import natural, one_of, path_of
+from silva.train.batches import Loss, MakeOptimizer
 from silva.train.graph.trace import Caller
-from silva.train.planning.plan import Plan, plan
-from silva.train.running.trainer import Loss, MakeOptimizer, Trainer
+from silva.train.plan import Plan, plan
+from silva.train.running.layout import start_ranks
+from silva.train.running.trainer import Trainer
 
 OnStep = Callable[[Facts], None]
 """Called after every step on the first rank, for logging of one's own."""
@@ -34,8 +35,8 @@ class Job:
 
     The pipeline ends with `batch(n)`, where `n` is the number of rows of a step over all ranks. The
     model gets the columns that are named after the parameters of its `forward`; `loss(output,
-    batch)` gives the sum of the losses and their count; `optimizer` makes one optimiser, or several,
-    of named parameters.
+    batch)` gives the sum of the losses and their count; `optimizer` makes one optimiser, or
+    several, of named parameters.
     """
 
     def __init__(
@@ -58,13 +59,20 @@ class Job:
         if not isinstance(pipeline, Pipeline):
             raise PlanError(f"Job takes a silva pipeline, not {type(pipeline).__name__}")
         if not callable(optimizer):
-            raise PlanError("Job(optimizer=…) takes a function: lambda p: torch.optim.AdamW(p, 3e-4)")
+            raise PlanError(
+                "Job(optimizer=…) takes a function: lambda p: torch.optim.AdamW(p, 3e-4)"
+            )
         self.pipeline, self.model, self.loss = pipeline, model, loss
         self.rows = batch_rows(pipeline)
         """Rows of a step over all ranks."""
         self._optimizer, self._inputs, self._call = optimizer, inputs, call
         self._schedule, self._own_step, self._seed = schedule, step, natural("Job(seed=…)", seed)
-        self._options: dict[str, Any] = {"precision": precision, "clip": clip, "compile": compile, "device": device}
+        self._options: dict[str, Any] = {
+            "precision": precision,
+            "clip": clip,
+            "compile": compile,
+            "device": device,
+        }
         self._plan: Plan | None = None
         self._trainer: Trainer | None = None
         self._facts: Facts | None = None
@@ -105,8 +113,8 @@ class Job:
     ) -> Facts:
         """Trains, in one process or in each rank of torchrun or Ray Train.
 
-        It resumes from the last whole checkpoint in the folder, and writes one `every` so many steps
-        and at the end. `loader` are arguments of `pipeline.loader`.
+        It resumes from the last whole checkpoint in the folder, and writes one `every` so many
+        steps and at the end. `loader` are arguments of `pipeline.loader`.
         """
         if epochs is None and steps is None:
             raise PlanError("run needs epochs=… or steps=…")
@@ -115,6 +123,7 @@ class Job:
                 natural(f"run({name}=…)", value, least=1)
         one_of("run(on_nan=…)", on_nan, ("stop", "skip"))
         folder = None if checkpoint is None else path_of("run(checkpoint=…)", checkpoint)
+        start_ranks()
         chosen = self._ready()
         place = chosen.choice
         check_readers(self.rows, place.readers)
@@ -165,7 +174,9 @@ class Job:
         `batch(n)`."""
         trainer = self._trainer or self._build(self._ready(), verify=True)
         batch_rows(pipeline)
-        reader = Reader(pipeline, trainer.layout, evaluate=trainer.layout.choice.readers > 1, **loader)
+        reader = Reader(
+            pipeline, trainer.layout, evaluate=trainer.layout.choice.readers > 1, **loader
+        )
         total = count = 0.0
         try:
             for batch in reader:
@@ -235,21 +246,6 @@ def ranks(world: int) -> Topology:
     hosts = sorted({device.host for device in devices})
     links = [Link(host, host, inside.latency, inside.bandwidth) for host in hosts]
     links.append(Link("cluster", "cluster", 1e-4, 1e9))
-    return Topology(devices, tuple(links), source="the ranks of this job; measure them for better plans")
-
-
-def start_ranks() -> None:
-    """Joins the ranks that torchrun has started, each try with keys of its own: otherwise those of
-    a restart would meet the keys of ranks that have died."""
-    if dist.is_initialized() or "RANK" not in os.environ:
-        return
-    backend = "nccl" if torch.cuda.is_available() else "gloo"
-    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    store = dist.TCPStore(
-        os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), world,
-        is_master=False if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" else rank == 0,
-    )  # fmt: skip
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    run = os.environ.get("TORCHELASTIC_RUN_ID", "job")
-    named = dist.PrefixStore(f"silva-{run}-{attempt}", store)
-    dist.init_process_group(backend, store=named, rank=rank, world_size=world)
+    return Topology(
+        devices, tuple(links), source="the ranks of this job; measure them for better plans"
+    )

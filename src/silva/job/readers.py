@@ -41,7 +41,9 @@ def batch_rows(pipeline: Pipeline) -> int:
 def with_shards(pipeline: Pipeline, rows: int, readers: int) -> Pipeline:
     """The pipeline in as many shards as its batches divide into, at most 64, unless it says itself:
     the same global batches then come from any number of ranks that divides their number."""
-    shards = max(n for n in range(1, min(rows, _MOST_SHARDS) + 1) if rows % n == 0 and n % readers == 0)
+    shards = max(
+        n for n in range(1, min(rows, _MOST_SHARDS) + 1) if rows % n == 0 and n % readers == 0
+    )
     return pipeline.options(shards=shards)
 
 
@@ -56,7 +58,9 @@ def check_readers(rows: int, readers: int) -> None:
 class Reader:
     """The batches of a rank, as tensors."""
 
-    def __init__(self, pipeline: Pipeline, layout: Layout, *, evaluate: bool = False, **options: Any) -> None:
+    def __init__(
+        self, pipeline: Pipeline, layout: Layout, *, evaluate: bool = False, **options: Any
+    ) -> None:
         self.layout = layout
         choice = layout.choice
         self.leads = layout.at("pp") == 0 and layout.at("tp") == 0
@@ -97,7 +101,9 @@ class Reader:
                 found[name] = what[0]
                 continue
             shape, dtype = what
-            tensor = batch[name].contiguous() if batch is not None else torch.empty(shape, dtype=dtype)
+            tensor = (
+                batch[name].contiguous() if batch is not None else torch.empty(shape, dtype=dtype)
+            )
             dist.broadcast(tensor, src=source, group=self._peers)
             found[name] = tensor
         return found

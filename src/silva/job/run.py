@@ -15,7 +15,7 @@ import torch.distributed as dist
 from silva.errors import SilvaError
 from silva.job.facts import Facts, Stopwatch
 from silva.job.readers import Reader
-from silva.job.saving import Progress, Saver
+from silva.job.saving import Progress
 from silva.train.running import gradients
 from silva.train.running.trainer import Trainer
 
@@ -53,7 +53,9 @@ def what_is_wrong(trainer: Trainer, loss: float, step: int, batch: Any) -> str:
     if dist.is_initialized():
         every = [None] * dist.get_world_size()
         dist.all_gather_object(every, mine)
-    rank, said = next(((i, one) for i, one in enumerate(every) if one), (0, "a gradient is no number"))
+    rank, said = next(
+        ((i, one) for i, one in enumerate(every) if one), (0, "a gradient is no number")
+    )
     return f"step {step}, rank {rank}: {said}"
 
 
@@ -123,8 +125,8 @@ def _step(
         return loss
     if on_nan == "stop":
         raise NotANumber(
-            f"{what_is_wrong(trainer, loss, number, batch)}: lower the learning rate, clip gradients, "
-            "or pass on_nan='skip' to leave such steps out"
+            f"{what_is_wrong(trainer, loss, number, batch)}: lower the learning rate, clip "
+            "gradients, or pass on_nan='skip' to leave such steps out"
         )
     facts.skipped += 1
     return loss

@@ -8,6 +8,7 @@ one way: dp · fsdp · tp · pp, microbatches and their order.
 """
 
 from silva.train.choice import Choice
-from silva.train.planning.plan import Plan, load, plan
+from silva.train.plan import Plan, load, plan
+from silva.train.running.layout import start_ranks
 
-__all__ = ["Choice", "Plan", "load", "plan"]
+__all__ = ["Choice", "Plan", "load", "plan", "start_ranks"]

@@ -62,7 +62,9 @@ class Choice:
         return self.pp * self.rounds
 
     def __str__(self) -> str:
-        degrees = [f"{name}={n}" for name in ("dp", "fsdp", "tp", "pp") if (n := getattr(self, name)) > 1]
+        degrees = [
+            f"{name}={n}" for name in ("dp", "fsdp", "tp", "pp") if (n := getattr(self, name)) > 1
+        ]
         shown = " · ".join(degrees) or "one device"
         if self.pp > 1:
             rounds = f" × {self.rounds}" if self.rounds > 1 else ""

@@ -73,7 +73,7 @@ def decode(folder: Path) -> Manifest:
     for key, tensor in found.tensors.items():
         for piece in tensor.pieces:
             fits = len(piece.start) == len(piece.shape) == len(tensor.shape) and all(
-                0 <= a and 0 <= n and a + n <= size
+                a >= 0 and n >= 0 and a + n <= size
                 for a, n, size in zip(piece.start, piece.shape, tensor.shape, strict=True)
             )
             if not fits or piece.file not in found.files:

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from silva.train.checkpoint.boxes import boxes, slices, whole_shape
 from silva.train.checkpoint.manifest import CheckpointError, Manifest, Stored, decode
-from silva.train.checkpoint.state import Held, apply, held, make_states
+from silva.train.checkpoint.state import Held, apply, drop_states, held, make_states
 from silva.train.checkpoint.write import committed, digest_of
+from silva.train.running.boxes import boxes, slices, whole_shape
 from silva.train.running.gradients import local
 from silva.train.running.trainer import Trainer
 
@@ -57,10 +57,12 @@ def read(folder: Path, manifest: Manifest, trainer: Trainer) -> None:
 
         try:
             for one in held(trainer):
-                _fill(one, manifest, opened, trainer, folder)
+                if one.name in manifest.tensors or not one.name.startswith("optimizer."):
+                    _fill(one, manifest, opened, trainer, folder)
         except SafetensorError as error:
             raise CheckpointError(f"{folder}: {error}") from error
     apply(trainer, manifest.optimizers)
+    drop_states(trainer, set(manifest.tensors))
 
 
 def _fill(one: Held, manifest: Manifest, opened: Any, trainer: Trainer, folder: Path) -> None:

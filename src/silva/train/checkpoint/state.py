@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from silva.train.checkpoint.manifest import CheckpointError
 from silva.train.graph.shards import Shard
@@ -31,9 +32,9 @@ def held(trainer: Trainer) -> Iterator[Held]:
     parts, layout = trainer.parts, trainer.layout
     for name, parameter in parts.parameters.items():
         shard = parts.shards.get(name)
-        yield Held(f"model.{name}", parameter.detach(), shard, _owns(name, trainer))
+        yield Held(f"model.{name}", parameter.detach(), shard, _owns(name, parameter, trainer))
     for name, buffer in parts.buffers.items():
-        yield Held(f"model.{name}", buffer, None, _owns(name, trainer) and layout.at("fsdp") == 0)
+        yield Held(f"model.{name}", buffer, None, _owns(name, buffer, trainer))
     names = {id(p): n for n, p in parts.parameters.items()}
     for number, optimizer in enumerate(trainer.optimizers):
         for parameter, state in optimizer.state.items():
@@ -42,16 +43,16 @@ def held(trainer: Trainer) -> Iterator[Held]:
                 if isinstance(value, Tensor):
                     same = value.shape == parameter.shape
                     shard = parts.shards.get(name) if same else None
-                    owner = _owns(name, trainer)
-                    if not same:
-                        owner = owner and layout.at("tp") == 0 and layout.at("fsdp") == 0
+                    owner = _owns(name, value, trainer) and (same or layout.at("tp") == 0)
                     yield Held(f"optimizer.{number}.{name}.{key}", value, shard, owner)
 
 
-def _owns(name: str, trainer: Trainer) -> bool:
-    """Whether this rank writes its part: the first replica, the first of `tp` for what is whole
-    there, the first stage of a parameter that several have."""
+def _owns(name: str, tensor: Tensor, trainer: Trainer) -> bool:
+    """Whether this rank writes its part: the first replica, the first of `fsdp` and of `tp` for
+    what is whole there, the first stage of a parameter that several have."""
     parts, layout = trainer.parts, trainer.layout
+    if layout.at("fsdp") and not isinstance(tensor, DTensor):
+        return False
     if layout.at("dp") or (name not in parts.shards and layout.at("tp")):
         return False
     return parts.owners[name][0] == layout.at("pp")
@@ -96,7 +97,9 @@ def make_states(trainer: Trainer) -> None:
         if optimizer.state:
             continue
         before = [(group, dict(group)) for group in optimizer.param_groups]
-        values = [(p, local(p).detach().clone()) for g in optimizer.param_groups for p in g["params"]]
+        values = [
+            (p, local(p).detach().clone()) for g in optimizer.param_groups for p in g["params"]
+        ]
         for group, _ in before:
             group["lr"] = torch.zeros_like(group["lr"]) if isinstance(group["lr"], Tensor) else 0.0
             for parameter in group["params"]:
@@ -108,6 +111,15 @@ def make_states(trainer: Trainer) -> None:
             for parameter, value in values:
                 local(parameter).copy_(value)  # weight decay of 0 times the rate, whatever it does
                 parameter.grad = None
+
+
+def drop_states(trainer: Trainer, stored: set[str]) -> None:
+    """Removes the states of parameters that had none, since they never had a gradient."""
+    for number, optimizer in enumerate(trainer.optimizers):
+        for name, parameter in trainer.parts.parameters.items():
+            keys = [k for k, v in optimizer.state.get(parameter, {}).items() if isinstance(v, Tensor)]
+            if keys and not any(f"optimizer.{number}.{name}.{key}" in stored for key in keys):
+                del optimizer.state[parameter]
 
 
 def apply(trainer: Trainer, stored: list[dict[str, Any]]) -> None:
@@ -126,4 +138,3 @@ def apply(trainer: Trainer, stored: list[dict[str, Any]]) -> None:
                 group[key] = tuple(value) if isinstance(old, tuple) else value
         for parameter, state in optimizer.state.items():
             state.update(one["numbers"].get(names[id(parameter)], {}))
-

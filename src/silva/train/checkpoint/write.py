@@ -13,7 +13,6 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import save_file
 
-from silva.train.checkpoint.boxes import boxes, slices, whole_shape
 from silva.train.checkpoint.manifest import (
     NAME,
     VERSION,
@@ -24,6 +23,7 @@ from silva.train.checkpoint.manifest import (
     Stored,
 )
 from silva.train.checkpoint.state import held, without_tensors
+from silva.train.running.boxes import boxes, slices, whole_shape
 from silva.train.running.gradients import local
 from silva.train.running.trainer import Trainer
 

@@ -94,7 +94,9 @@ def _must_stay(nodes: Sequence[fx.Node], flows: set[fx.Node]) -> set[fx.Node]:
     for node in nodes:
         tags = getattr(node.target, "tags", ())
         random = torch.Tag.nondeterministic_seeded in tags
-        if node not in flows and (random or any(a in flows or a in found for a in node.all_input_nodes)):
+        if node not in flows and (
+            random or any(a in flows or a in found for a in node.all_input_nodes)
+        ):
             found.add(node)
     return found
 
@@ -132,7 +134,7 @@ def natural_cuts(cuts: Sequence[Cut], most: int) -> list[Cut]:
     to each other, the first."""
     if not cuts:
         return []
-    middle = [cut for cut in cuts[len(cuts) // 8 : -len(cuts) // 8 or None]] or list(cuts)
+    middle = list(cuts[len(cuts) // 8 : -len(cuts) // 8 or None]) or list(cuts)
     least = min((cut.nbytes, cut.values) for cut in middle)
     found: list[Cut] = []
     previous = -2

@@ -17,13 +17,15 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from silva.train.graph.shards import CannotShard, Divided, Quotient, Shard, Step, name_of, step
+from silva.train.graph.shards import CannotShard, Quotient, Shard, Step, name_of, step
 from silva.train.graph.trace import Traced
 from silva.train.graph.values import concrete, dtype_of, shape_of
 
 _TOLERANCE = 1e-3
 """How far the sum of the parts may be from the whole, of its largest number: operators in between
 may round to 32 bits, or to less where the module says so."""
+_MOST_STACKED = 8
+"""Projections that a weight may stack."""
 _MOST_WAYS = 64
 """Combinations of ways to divide the outputs of a group's producers that are tried."""
 
@@ -91,7 +93,7 @@ def _product(node: fx.Node, traced: Traced) -> Product | None:
         value, weight, bias, out_dim, in_dim = args[0], args[1], None, 1, 0
     elif name == "addmm" and len(args) == 3:
         (bias, value, weight), out_dim, in_dim = args, 1, 0
-    elif name == "linear" or name in ("conv1d", "conv2d", "conv3d") and _groups_of(node) == 1:
+    elif name == "linear" or (name in ("conv1d", "conv2d", "conv3d") and _groups_of(node) == 1):
         value, weight = args[0], args[1]
         given = node.args[2] if len(node.args) > 2 else node.kwargs.get("bias")
         bias = given if isinstance(given, fx.Node) else None
@@ -99,7 +101,9 @@ def _product(node: fx.Node, traced: Traced) -> Product | None:
     else:
         return None
     turned: list[fx.Node] = []
-    while name_of(weight) in ("t", "numpy_T", "transpose", "permute") and weight.op != "placeholder":
+    while (
+        name_of(weight) in ("t", "numpy_T", "transpose", "permute") and weight.op != "placeholder"
+    ):
         turned.insert(0, weight)
         weight = weight.all_input_nodes[0]
         out_dim, in_dim = in_dim, out_dim
@@ -161,7 +165,10 @@ def _together(reach: Mapping[fx.Node, frozenset[fx.Node]]) -> list[list[fx.Node]
     found: list[tuple[set[fx.Node], list[fx.Node]]] = []
     for node, frontiers in reach.items():
         same = [one for one in found if one[0] & frontiers]
-        merged = (set(frontiers).union(*(one[0] for one in same)), [n for one in same for n in one[1]])
+        merged = (
+            set(frontiers).union(*(one[0] for one in same)),
+            [n for one in same for n in one[1]],
+        )
         found = [one for one in found if one not in same]
         found.append((merged[0], [*merged[1], node]))
     return [members for _, members in found]
@@ -188,9 +195,8 @@ def _sections(one: Product, parts: int) -> list[tuple[int, ...]]:
                     if sum(sizes) == length and len(sizes) > 1:
                         found.append(sizes)
             elif name in ("view", "reshape", "_unsafe_view", "unflatten") and shape:
-                for size in shape:
-                    if 1 < size <= 8 and length % size == 0 and size != length:
-                        found.append((length // size,) * size)
+                stacked = [n for n in shape if 1 < n <= _MOST_STACKED and length % n == 0]
+                found += [(length // n,) * n for n in stacked if n != length]
             elif name == "slice" and length in (before := shape_of(node) or ()):
                 found.append(_sliced(node, before.index(length), length))
             if shape is None or length in shape:
@@ -206,7 +212,11 @@ def _sliced(node: fx.Node, dim: int, length: int) -> tuple[int, ...]:
             at, start, end = user.args[1:4]
             rank = len(shape_of(node) or ())
             if isinstance(at, int) and at % rank == dim:
-                edges |= {min(x % length if x < 0 else x, length) for x in (start, end) if isinstance(x, int)}
+                edges |= {
+                    min(x % length if x < 0 else x, length)
+                    for x in (start, end)
+                    if isinstance(x, int)
+                }
     inside = sorted(edges)
     return tuple(b - a for a, b in itertools.pairwise(inside))
 

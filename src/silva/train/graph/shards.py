@@ -167,7 +167,8 @@ def _group_of(dim: int, before: Sequence[int], after: Sequence[int]) -> tuple[ra
 def _view(node: fx.Node, shard: Shard, parts: int) -> Step:
     source = node.args[0]
     before, after = shape_of(source), shape_of(node)  # type: ignore[arg-type]
-    assert before is not None and after is not None
+    assert before is not None
+    assert after is not None
     out = regroup(shard, before, after, parts)
     args = list(node.args)
     if name_of(node) == "unflatten":
@@ -180,7 +181,8 @@ def _view(node: fx.Node, shard: Shard, parts: int) -> Step:
 
 def _expand(node: fx.Node, shard: Shard, parts: int) -> Step:
     before, after = shape_of(node.args[0]), shape_of(node)  # type: ignore[arg-type]
-    assert before is not None and after is not None
+    assert before is not None
+    assert after is not None
     out = Shard(shard.dim + len(after) - len(before), shard.sections)
     return Step((node.args[0], _divide(node.args[1], out.dim, parts)), node.kwargs, out, {})
 

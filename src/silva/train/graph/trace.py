@@ -94,7 +94,11 @@ def caller(model: nn.Module, inputs: Mapping[str, str] | None = None) -> Caller:
             return module(batch)
         if not isinstance(batch, Mapping):
             return module(*batch)
-        chosen = {name: batch[given.get(name, name)] for name in parameters if given.get(name, name) in batch}
+        chosen = {
+            name: batch[given.get(name, name)]
+            for name in parameters
+            if given.get(name, name) in batch
+        }
         missing = [name for name in needed if name not in chosen]
         if missing:
             raise PlanError(
@@ -143,7 +147,7 @@ def trace(model: nn.Module, batch: Any, call: Caller) -> Traced:
         warnings.simplefilter("ignore")
         try:
             program, dynamic = _export(flat, batch)
-        except Exception as error:  # noqa: BLE001 - whatever export meets is the reason
+        except Exception as error:
             raise CannotTrace(_reason(error)) from error
     return _traced(program, model, seen[0], dynamic)
 

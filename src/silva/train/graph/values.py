@@ -1,4 +1,4 @@
-"""What the values of a graph are: how large, how costly, and whether gradients flow through them."""
+"""What the values of a graph are: how large and costly, and whether gradients flow through them."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def candidates(world: int, limits: Limits) -> Iterator[Choice]:
 
 
 def _with_microbatches(dp: int, fsdp: int, tp: int, pp: int, limits: Limits) -> Iterator[Choice]:
-    if (tp > 1 or pp > 1) and not limits.in_graph or tp > 1 and tp not in limits.parts:
+    if ((tp > 1 or pp > 1) and not limits.in_graph) or (tp > 1 and tp not in limits.parts):
         return
     share, left = divmod(limits.rows, dp * fsdp)
     if left:

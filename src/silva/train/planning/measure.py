@@ -56,7 +56,11 @@ class Timing:
 
 
 def measure(
-    traced: Traced, parts: Sequence[Span], work: Mapping[fx.Node, Work], batch: Any, model: nn.Module
+    traced: Traced,
+    parts: Sequence[Span],
+    work: Mapping[fx.Node, Work],
+    batch: Any,
+    model: nn.Module,
 ) -> dict[fx.Node, Timing]:
     """Seconds of each operator."""
     state: dict[str, Tensor] = {**dict(model.named_parameters()), **dict(model.named_buffers())}
@@ -89,7 +93,8 @@ def _signature(part: Span) -> str:
         return f"%{numbers.setdefault(node, len(numbers))}:{shape_of(node)}"
 
     return "\n".join(
-        f"{node.target}{fx.node.map_arg((node.args, dict(node.kwargs)), numbered)}" for node in part.nodes
+        f"{node.target}{fx.node.map_arg((node.args, dict(node.kwargs)), numbered)}"
+        for node in part.nodes
     )
 
 

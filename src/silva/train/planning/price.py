@@ -9,6 +9,7 @@ themselves, so that messages take their time; a GPU computes on while it sends.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -93,7 +94,9 @@ class Stage:
     """Bytes that a device exchanges within `tp` for a microbatch, in each direction."""
 
 
-def price(choice: Choice, facts: Facts, topology: Topology, global_rows: int, speed: float) -> Price:
+def price(
+    choice: Choice, facts: Facts, topology: Topology, global_rows: int, speed: float
+) -> Price:
     """The price of a choice. `speed`: how many times as fast as here its devices compute."""
     return _Pricing(choice, facts, topology, global_rows, speed).run()
 
@@ -126,15 +129,18 @@ class _Pricing:
         frontiers = {p.node for g in (found.groups if found else ()) for p in g.frontiers}
         scale = self.microbatch / facts.rows
         stages = []
-        for number, (a, b) in enumerate(zip(edges, edges[1:], strict=False)):
+        for number, (a, b) in enumerate(itertools.pairwise(edges)):
             nodes = facts.nodes[a:b]
             forward = self._seconds(nodes, inside, "forward")
             backward = self._seconds(nodes, inside, "backward")
             own = sum(
-                facts.parameters.get(n, 0) / (c.tp if n in inside or n in frontiers else 1) for n in nodes
+                facts.parameters.get(n, 0) / (c.tp if n in inside or n in frontiers else 1)
+                for n in nodes
             )
             kept = activations(nodes, facts.flows) * scale
-            kept -= activations([n for n in nodes if n in inside], facts.flows) * scale * (1 - 1 / c.tp)
+            kept -= (
+                activations([n for n in nodes if n in inside], facts.flows) * scale * (1 - 1 / c.tp)
+            )
             crossing = chosen[number].nbytes * scale if number < len(chosen) else 0.0
             if c.recompute:
                 backward += forward
@@ -175,7 +181,13 @@ class _Pricing:
         limits = [d.memory for d in self.devices if d.memory is not None]
         seconds = trace.makespan + self.facts.overheads.get("step", 0.0)
         return Price(
-            c, seconds, int(memory[worst]), min(limits, default=None), compute, self._traffic(), trace
+            c,
+            seconds,
+            int(memory[worst]),
+            min(limits, default=None),
+            compute,
+            self._traffic(),
+            trace,
         )
 
     def _of_rank(self, rank: int, order: Sequence[Action]) -> list[Task]:
@@ -280,9 +292,15 @@ class _Pricing:
         microbatches in flight."""
         c = self.choice
         own = sum(self.stages[i].parameters for i in range(rank, c.stages, c.pp)) / c.fsdp
-        whole = max(self.stages[i].parameters for i in range(rank, c.stages, c.pp)) if c.fsdp > 1 else 0.0
+        whole = (
+            max(self.stages[i].parameters for i in range(rank, c.stages, c.pp))
+            if c.fsdp > 1
+            else 0.0
+        )
         held = own * (1 + self.facts.trained * (1 + _STATES)) + whole
-        kept = sum(n * self.stages[stage].activations for stage, n in most_in_flight(list(order)).items())
+        kept = sum(
+            n * self.stages[stage].activations for stage, n in most_in_flight(list(order)).items()
+        )
         return held + kept
 
     def _traffic(self) -> float:

@@ -11,22 +11,20 @@ import torch.utils._pytree as pytree
 from torch import Tensor
 
 from silva.errors import PlanError
-from silva.train.graph.cuts import Cut, choose_cuts
+from silva.train.batches import MakeOptimizer
 from silva.train.graph.groups import Found
-from silva.train.graph.pieces import operators
 from silva.train.graph.trace import Traced, trace
-from silva.train.graph.values import work_of
-from silva.train.planning.plan import Module, Plan, cuts_of, with_groups
+from silva.train.planning.module import Module, Recipe, cuts_of, with_groups
 from silva.train.running.layout import Layout, layout
 from silva.train.running.model import Precision, parts_of_graph, whole_module
-from silva.train.running.trainer import MakeOptimizer, Options, Trainer
+from silva.train.running.trainer import Options, Trainer
 from silva.train.running.verify import verify as compare
 
 _PRECISIONS: Mapping[str, torch.dtype] = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def build(
-    plan: Plan,
+    plan: Recipe,
     optimizer: MakeOptimizer | None = None,
     *,
     precision: str | None = None,
@@ -49,7 +47,7 @@ def build(
     return make(plan, place, optimizer, options)
 
 
-def make(plan: Plan, place: Layout, optimizer: MakeOptimizer | None, options: Options) -> Trainer:
+def make(plan: Recipe, place: Layout, optimizer: MakeOptimizer | None, options: Options) -> Trainer:
     """The trainer of a plan at a place, without a check."""
     module = plan.module
     model = module.model
@@ -64,23 +62,26 @@ def make(plan: Plan, place: Layout, optimizer: MakeOptimizer | None, options: Op
         return Trainer(parts, place, plan.loss, optimizer, None, options)
     small = microbatch_of(plan)
     traced = graph_for(module, small)
-    ready = with_groups(Module(model, small, module.call, traced, None, module.cuts, {}, module.kept), plan.choice.tp)
+    ready = with_groups(
+        Module(model, small, module.call, traced, None, module.cuts, {}, module.kept),
+        plan.choice.tp,
+    )
     found = ready.groups.get(plan.choice.tp, Found(plan.choice.tp, ()))
     natural = ready.natural if plan.choice.fsdp > 1 or plan.choice.recompute else []
     allowed = {cut.before for cut in cuts_of(ready, plan.choice.tp)}
     inner = [cut for cut in natural if cut.before in allowed]
     leaves = pytree.tree_leaves(small)
-    parts = parts_of_graph(model, traced, found, chosen_cuts(plan), inner, place, len(leaves))
+    parts = parts_of_graph(model, traced, found, plan.chosen_cuts(), inner, place, len(leaves))
     return Trainer(parts, place, plan.loss, optimizer, traced.leaves, options)
 
 
-def needs_graph(plan: Plan) -> bool:
+def needs_graph(plan: Recipe) -> bool:
     """Whether the graph of the module is run, and not the module itself."""
     choice = plan.choice
     return choice.tp > 1 or choice.pp > 1 or choice.recompute
 
 
-def microbatch_of(plan: Plan) -> Any:
+def microbatch_of(plan: Recipe) -> Any:
     """An example of a microbatch of the plan."""
     rows = plan.global_rows // plan.choice.readers // plan.choice.microbatches
 
@@ -101,15 +102,6 @@ def graph_for(module: Module, batch: Any) -> Traced:
         return trace(module.model, batch, module.call)
     finally:
         module.model.train(was)
-
-
-def chosen_cuts(plan: Plan) -> list[Cut]:
-    """Where the stages of a plan begin."""
-    traced, stages = plan.module.traced, plan.choice.stages
-    if stages == 1 or traced is None:
-        return []
-    work = {node: one.flops + one.nbytes for node, one in work_of(traced).items()}
-    return choose_cuts(cuts_of(plan.module, plan.choice.tp), work, operators(traced), stages)
 
 
 def _same_everywhere() -> None:

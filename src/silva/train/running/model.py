@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
-from silva.train.graph.cuts import Cut, natural_cuts
+from silva.train.graph.cuts import Cut
 from silva.train.graph.divide import Part, divide
 from silva.train.graph.groups import Found
 from silva.train.graph.pieces import Chain, Span, make, operators, spans
@@ -29,7 +28,7 @@ _MOST_UNITS = 64
 
 @dataclass(frozen=True)
 class Precision:
-    """The type of numbers that a module computes with; parameters and gradients stay as they are."""
+    """The type that a module computes with; parameters and gradients stay as they are."""
 
     dtype: torch.dtype | None = None
 
@@ -65,7 +64,7 @@ def whole_module(model: nn.Module, call: Caller, layout: Layout, precision: Prec
     elif choice.dp > 1:
         wrapped = _replicate(wrapped, layout)
     parameters = _again(model, parameters)
-    return Parts([wrapped], parameters, buffers, {}, dict.fromkeys(parameters, (0,)))
+    return Parts([wrapped], parameters, buffers, {}, dict.fromkeys([*parameters, *buffers], (0,)))
 
 
 class _Called(nn.Module):
@@ -162,13 +161,33 @@ def parts_of_graph(
             modules = [_Recomputed(module) for module in modules]
         stage: nn.Module = Chain(modules, leaves)
         if choice.fsdp > 1:
-            _shard(stage, [m for m in modules if any(True for _ in m.parameters())], layout)
+            _shard(stage, _units(modules), layout)
         elif choice.dp > 1 and any(p.requires_grad for p in stage.parameters()):
             stage = _replicate(stage, layout)
         stages.append(stage)
-        metadata.append(([_empty(n) for n in inside[0].takes], [_empty(n) for n in inside[-1].gives]))
-    names = _named(stages, held)
-    return Parts(stages, names, {n: v for n, v in held.items() if not isinstance(v, nn.Parameter)}, shards, owners, metadata)
+        metadata.append(
+            ([_empty(n) for n in inside[0].takes], [_empty(n) for n in inside[-1].gives])
+        )
+    for name in state:  # what the graph does not use is kept by the first stage
+        if traced.tied.get(name, name) not in owners:
+            owners[name] = (0,)
+            if layout.at("pp") == 0:
+                local(name)
+    parameters = {n: v for n, v in held.items() if isinstance(v, nn.Parameter)}
+    buffers = {n: v for n, v in held.items() if n not in parameters}
+    parameters |= _named(stages, held)
+    return Parts(stages, parameters, buffers, shards, owners, metadata)
+
+
+def _units(modules: Sequence[nn.Module]) -> list[nn.Module]:
+    """The modules that FSDP gathers one by one. Those that share a parameter with another one are
+    gathered with the whole."""
+    users: dict[int, int] = {}
+    for module in modules:
+        for parameter in module.parameters():
+            users[id(parameter)] = users.get(id(parameter), 0) + 1
+    own = [[users[id(p)] == 1 for p in module.parameters()] for module in modules]
+    return [module for module, alone in zip(modules, own, strict=True) if alone and all(alone)]
 
 
 def _states_in(traced: Traced, inside: Sequence[Span]) -> set[str]:
@@ -179,7 +198,10 @@ def _states_in(traced: Traced, inside: Sequence[Span]) -> set[str]:
 
 def _in_new_graph(traced: Traced, cuts: Sequence[Cut]) -> list[int]:
     """The positions of cuts, which are named by the operator behind them, in a divided graph."""
-    position = {node.meta.get("origin", node.name): i for i, node in reversed(list(enumerate(operators(traced))))}
+    position = {
+        node.meta.get("origin", node.name): i
+        for i, node in reversed(list(enumerate(operators(traced))))
+    }
     return [position[cut.before] for cut in cuts]
 
 
@@ -210,7 +232,9 @@ class _Recomputed(nn.Module):
 
 
 def _empty(node: Any) -> Tensor:
-    return torch.empty(shape_of(node) or (), dtype=node.meta["val"].dtype, device="meta", requires_grad=True)
+    return torch.empty(
+        shape_of(node) or (), dtype=node.meta["val"].dtype, device="meta", requires_grad=True
+    )
 
 
 def _shard(module: nn.Module, units: Sequence[nn.Module], layout: Layout) -> None:
@@ -227,4 +251,6 @@ def _shard(module: nn.Module, units: Sequence[nn.Module], layout: Layout) -> Non
 def _replicate(module: nn.Module, layout: Layout) -> nn.Module:
     if not any(p.requires_grad for p in module.parameters()):
         return module
-    return DistributedDataParallel(module, process_group=layout.group("dp"), broadcast_buffers=False)
+    return DistributedDataParallel(
+        module, process_group=layout.group("dp"), broadcast_buffers=False
+    )

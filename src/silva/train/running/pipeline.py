@@ -21,8 +21,8 @@ from torch.distributed.pipelining.schedules import (
     ScheduleInterleaved1F1B,
 )
 
+from silva.train.batches import numbers
 from silva.train.graph.trace import Leaves
-from silva.train.running.batches import numbers
 from silva.train.running.layout import Layout
 from silva.train.running.model import Parts, Precision
 
@@ -33,7 +33,9 @@ LossOf = Callable[[Any, int], Tensor]
 class _Stage(nn.Module):
     """A stage that takes the number of a microbatch and what the stage before gives."""
 
-    def __init__(self, inner: nn.Module, held: list[Any], device: str, precision: Precision) -> None:
+    def __init__(
+        self, inner: nn.Module, held: list[Any], device: str, precision: Precision
+    ) -> None:
         super().__init__()
         self.inner, self._held, self._device, self._precision = inner, held, device, precision
 
@@ -77,7 +79,9 @@ class Pipeline:
                 output_args=tuple(gives),
                 group=group,
             )
-            for i, (module, (takes, gives)) in enumerate(zip(parts.stages, parts.metadata, strict=True))
+            for i, (module, (takes, gives)) in enumerate(
+                zip(parts.stages, parts.metadata, strict=True)
+            )
         ]
         options: dict[str, Any] = {"loss_fn": self._compute, "scale_grads": False}
         if choice.schedule == "interleaved":
@@ -102,4 +106,3 @@ class Pipeline:
     def _compute(self, output: Any, number: Tensor) -> Tensor:
         several = output if isinstance(output, tuple | list) else (output,)
         return self._loss(self._leaves.put_back(several), int(number[0]))
-

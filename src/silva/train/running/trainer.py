@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -14,24 +14,19 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 from silva.errors import PlanError
+from silva.train.batches import Loss, MakeOptimizer, microbatches, to_device
 from silva.train.graph.trace import Leaves
 from silva.train.running import gradients
-from silva.train.running.batches import microbatches, to_device
 from silva.train.running.layout import Layout
 from silva.train.running.model import Parts, Precision
 from silva.train.running.pipeline import Pipeline
-
-Loss = Callable[[Any, Any], tuple[Tensor, Any]]
-"""`loss(output, batch) -> (sum, count)`."""
-MakeOptimizer = Callable[[list[tuple[str, nn.Parameter]]], Any]
-"""Makes an optimiser, or several, of named parameters."""
 
 
 @dataclass(frozen=True)
 class Options:
     """What a step does beside forward and backward; all of it is off by default."""
 
-    precision: Precision = Precision()
+    precision: Precision = field(default_factory=Precision)
     clip: float | None = None
     """The largest norm of the gradients."""
     compile: str | None = None
@@ -55,8 +50,8 @@ def without_padding(output: Any, batch: Any) -> tuple[Any, Any]:
 class Trainer:
     """One rank of a plan: takes steps, and holds this rank's part of the module.
 
-    The loss contract is `loss(output, batch) -> (sum, count)`: the gradient of a step is that of the
-    sum of all ranks' sums over the sum of all counts, whatever each rank has.
+    The loss contract is `loss(output, batch) -> (sum, count)`: the gradient of a step is that of
+    the sum of all ranks' sums over the sum of all counts, whatever each rank has.
     """
 
     def __init__(
@@ -179,9 +174,13 @@ class Trainer:
             )
         total, count = found
         if total.dim():
-            raise PlanError(f"the sum that loss returns has the shape {tuple(total.shape)}: add it up")
+            raise PlanError(
+                f"the sum that loss returns has the shape {tuple(total.shape)}: add it up"
+            )
         self._sums.append(total.detach().double())
-        self._counts.append(torch.as_tensor(count, dtype=torch.float64, device=self.device).detach())
+        self._counts.append(
+            torch.as_tensor(count, dtype=torch.float64, device=self.device).detach()
+        )
         return total
 
     def _over_all(self) -> tuple[Tensor, Tensor]:
@@ -195,4 +194,3 @@ class Trainer:
         if not count > 0:
             raise PlanError("loss counted nothing in this step: count is 0 on all ranks")
         return total, count
-

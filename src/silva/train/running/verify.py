@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -18,16 +18,14 @@ import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
 from silva.errors import PlanError
-from silva.train.checkpoint.boxes import boxes, slices
+from silva.train.batches import microbatches, to_device
 from silva.train.graph.groups import Found
 from silva.train.graph.trace import tensors_of
-from silva.train.running.batches import microbatches, to_device
+from silva.train.planning.module import Recipe
+from silva.train.running.boxes import boxes, slices
 from silva.train.running.gradients import local
 from silva.train.running.layout import Layout
 from silva.train.running.trainer import Options, Trainer
-
-if TYPE_CHECKING:
-    from silva.train.planning.plan import Plan
 
 _TOLERANCE = 1e-4
 """Of the largest gradient, or of the loss, in 32 bits: sums in another order."""
@@ -35,7 +33,7 @@ _ROWS = 2
 """Rows of a microbatch of the step."""
 
 
-def verify(plan: Plan, place: Layout) -> Plan:
+def verify(plan: Recipe, place: Layout) -> Recipe:
     """The plan, without sharded weights whose gradients differ.
 
     Raises a `PlanError` that names the parameter if something else differs.
@@ -50,13 +48,13 @@ def verify(plan: Plan, place: Layout) -> Plan:
         return smaller
     name, (how_much, what) = max(wrong.items(), key=lambda one: one[1][0])
     raise PlanError(
-        f"the plan ({plan.choice}) does not compute what one process computes: {what} of {name!r} is "
-        f"off by {how_much:.2g} of the largest; choose another plan, keep it whole with "
+        f"the plan ({plan.choice}) does not compute what one process computes: {what} of {name!r} "
+        f"is off by {how_much:.2g} of the largest; choose another plan, keep it whole with "
         "plan.keep(…, tp=False), or pass verify=False if you know why"
     )
 
 
-def _differences(plan: Plan, place: Layout) -> dict[str, tuple[float, str]]:
+def _differences(plan: Recipe, place: Layout) -> dict[str, tuple[float, str]]:
     """What differs on any rank, by the name of the parameter: by how much, and what."""
     from silva.train.running.build import make
 
@@ -89,14 +87,18 @@ def _wrong_gradients(trainer: Trainer, wanted: dict[str, Tensor]) -> dict[str, t
         own = local(gradient)
         for box in boxes(parameter, trainer.parts.shards.get(name), trainer.layout):
             here = own[slices(box.here, box.shape)]
-            there = wanted[name][slices(box.there, box.shape)] if name in wanted else torch.zeros_like(here)
+            there = (
+                wanted[name][slices(box.there, box.shape)]
+                if name in wanted
+                else torch.zeros_like(here)
+            )
             off = float((here - there).abs().max()) / largest
             if not off <= _TOLERANCE:
                 wrong[name] = (off, "the gradient")
     return wrong
 
 
-def _alone(model: nn.Module, plan: Plan, batches: list[Any]) -> tuple[float, dict[str, Tensor]]:
+def _alone(model: nn.Module, plan: Recipe, batches: list[Any]) -> tuple[float, dict[str, Tensor]]:
     """The mean loss and the gradients of one process, over the rows of all ranks."""
     was = model.training
     model.eval()
@@ -109,18 +111,20 @@ def _alone(model: nn.Module, plan: Plan, batches: list[Any]) -> tuple[float, dic
             total += one.detach().double().cpu()
             count += torch.as_tensor(number, dtype=torch.float64).cpu()
     gradients = {
-        name: p.grad.clone() / count.to(p.grad.dtype) for name, p in model.named_parameters() if p.grad is not None
+        name: p.grad.clone() / count.to(p.grad.dtype)
+        for name, p in model.named_parameters()
+        if p.grad is not None
     }
     model.zero_grad()
     model.train(was)
     return float(total / count), gradients
 
 
-def _global_rows(plan: Plan) -> int:
+def _global_rows(plan: Recipe) -> int:
     return _ROWS * plan.choice.microbatches * plan.choice.readers
 
 
-def _small(plan: Plan, reader: int) -> Any:
+def _small(plan: Recipe, reader: int) -> Any:
     """A few rows of the example for a reader; others get other rows where there are enough."""
     rows = _ROWS * plan.choice.microbatches
 
@@ -133,7 +137,7 @@ def _small(plan: Plan, reader: int) -> Any:
     return pytree.tree_map(part, plan.module.batch)
 
 
-def _without(plan: Plan, wrong: set[str]) -> tuple[Plan, bool]:
+def _without(plan: Recipe, wrong: set[str]) -> tuple[Recipe, bool]:
     """The plan without the groups that have a weight whose gradient differs."""
     module, tp = plan.module, plan.choice.tp
     found = module.groups.get(tp)

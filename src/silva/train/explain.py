@@ -9,7 +9,7 @@ from silva.facts.formatting import percent, plural, seconds, size, times
 from silva.train.planning.price import Price
 
 if TYPE_CHECKING:
-    from silva.train.planning.plan import Plan
+    from silva.train.plan import Plan
 
 _SHOWN = 6
 """Candidates that are shown beside the chosen one and the defaults."""
@@ -25,11 +25,13 @@ def explain(plan: Plan) -> str:
         gain = plan.decision.predicted_gain
         faster = f": {times(gain)} as fast as the default" if gain is not None and gain > 1 else ""
         lines.append(f"  {plan.decision.why}{faster}")
-    lines += [f"  a step has {plural(plan.global_rows, 'row')} over all devices", ""]
+    lines += [f"  a step has {plural(plan.recipe.global_rows, 'row')} over all devices", ""]
     if plan.prices or plan.defaults:
         lines += ["Candidates", *_table(plan), ""]
     if module.why_not is not None:
-        lines.append(f"Only data parallelism is possible: the module does not export, since {module.why_not}")
+        lines.append(
+            f"Only data parallelism is possible: the module does not export, since {module.why_not}"
+        )
         return "\n".join(lines)
     lines += _stages(plan)
     lines += _sharded(plan)
@@ -39,9 +41,8 @@ def explain(plan: Plan) -> str:
 def _table(plan: Plan) -> list[str]:
     chosen = plan.price
     shown: list[tuple[Price, str]] = [(chosen, "chosen")] if chosen is not None else []
-    for one in plan.defaults:
-        if one is not chosen and one.choice != plan.choice:
-            shown.append((one, "default; " + _why_not(one, chosen)))
+    plain = [one for one in plan.defaults if one.choice != plan.choice]
+    shown += [(one, "default; " + _why_not(one, chosen)) for one in plain]
     others = [p for p in plan.prices if p.choice not in {one.choice for one, _ in shown}]
     shown += [(one, _why_not(one, chosen)) for one in others[:_SHOWN]]
     rows = [("", "step", "memory", "sent", "bubble", "")]
@@ -84,10 +85,8 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 def _stages(plan: Plan) -> list[str]:
     if plan.choice.stages == 1:
         return []
-    from silva.train.running.build import chosen_cuts
-
     lines = ["Stages"]
-    for number, cut in enumerate(chosen_cuts(plan), 1):
+    for number, cut in enumerate(plan.recipe.chosen_cuts(), 1):
         lines.append(
             f"  stage {number} begins at {cut.before}: {plural(cut.values, 'tensor')}, "
             f"{size(cut.nbytes)} for the example batch"
@@ -111,7 +110,10 @@ def _sharded(plan: Plan) -> list[str]:
             lines.append(f"  and {len(whole) - _WEIGHTS} more")
         lines.append("")
     if plan.choice.fsdp > 1:
-        lines.append(f"Every parameter is divided among {plan.choice.fsdp} devices, and gathered where it is used")
+        lines.append(
+            f"Every parameter is divided among {plan.choice.fsdp} devices, and gathered where it "
+            "is used"
+        )
     if module.traced is not None and module.traced.tied:
         tied = ", ".join(f"{a} = {b}" for a, b in module.traced.tied.items())
         lines.append(f"Tied parameters, whose gradients are added up: {tied}")

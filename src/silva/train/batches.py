@@ -1,15 +1,21 @@
-"""Batches of a step: their leaves, and their microbatches."""
+"""Batches of a step, their microbatches, and what is asked of a loss and of an optimiser."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
-from torch import Tensor
+from torch import Tensor, nn
 
 from silva.errors import PlanError
+
+Loss = Callable[[Any, Any], tuple[Tensor, Any]]
+"""`loss(output, batch) -> (sum, count)`."""
+MakeOptimizer = Callable[[list[tuple[str, nn.Parameter]]], Any]
+"""Makes an optimiser, or several, of named parameters."""
 
 
 def to_device(batch: Any, device: str) -> Any:
@@ -23,12 +29,14 @@ def to_device(batch: Any, device: str) -> Any:
 def rows_of(batch: Any) -> int:
     """The rows of a batch: the length of the first dimension of its tensors."""
     lengths = {
-        leaf.shape[0] for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor) and leaf.dim()
+        leaf.shape[0]
+        for leaf in pytree.tree_leaves(batch)
+        if isinstance(leaf, Tensor) and leaf.dim()
     }
     if len(lengths) != 1:
         raise PlanError(
-            f"the tensors of a batch have {sorted(lengths) or 'no'} rows: each must have the rows in "
-            "its first dimension, and as many"
+            f"the tensors of a batch have {sorted(lengths) or 'no'} rows: each must have the rows "
+            "in its first dimension, and as many"
         )
     return int(lengths.pop())
 
@@ -44,7 +52,7 @@ def microbatches(batch: Any, count: int, *, equal: bool) -> list[Any]:
             f"{-(-rows // count) * count} rows, or other microbatches, or drop the last batch"
         )
     edges = [rows * i // count for i in range(count + 1)]
-    return [_slice(batch, a, b) for a, b in zip(edges, edges[1:], strict=False)]
+    return [_slice(batch, a, b) for a, b in itertools.pairwise(edges)]
 
 
 def _slice(batch: Any, start: int, end: int) -> Any:

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
-from torch.distributed.tensor import DTensor, Shard as FsdpShard
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import Shard as FsdpShard
 
 from silva.train.graph.shards import Shard
 from silva.train.running.layout import Layout
@@ -89,7 +90,10 @@ def _fsdp(tensor: Tensor) -> Iterator[tuple[int, int, int]]:
     if not isinstance(tensor, DTensor):
         return
     for place, size, rank in zip(
-        tensor.placements, tensor.device_mesh.shape, tensor.device_mesh.get_coordinate() or (), strict=True
+        tensor.placements,
+        tensor.device_mesh.shape,
+        tensor.device_mesh.get_coordinate() or (),
+        strict=True,
     ):
         if isinstance(place, FsdpShard):
             length = tensor.shape[place.dim]
