@@ -1,4 +1,4 @@
-"""The command line: `silva demo | run | serve | explain | cache | table | version`.
+"""The command line: `silva demo | run | serve | plan | explain | cache | table | version`.
 
 A user's mistake (a missing file, a wrong name, a plan that cannot be built) prints one line on
 stderr and exits with code 2. A failed row exits with code 1 and shows the user's own traceback.
@@ -291,6 +291,44 @@ def demo(*, folder: Path | None = None, photos: int = 3000) -> None:
 def version() -> None:
     """Show silva's version."""
     print(silva.__version__)
+
+
+@app.command
+def plan(
+    target: str, *, on: Path | None = None, save: Path | None = None, trace: Path | None = None
+) -> int:
+    """Plan a training job on a topology, and say why so.
+
+    Parameters
+    ----------
+    target
+        A job in a file: `train.py:job`.
+    on
+        The file of the topology, or the name of a preset; this machine by default.
+    save
+        Where to write the plan, as JSON.
+    trace
+        Where to write a step as it is predicted, for ui.perfetto.dev.
+    """
+    from silva.fabric.topology import Topology
+    from silva.job.job import Job
+
+    file, found, name = target.rpartition(":")
+    if not found or not file or not name:
+        raise PlanError(f"write FILE:NAME, such as train.py:job, not {target!r}")
+    job = getattr(_import(Path(file)), name, None)
+    if not isinstance(job, Job):
+        raise PlanError(f"{name!r} in {file!r} is {type(job).__name__}, and no sv.Job")
+    topology = None
+    if on is not None:
+        topology = Topology.load(on) if on.suffix else Topology.preset(str(on))
+    made = job.plan(topology)
+    print(made.explain())
+    if save is not None:
+        made.save(save)
+    if trace is not None:
+        made.simulate().save(trace)
+    return 0
 
 
 def find_pipeline(target: str) -> Pipeline:
