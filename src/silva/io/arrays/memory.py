@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from silva.columns import Array, Column, Lists, Ragged, Values
+from silva.columns import Array, Column, Lists, Ragged, Values, from_arrow
 from silva.columns.column import is_masked_array
 from silva.columns.owned import frozen, may_change, without_shared_containers
 from silva.errors import PlanError
@@ -184,10 +184,28 @@ def as_column(name: str, values: Any, verb: str = "from_columns") -> Column:
         )
     if type(values).__module__.partition(".")[0] == "torch":
         values = values.detach().cpu().numpy()
+    if _keeps_nulls(values):
+        found = from_arrow(_as_arrow(values))
+        return found if isinstance(found, Array) else Values(found.rows())
     array = _read_only(np.asarray(values))
     if array.ndim == 0:
         raise PlanError(f"{verb}: {name!r} is a single value, not a column")
     return Values(array.tolist()) if array.dtype.kind in "OUS" else Array(array)
+
+
+def _keeps_nulls(values: Any) -> bool:
+    """Whether values are an array of pyarrow, polars or pandas that has nulls of its own, which
+    numpy would turn into NaN, and whole numbers beside them into floats."""
+    if isinstance(getattr(values, "dtype", None), np.dtype):
+        return False
+    interfaces = ("__arrow_c_array__", "__arrow_c_stream__", "__arrow_array__")
+    return any(hasattr(values, name) for name in interfaces)
+
+
+def _as_arrow(values: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.chunked_array(values) if hasattr(values, "__arrow_c_stream__") else pa.array(values)
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:
