@@ -118,11 +118,13 @@ class FastTokenizer:
         return _first_difference(self.exact, few, special_tokens, found)
 
     def _give_up(self, why: str, texts: list[str], special_tokens: bool) -> Flat:
-        """Goes back to `tokenizers` for good, in this process and its later plans."""
+        """Goes back to `tokenizers` for good, in this process and its later plans; but not for a
+        text on which `tokenizers` fails as well, such as a lone surrogate."""
+        right = _flat(self.exact.ids(texts, special_tokens))
         self._state.encoder = None
         self.exact.__dict__["_fast"] = why
         warnings.warn(f"{why}; tokenizers is used instead", RuntimeWarning, stacklevel=2)
-        return _flat(self.exact.ids(texts, special_tokens))
+        return right
 
     def row_ids(self, text: str) -> list[int]:
         """The ids of one text, without special tokens."""
