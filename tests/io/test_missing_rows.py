@@ -129,6 +129,7 @@ _WITH_REPEATS = pa.DictionaryArray.from_arrays([0, 1, None, 2], ["a", None, "b"]
         (pd.Series([LARGE, None], dtype="int64[pyarrow]"), [LARGE, None]),
         (pd.array([LARGE, None], dtype="Int64"), [LARGE, None]),
         (pd.Series(["a", None], dtype="string"), ["a", None]),
+        (pd.Index(["a", None], dtype="string"), ["a", None]),
         (pd.Series(["a", None], dtype="category"), ["a", None]),
         (pd.Series([True, None], dtype="boolean"), [True, None]),
     ],
@@ -141,6 +142,20 @@ def test_nulls_of_other_libraries_arrays_stay_null(values, expected):
     assert [type(v) for v in found if isinstance(v, int)] == [
         type(v) for v in expected if isinstance(v, int)
     ]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pd.Series(pd.period_range("2020", periods=2, freq="M")),
+        pd.Series(pd.interval_range(0, 2)),
+        pd.Series(pd.arrays.SparseArray([1, 0])),
+        pd.Series(pd.to_datetime(["2020-01-01", "2021-01-01"], utc=True)),
+    ],
+    ids=lambda values: str(values.dtype),
+)
+def test_values_that_only_pandas_has_stay_as_they_are(values):
+    assert [row["v"] for row in sv.from_columns({"v": values})] == list(values)
 
 
 def test_nan_of_a_pandas_series_of_floats_stays_nan():

@@ -27,7 +27,8 @@ _WORDS = (
 )  # fmt: skip
 _PATTERNS = (
     r"'s|'t|'re| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+", r"\p{N}{1,2}", r"\s+",
-    r"[a-c]+", r"(?i:ab)", r"a|ab|abc", r"\p{P}", r"[^\s]+", r"(?!a)b", r"[\r\n]", r"\p{L}+(?=\p{N})",
+    r"[a-c]+", r"(?i:ab)", r"a|ab|abc", r"\p{P}", r"[^\s]+", r"(?!a)b", r"[\r\n]",
+    r"\p{L}+(?=\p{N})",
 )  # fmt: skip
 
 

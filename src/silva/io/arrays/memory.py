@@ -184,8 +184,9 @@ def as_column(name: str, values: Any, verb: str = "from_columns") -> Column:
         )
     if type(values).__module__.partition(".")[0] == "torch":
         values = values.detach().cpu().numpy()
-    if _keeps_nulls(values):
-        found = from_arrow(_as_arrow(values))
+    arrow = _as_arrow(values)
+    if arrow is not None:
+        found = from_arrow(arrow)
         return found if isinstance(found, Array) else Values(found.rows())
     array = _read_only(np.asarray(values))
     if array.ndim == 0:
@@ -193,19 +194,24 @@ def as_column(name: str, values: Any, verb: str = "from_columns") -> Column:
     return Values(array.tolist()) if array.dtype.kind in "OUS" else Array(array)
 
 
-def _keeps_nulls(values: Any) -> bool:
-    """Whether values are an array of pyarrow, polars or pandas that has nulls of its own, which
-    numpy would turn into NaN, and whole numbers beside them into floats."""
-    if isinstance(getattr(values, "dtype", None), np.dtype):
-        return False
-    interfaces = ("__arrow_c_array__", "__arrow_c_stream__", "__arrow_array__")
-    return any(hasattr(values, name) for name in interfaces)
-
-
 def _as_arrow(values: Any) -> Any:
+    """An array of pyarrow, polars or pandas that has nulls of its own, as an Arrow array: numpy
+    would turn them into NaN, and whole numbers beside them into floats. None for other arrays, and
+    for those of pandas that Arrow keeps as something else (periods, intervals, time zones)."""
+    of_pandas = type(values).__module__.partition(".")[0] == "pandas"
+    is_stream = hasattr(values, "__arrow_c_stream__") and not of_pandas
+    if isinstance(getattr(values, "dtype", None), np.dtype):
+        return None
+    if not (of_pandas or is_stream or hasattr(values, "__arrow_c_array__")):
+        return None
     import pyarrow as pa
 
-    return pa.chunked_array(values) if hasattr(values, "__arrow_c_stream__") else pa.array(values)
+    try:
+        made = pa.chunked_array(values) if is_stream else pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError):
+        return None
+    differs = isinstance(made.type, pa.ExtensionType) or getattr(made.type, "tz", None) is not None
+    return None if of_pandas and differs else made
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:
