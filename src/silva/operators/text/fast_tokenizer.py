@@ -157,14 +157,14 @@ def _checked(tokenizer: JsonTokenizer) -> FastTokenizer | str:
     for pattern in tokenizer.patterns():
         if not means_the_same(pattern):
             return f"{LIBRARY} reads the pattern {_short(pattern)} in another way than tokenizers"
-    if tokenizer.drops_unknown:
-        return f"{LIBRARY} does not merge across the characters that this tokenizer drops"
     try:
         encoder, library = build(tokenizer.json), _library()
     except ImportError:
         return 'fastokens is not installed: pip install "silva[text]"'
     except ValueError as error:
         return f"fastokens does not support this tokenizer: {error}"
+    if tokenizer.drops_unknown:
+        return f"{LIBRARY} does not merge across the characters that this tokenizer drops"
     texts = hard_texts(tokenizer.added_tokens() + tokenizer.unknown_token())
     for special in (False, True):
         try:
