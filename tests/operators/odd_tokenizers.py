@@ -68,7 +68,8 @@ def draw_tokenizer(chance: Random) -> Tokenizer:
         flags = {n: chance.random() < 0.2 for n in ("lstrip", "rstrip", "normalized", "special")}
         tokenizer.add_tokens([AddedToken(word, **flags)])
     if chance.random() < 0.3:
-        word, number = chance.choice(sorted(tokenizer.get_vocab().items()))
+        words = {w: n for w, n in tokenizer.get_vocab().items() if w.isalnum()}
+        word, number = chance.choice(sorted(words.items()))
         tokenizer.post_processor = processors.TemplateProcessing(
             single=["$A", word], special_tokens=[(word, number)]
         )
