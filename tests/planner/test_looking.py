@@ -202,7 +202,10 @@ def test_a_search_that_takes_longer_than_was_expected_ends_before_the_first_batc
             looks.append(1)
             return sum(looks)
 
-    steps = [Movable(Work(float(n)), 0.5, 0, True) for n in range(1, 11)]
+    # which of two resources is the bottleneck depends on the order: sets must be looked at
+    steps = [
+        Movable(Work(seconds=float(n % 3), memory=float(n % 4)), 0.5, 0, True) for n in range(10)
+    ]
     found = search(steps, deadline=Deadline(10, Clock()))
     assert len(looks) == 10, "of 2 ** 10 sets of steps"
     assert sorted(found.order) == list(range(10))
