@@ -76,7 +76,7 @@ class Switching:
         spent = 0.0
         for lane in self._lanes.values():
             again = lane.rows_ahead + lane.blocks.next_rows()
-            a_row = lane.stats.busy / max(lane.stats.rows_in, 1)
+            a_row = lane.stats.worked / max(lane.stats.rows_in, 1)
             spent += again * a_row / lane.width.now
         return max(spent, self._measured)
 
