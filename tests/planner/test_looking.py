@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import random
+import sys
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -229,6 +230,21 @@ def test_looks_that_would_take_more_than_their_share_of_the_run_do_not_happen(
     assert planning.seconds == planning.plans + planning.backends + planning.checks
     assert (planning.seconds > 0) == (look > 0)
     assert (planning.backends > 0) == (look > 0)
+
+
+def test_what_the_first_look_imports_is_not_expected_of_the_next_one(monkeypatch) -> None:
+    """A look waits if one more would take too long; the search is imported only once."""
+    search = "silva.planner.choose"
+    monkeypatch.delitem(sys.modules, search, raising=False)
+    costs = ScriptedCosts(*[(1.0, 2.0)] * 20, *[(10.0, 2.0)])
+    costs.effort = Effort(0.0, math.inf, math.inf)
+    pipeline = two_filters().loader(backend="inline")
+    clock = {"cpu_clock": lambda: 100.0 * (search in sys.modules)}
+    with pipeline.with_seams(costs=costs, **clock) as loader:
+        read(loader)
+        assert history(loader) != []
+        assert loader.facts().planning.plans == 100.0
+        assert loader._planner.chooser._look_seconds == 0.0
 
 
 # Drift.
