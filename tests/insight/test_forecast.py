@@ -14,6 +14,8 @@ from silva.cost.replay import Own
 from silva.errors import PlanError
 from silva.insight.expected_run import StageLoad, Trial, Workers, spread_of
 from silva.insight.forecast import forecast
+from silva.loader.forecasts import _run_until
+from silva.options import LoaderOptions
 
 COMPUTES = Work(4e-3, 4e-3, 2e-4)
 WAITS = Work(4e-3, 1e-5, 1e-5)
@@ -153,3 +155,14 @@ def test_the_forecast_of_a_real_run_is_near_its_clock() -> None:
             list(loader)
         ratios.append(found.rows_per_second * (time.perf_counter() - began) / rows)
     assert min(abs(ratio - 1) for ratio in ratios) < 0.25
+
+
+@pytest.mark.rest
+def test_a_trial_goes_on_until_nothing_is_compared() -> None:
+    """What is still being tried says little of the run, however long it has taken to start."""
+    pipeline = sv.from_columns({"x": range(1 << 20)}).derive(y=spin(1)).select("y").batch(8)
+    asked = LoaderOptions(workers=2, backend="processes")
+    tried, facts = _run_until(time.monotonic(), pipeline.plan, asked, consumer=0.0)
+    assert all(stage.settled for stage in facts.stages)
+    assert not tried.ended
+    assert tried.rows > 8  # more than the batch after which its time was over
