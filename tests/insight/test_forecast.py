@@ -89,6 +89,14 @@ def test_a_trial_whose_rate_varies_makes_the_interval_wider() -> None:
     assert wide[1] > 1.2 * wide[0]
 
 
+def test_an_interval_holds_a_run_that_differs_by_two_deviations_of_its_trials() -> None:
+    loads, two = (StageLoad("s", COMPUTES, block_rows=12),), Workers(2, 2, 2)
+    for spread in (0.1, 0.3, 0.9):
+        found = forecast(loads, Own(0.0), 1e6, two, tried=Trial(None, spread=spread))
+        assert found.high > (1 + 2 * spread) * found.rows_per_second
+        assert found.low < found.rows_per_second / (1 + 2 * spread)
+
+
 def test_a_run_as_short_as_its_trial_takes_as_long_however_many_rows_were_expected() -> None:
     loads, two = (StageLoad("s", COMPUTES, block_rows=12),), Workers(2, 2, 2)
     for expected in (None, 30, 100, 400):
