@@ -14,7 +14,7 @@ from silva.cost.replay import Own
 from silva.errors import PlanError
 from silva.insight.expected_run import StageLoad, Trial, Workers, spread_of
 from silva.insight.forecast import forecast
-from silva.loader.forecasts import _run_until
+from silva.loader import forecasts
 from silva.options import LoaderOptions
 
 COMPUTES = Work(4e-3, 4e-3, 2e-4)
@@ -170,7 +170,15 @@ def test_a_trial_goes_on_until_nothing_is_compared() -> None:
     """What is still being tried says little of the run, however long it has taken to start."""
     pipeline = sv.from_columns({"x": range(1 << 20)}).derive(y=spin(1)).select("y").batch(8)
     asked = LoaderOptions(workers=2, backend="processes")
-    tried, facts = _run_until(time.monotonic(), pipeline.plan, asked, consumer=0.0)
+    tried, facts = forecasts._run_until(time.monotonic(), pipeline.plan, asked, consumer=0.0)
     assert all(stage.settled for stage in facts.stages)
     assert not tried.ended
     assert tried.rows > 8  # more than the batch after which its time was over
+
+
+def test_the_time_for_a_trial_begins_with_its_first_batch(monkeypatch) -> None:
+    """Workers may take longer to start than the trial may take."""
+    monkeypatch.setattr(forecasts, "_UNSETTLED_SECONDS", 1e-9)
+    pipeline = sv.from_columns({"x": range(1 << 20)}).derive(y=lambda x: x).batch(8)
+    tried, _ = forecasts._run_until(time.monotonic(), pipeline.plan, LoaderOptions(workers=2), 0.0)
+    assert tried.rows > 8

@@ -36,8 +36,8 @@ _SECONDS, _MOST_SECONDS = 0.5, 2.0
 should be known to a few percent. With workers it takes longer, because they must start first, are
 compared with one thread, and become more where rows wait."""
 _UNSETTLED_SECONDS = 3 * _MOST_SECONDS
-"""The same at most where something is still compared then: a backend that is tried and left says
-nothing of the run, and two may be tried one after the other."""
+"""Time after the first batch for which it goes on at most where something is still compared then: a
+backend that is tried and left says nothing of the run, and two may be tried one after the other."""
 
 
 def measured_forecast(plan: Node, options: LoaderOptions, consumer: float) -> Forecast:
@@ -128,7 +128,7 @@ def _run_until(
     being compared."""
     began, rows, batched = time.monotonic(), 0, is_batched(plan)
     arrivals: list[float] = []
-    look, latest = stop, began + _UNSETTLED_SECONDS
+    look = stop
 
     def trial(loader: Loader, *, ended: bool) -> tuple[Trial, RunFacts]:
         seconds, facts = time.monotonic() - began, loader.facts()
@@ -147,7 +147,7 @@ def _run_until(
                 arrivals.append(time.monotonic())
                 if arrivals[-1] >= look:
                     settled = all(stage.settled for stage in loader.facts().stages)
-                    if settled or arrivals[-1] >= latest:
+                    if settled or arrivals[-1] >= arrivals[0] + _UNSETTLED_SECONDS:
                         return trial(loader, ended=False)
                     look = arrivals[-1] + BLOCK_SECONDS
         return trial(loader, ended=True)
