@@ -262,7 +262,8 @@ class InspectVerbs:
         """Predicts the rows per second that a loop over `loader(**arguments)` will reach, over all
         of its epochs and from its first moment on.
 
-        Measures the first rows for at most a second, on this thread. `consumer`: seconds that the
+        Measures the first rows for half a second on this thread, and then for two seconds as the
+        run will go, up to six where backends are still being compared. `consumer`: seconds that the
         body of the loop takes for a batch, without the wait for it.
 
         >>> import silva as sv

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
-import uuid
 from pathlib import Path
 from typing import Annotated
 
@@ -115,7 +115,7 @@ class Book:
             "by_block": cost.by_block.scaled(share),
         }
         with contextlib.suppress(OSError):
-            text, aside = json.dumps(data).encode(), f"{uuid.uuid4().hex}.tmp"
+            text, aside = json.dumps(data).encode(), f"{os.urandom(16).hex()}.tmp"
             self._folder.write(f"{key}.json", text, aside, replace=True, sync=False)
 
     def tidy(self) -> None:

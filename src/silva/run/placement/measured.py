@@ -195,6 +195,8 @@ class LaneStats:
     cpu: float = 0.0
     queued: float = 0.0
     """Seconds of `busy` that workers waited for a core."""
+    in_line: float = 0.0
+    """The same, each divided by the workers in use: seconds by which the stage took longer."""
     came: Incoming = NOTHING
     """Bytes from disks and networks."""
     moved: int = 0

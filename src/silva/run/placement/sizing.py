@@ -183,7 +183,8 @@ class Growth:
 
     While the trainer waits, twice as many threads are tried, up to the number that would use all
     cores or the GIL, whichever is less. Each try is an experiment: twice as many threads must be
-    1.4× as fast, which is as near to twice as to no gain. Otherwise they are taken back, and the
+    1.4× as fast, which is as near to twice as to no gain, on a clock that does not count the time
+    in which they wait for a core that other work has. Otherwise they are taken back, and the
     stage keeps its number until its steps change.
 
     >>> growth, now = Growth(2, 32), Progress()
@@ -211,9 +212,14 @@ class Growth:
         self._settled = False
         """Whether the number is final."""
 
+    @property
+    def tries(self) -> bool:
+        """Whether a growth is being measured."""
+        return self._tried is not None
+
     def due(self, now: Progress) -> bool:
         """Whether there is something to look at: not while a growth is measured."""
-        if self._settled or self._tried is not None or self.most <= self.least:
+        if self._settled or self.tries or self.most <= self.least:
             return False
         return self._since is None or now.seconds - self._since.seconds >= ENOUGH
 
