@@ -202,7 +202,8 @@ class NextEpoch:
         self._thread.join()
         if self._error is not None:
             raise self._error
-        yield from self._first
+        while self._first:
+            yield self._first.pop()  # nobody holds it for the rest of the epoch
         yield from self._batches
 
     def drop(self) -> None:

@@ -363,17 +363,18 @@ class Blocks:
             rows = self.align
         return max(rows, 1)
 
-    def admits(self, window: TasksInFlight[Any], width: int, ahead: int) -> bool:
+    def admits(self, window: TasksInFlight[Any], width: int, ahead: int, at_once: int = 0) -> bool:
         """Whether one more block may be submitted, on `width` workers (0: the consumer's thread)
-        that may have `ahead` blocks each."""
+        that may have `ahead` blocks each; `at_once` of them use this machine's memory."""
         blocks = len(window)
         self.stats.most_bytes = max(self.stats.most_bytes, window.done_bytes)
         if blocks == 0:
             return True  # the head of the order always may
         if width == 0:
             return False
-        expected = window.held(self.bytes_per_row, self.next_rows())
-        if expected > self._budget(window.held(self.bytes_per_row)):
+        own = window.held(self.bytes_per_row, at_once=at_once)
+        expected = window.held(self.bytes_per_row, self.next_rows(), at_once)
+        if expected > self._budget(own):
             self.stats.blocked += 1
             return False
         # memory that is not kept for the next block costs more than one more block ahead gains
