@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
 from silva.errors import PlanError, RowError
 from silva.lifetime import Thread, close_at_exit, join_all
+from silva.plan.arguments import duration
 from silva.plan.node import Node
 from silva.serve.engine.engine import Engine, Late, Outcome
 
@@ -41,7 +42,7 @@ class Program:
         return self._process == os.getpid()
 
     def ask(self, row: Mapping[str, Any], deadline: float) -> Reply:
-        future = self._begin(self._engine.answer(row, deadline=deadline))
+        future = self._begin(row, deadline)
         try:
             return _reply(future.result(deadline + _GRACE))
         except TimeoutError:
@@ -52,7 +53,7 @@ class Program:
             future.cancel()
 
     async def ask_async(self, row: Mapping[str, Any], deadline: float) -> Reply:
-        future = asyncio.wrap_future(self._begin(self._engine.answer(row, deadline=deadline)))
+        future = asyncio.wrap_future(self._begin(row, deadline))
         try:
             await asyncio.wait((future,), timeout=deadline + _GRACE)
             if not future.done():
@@ -61,14 +62,15 @@ class Program:
         finally:
             future.cancel()
 
-    def _begin(self, answer: Coroutine[Any, Any, Outcome]) -> Future[Outcome]:
+    def _begin(self, row: Mapping[str, Any], deadline: float) -> Future[Outcome]:
+        duration("ask(deadline=…)", deadline, finite=True)
         thread = threading.current_thread()
         if thread is self._thread or self._engine.runs_on(thread):
-            answer.close()
             raise PlanError(
                 "a step asks the pipeline that it is part of, which would wait for itself: let the "
                 "step ask another pipeline, or call the function that you need"
             )
+        answer = self._engine.answer(row, deadline=deadline)
         return asyncio.run_coroutine_threadsafe(answer, self._loop)
 
     def close(self) -> None:

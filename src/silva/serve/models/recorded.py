@@ -17,11 +17,13 @@ import msgspec
 import numpy as np
 
 from silva.errors import SilvaError
-from silva.serve.models.model import Answer, Model, OpenModel, Question
+from silva.plan.arguments import explains_verbs, path_of
+from silva.serve.models.model import Answer, Model, OpenModel, Question, model_or_none
 
 Recording = dict[str, dict[str, Any]]
 
 
+@explains_verbs
 @dataclass(frozen=True)
 class Recorded(Model):
     """Replays what another model has answered: `Recorded("answers.json")`.
@@ -36,6 +38,10 @@ class Recorded(Model):
     lifetime: ClassVar[float] = 0.0  # what it answers is in its file
     file: str
     model: Model | None = None
+
+    def __post_init__(self) -> None:
+        path_of("Recorded(file)", self.file)
+        model_or_none("Recorded(model=…)", self.model)
 
     def __repr__(self) -> str:
         return f"recorded in {self.file}"

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from silva.errors import PlanError
+from silva.plan.arguments import explains
 from silva.plan.choice import resolve
 from silva.plan.expr import Call, Later, Term, rebuild, walk
 from silva.plan.node import Derive, Filter, Node, transform
@@ -36,6 +37,7 @@ _SURE = "cascade accept"
 """The column of how sure the small model is, which no name of a user's collides with."""
 
 
+@explains
 def calibrate(
     sure: Sequence[float] | np.ndarray,
     losses: Sequence[float] | np.ndarray,

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from silva.errors import ColumnError, PlanError
+from silva.plan.arguments import explains, names_of, natural
 from silva.plan.expr import Expr, columns_read
 from silva.plan.function import describe
 
@@ -89,6 +90,7 @@ def metric_of(given: Any) -> Metric:
     return Metric(describe(given), tuple(inspect.signature(given).parameters), given)
 
 
+@explains
 def exact_match(answer: str, gold: str) -> Metric:
     """1 where the answer is the gold one, or one of several, but for case, articles and
     punctuation.
@@ -96,9 +98,11 @@ def exact_match(answer: str, gold: str) -> Metric:
     >>> exact_match("a", "g")({"a": "The Rhine.", "g": ["rhine", "Rhein"]})
     1.0
     """
-    return Metric(f"exact_match({answer})", (answer, gold), _exact)
+    reads = names_of("exact_match", (answer, gold))
+    return Metric(f"exact_match({answer})", reads, _exact)
 
 
+@explains
 def f1(answer: str, gold: str) -> Metric:
     """The words that the answer shares with the gold one, as the harmonic mean of precision and
     recall; of several, with the best.
@@ -106,9 +110,11 @@ def f1(answer: str, gold: str) -> Metric:
     >>> f1("a", "g")({"a": "in the river Rhine", "g": "Rhine"})
     0.5
     """
-    return Metric(f"f1({answer})", (answer, gold), _f1)
+    reads = names_of("f1", (answer, gold))
+    return Metric(f"f1({answer})", reads, _f1)
 
 
+@explains
 def recall_at(k: int, hits: str, gold: str) -> Metric:
     """The share of the gold ids that are among the first `k` hits.
 
@@ -116,12 +122,15 @@ def recall_at(k: int, hits: str, gold: str) -> Metric:
     0.5
     """
 
+    reads = names_of("recall_at", (hits, gold))
+    natural("recall_at(k)", k, least=1)
+
     def score(found: Any, wanted: Any) -> float:
         ids = [hit["id"] for hit in list(found or [])[:k]]
         gold_ids = _several(wanted)
         return sum(one in ids for one in gold_ids) / len(gold_ids) if gold_ids else 1.0
 
-    return Metric(f"recall_at({k}, {hits})", (hits, gold), score)
+    return Metric(f"recall_at({k}, {hits})", reads, score)
 
 
 def _exact(answer: Any, gold: Any) -> float:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from silva.errors import SilvaError
+from silva.plan.arguments import explains_verbs, natural, path_of, text
 from silva.serve.models.encoders.layout import Layout, digest_of, read_layout, read_tokenizer
 from silva.serve.models.errors import QuestionError
 from silva.serve.models.model import Answer, Model, Question
@@ -32,6 +33,7 @@ Transformer = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """From the tokens and masks of some texts to the vectors of each token."""
 
 
+@explains_verbs
 @dataclass(frozen=True)
 class Embedding(Model):
     """A folder in the layout of sentence-transformers: `Embedding("models/all-MiniLM-L6-v2")`.
@@ -47,6 +49,14 @@ class Embedding(Model):
     """The name of the prompt, of those in the folder, that is put before each text."""
     weights: str = "model.safetensors"
     """The file of weights, within the folder."""
+
+    def __post_init__(self) -> None:
+        path_of("Embedding(path)", self.path)
+        if self.max_tokens is not None:
+            natural("Embedding(max_tokens=…)", self.max_tokens, least=1)
+        if self.prompt is not None:
+            text("Embedding(prompt=…)", self.prompt)
+        text("Embedding(weights=…)", self.weights)
 
     @property
     def identity(self) -> str:
@@ -69,6 +79,7 @@ class Embedding(Model):
         return OpenEmbedding(self)
 
 
+@explains_verbs
 @dataclass(frozen=True)
 class StaticEmbedding(Model):
     """A table of token vectors, as wordllama's: a text is the mean of its tokens, at length 1."""
@@ -77,6 +88,10 @@ class StaticEmbedding(Model):
     """A safetensors file that holds one matrix, with a row for each token."""
     tokenizer: str
     """The tokenizer, as JSON of the library tokenizers."""
+
+    def __post_init__(self) -> None:
+        path_of("StaticEmbedding(weights)", self.weights)
+        path_of("StaticEmbedding(tokenizer)", self.tokenizer)
 
     @property
     def identity(self) -> str:

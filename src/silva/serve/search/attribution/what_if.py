@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from silva.errors import PlanError
-from silva.plan.arguments import number
+from silva.plan.arguments import amount, positive, shown
 from silva.plan.node import Node
 from silva.serve.search.attribution.gains import Asked, QualityWhatIf, StepGain
 from silva.serve.search.attribution.gold import Gold
@@ -53,10 +53,15 @@ def what_if(
     rows = list(on)
     if not rows:
         raise PlanError("what_if(on=…) needs at least one row with a known answer")
+    if gold is not None and not isinstance(gold, Mapping):
+        raise PlanError(
+            f'what_if(gold=…) takes a dict such as {{"hits": "passage"}}, not {shown(gold)}'
+        )
     if gold and metric is None:
         raise PlanError("what_if(gold=…) needs metric=…: what a perfect step is to improve")
-    if load is not None and not 0 < number("what_if(load=…)", load) < np.inf:
-        raise PlanError(f"what_if(load=…) takes requests per second, not {load!r}")
+    if load is not None:
+        positive("what_if(load=…): requests per second", load)
+    amount("what_if(seconds=…)", seconds, finite=False)
     # before other runs, so that answers are kept with their times
     recording = record(plan, rows, seconds) if seconds > 0 else None
     pipeline = Pipeline(plan, rows)
