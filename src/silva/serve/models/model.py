@@ -7,7 +7,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, Self
+from typing import Annotated, Any, ClassVar, Protocol, Self
 
 import msgspec
 import numpy as np
@@ -25,6 +25,9 @@ from silva.serve.models.prompt import Prompt, Rendered
 from silva.serve.models.schema import Schema
 from silva.serve.tenant import current
 
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+"""A number of tokens. A negative one would pay back what others have cost."""
+
 
 class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a model generated."""
@@ -32,9 +35,9 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: str
     finish: str = "stop"
     """`stop`, or `length` if it reached `max_tokens`."""
-    prompt_tokens: int = 0
-    answer_tokens: int = 0
-    computed_tokens: int | None = None
+    prompt_tokens: Count = 0
+    answer_tokens: Count = 0
+    computed_tokens: Count | None = None
     """The tokens of the prompt that were computed for it, where others were shared; None where that
     is not known."""
 
