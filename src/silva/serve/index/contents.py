@@ -113,7 +113,8 @@ class Contents:
             allowed = found if allowed is None else np.intersect1d(allowed, found)
         else:
             vector = vectors.query_vector(query, self._version.dims)
-            if by == "vector" and recall is not None and allowed is None and k <= recall.most:
+            graphed = recall is not None and allowed is None and k <= recall.most
+            if by == "vector" and graphed and vector.any():  # to zeros, all passages are alike
                 near = self.graph.candidates(vector)
                 return self._best(vectors.cosines(self.vectors[near], vector), near, k)
             scores = vectors.cosines(self.vectors, vector)

@@ -20,6 +20,7 @@ from silva.plan.arguments import explains_verbs, natural, path_of, text
 from silva.serve.models.encoders.layout import Layout, digest_of, read_layout, read_tokenizer
 from silva.serve.models.errors import QuestionError
 from silva.serve.models.model import Answer, Model, Question
+from silva.serve.models.unit import unit
 
 _ROUND = 8
 """Tokens to which a length is rounded up."""
@@ -152,7 +153,7 @@ class OpenEmbedding(_Opened):
             made = rows[0].astype(np.float32)
         else:
             made = rows.mean(axis=0, dtype=np.float32)
-        return _unit(made) if self._layout.normalizes else made
+        return unit(made) if self._layout.normalizes else made
 
 
 def _buckets(lengths: list[int], most: int) -> list[tuple[list[int], int]]:
@@ -201,13 +202,7 @@ class OpenStatic(_Opened):
 
 def _unit_mean(rows: np.ndarray) -> np.ndarray:
     """The mean of some vectors, at length 1."""
-    return _unit(rows.mean(axis=0, dtype=np.float32))
-
-
-def _unit(vector: np.ndarray) -> np.ndarray:
-    length = np.sqrt(np.vecdot(vector, vector))
-    made: np.ndarray = vector / length if length > 0 else vector
-    return made
+    return unit(rows.mean(axis=0, dtype=np.float32))
 
 
 def _torch_transformer(folder: Path) -> Transformer:
