@@ -14,6 +14,7 @@ from silva.lifetime import Thread, close_at_exit, join_all
 from silva.plan.arguments import duration
 from silva.plan.node import Node
 from silva.serve.engine.engine import Engine, Late, Outcome
+from silva.serve.engine.interrupted import passing_on
 
 Reply = dict[str, Any] | list[dict[str, Any]] | None
 
@@ -29,7 +30,8 @@ class Program:
         self._closed = True
         self._process = os.getpid()
         self._engine = Engine(plan)
-        self._engine.open()
+        with passing_on():
+            self._engine.open()
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(_live, "ask", (self._loop,))
         self._thread.start()
@@ -44,7 +46,8 @@ class Program:
     def ask(self, row: Mapping[str, Any], deadline: float) -> Reply:
         future = self._begin(row, deadline)
         try:
-            return _reply(future.result(deadline + _GRACE))
+            with passing_on():
+                return _reply(future.result(deadline + _GRACE))
         except TimeoutError:
             if future.done():  # a step raised it
                 raise
@@ -58,7 +61,8 @@ class Program:
             await asyncio.wait((future,), timeout=deadline + _GRACE)
             if not future.done():
                 raise Late("a step on the event loop")
-            return _reply(future.result())
+            with passing_on():
+                return _reply(future.result())
         finally:
             future.cancel()
 
