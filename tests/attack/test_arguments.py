@@ -174,6 +174,12 @@ FACES: dict[str, Face] = {
         lambda v: _CASCADE.calibrate(_DEV * 20, metric, epsilon=0.1, delta=v), share),
     "what_if.load": (lambda v: _PLAIN.what_if(on=_DEV, metric=metric, load=v), or_none(positive)),
     "what_if.seconds": (lambda v: _PLAIN.what_if(on=_DEV, metric=metric, seconds=v), from_zero),
+    "what_if of a step": (
+        lambda v: _PLAIN.what_if(on=_DEV, metric=metric, seconds=0, y=v), never),
+    "what_if.gold of a step": (
+        lambda v: _PLAIN.what_if(on=_DEV, metric=metric, seconds=0, gold={"y": v}),
+        lambda v: callable(v)),
+    "asgi.on_error": (lambda v: serve(on_error=v), never),
     "what_if.gold": (lambda v: _PLAIN.what_if(on=_DEV, metric=metric, gold=v), or_none(never)),
 }  # fmt: skip
 """By argument: a call with a value for it, and whether it takes the value."""

@@ -258,6 +258,13 @@ def test_passages_are_looked_up_by_their_ids(index: sv.Index) -> None:
         index.lookup(["x"])
 
 
+def test_an_id_that_is_no_text_is_not_in_an_index(index: sv.Index) -> None:
+    for call in (index.lookup, index.delete):
+        for wrong in ("\ud800", 5, None, [1], 10**400):
+            with pytest.raises(sv.SilvaError):
+                call([wrong])
+
+
 def test_a_choice_may_stand_where_a_parameter_stands(index: sv.Index) -> None:
     by = sv.choice("keyword", "vector")
     assert found(index, "bear", by=by) == found(index, "bear", by="keyword")
@@ -565,6 +572,14 @@ def test_rerank_by_a_model_asks_for_each_pair_once(index: sv.Index) -> None:
     assert first == second
     assert len(first) == 1
     assert first[0]["score"] < 0
+
+
+def test_rerank_says_that_ids_cannot_be_sorted() -> None:
+    hits = [{"id": None, "text": "a"}, {"id": 1, "text": "b"}]
+    rows = sv.from_items([{"q": "x", "h": hits}])
+    made = rows.derive(h=sv.rerank("q", "h", by=lambda q, text: 1.0))
+    with pytest.raises(sv.RowError, match="sorted by their ids"):
+        made.head()
 
 
 def test_rerank_refuses_what_is_no_list_of_hits() -> None:

@@ -14,3 +14,10 @@ def test_metrics_compare_as_people_do() -> None:
     assert sv.recall_at(2, "h", "ids")(row) == 0.5
     with pytest.raises(sv.ColumnError, match="'gold'"):
         sv.f1("a", "gold")(row)
+
+
+@pytest.mark.parametrize("hits", [5, "text", [1], ["a"], [{"score": 1.0}]])
+def test_recall_says_what_it_cannot_read(hits: object) -> None:
+    with pytest.raises(sv.ColumnError, match=r"recall_at reads the ids of hits, and 'h' holds"):
+        sv.recall_at(1, "h", "g")({"h": hits, "g": 1})
+    assert sv.recall_at(1, "h", "g")({"h": None, "g": 1}) == 0

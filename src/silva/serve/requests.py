@@ -130,10 +130,10 @@ def identity_of(names: Sequence[str], row: Mapping[str, Any]) -> int:
     known = [row[ID]] if ID in names else [row[name] for name in names]
     try:
         packed = msgspec.msgpack.encode(known, enc_hook=_plain, order="deterministic")
-    except (OverflowError, UnicodeEncodeError, RecursionError) as error:
+    except (OverflowError, UnicodeEncodeError, RecursionError, TypeError) as error:
         raise PlanError(
-            "a request holds whole numbers of 64 bits, Unicode text, and lists that are not nested "
-            f"too deeply: {error}"
+            "a request holds whole numbers of 64 bits, Unicode text, dicts with texts as keys, and "
+            f"lists that are not nested too deeply: {error}"
         ) from None
     digest = hashlib.blake2b(packed, digest_size=8).digest()
     return int.from_bytes(digest, "little") & _ROW

@@ -15,6 +15,7 @@ from silva.plan.arguments import (
     path_of,
     positive,
     several,
+    shown,
     text,
     whole,
 )
@@ -70,10 +71,11 @@ class ServeOptions:
         natural("serve(request_bytes=…)", self.request_bytes, least=1)
         natural("serve(kept_bytes=…)", self.kept_bytes)
         flag("serve(shared=…)", self.shared)
-        if self.on_error != "raise" and not isinstance(self.on_error, Skip | Substitute):
+        raises = isinstance(self.on_error, str) and self.on_error == "raise"
+        if not raises and not isinstance(self.on_error, Skip | Substitute):
             raise PlanError(
                 'serve(on_error=…) takes "raise", sv.Skip() or sv.Substitute(value), not '
-                f"{self.on_error!r}"
+                f"{shown(self.on_error)}"
             )
 
 

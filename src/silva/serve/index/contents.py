@@ -132,7 +132,7 @@ class Contents:
         there = self.rows.column(self._version.roles.id)
         try:
             rows = pc.index_in(pa.array(list(ids), there.type), value_set=there.combine_chunks())
-        except (pa.ArrowException, TypeError, OverflowError):
+        except (pa.ArrowException, TypeError, OverflowError, UnicodeEncodeError):
             raise SilvaError(f"the ids of {self._shown} are {there.type}") from None
         for each, row in zip(ids, rows.to_pylist(), strict=True):
             if row is None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from silva.errors import ColumnError, PlanError
-from silva.plan.arguments import explains, names_of, natural
+from silva.plan.arguments import explains, names_of, natural, shown
 from silva.plan.expr import Expr, columns_read
 from silva.plan.function import describe
 
@@ -126,7 +126,12 @@ def recall_at(k: int, hits: str, gold: str) -> Metric:
     natural("recall_at(k)", k, least=1)
 
     def score(found: Any, wanted: Any) -> float:
-        ids = [hit["id"] for hit in list(found or [])[:k]]
+        try:
+            ids = [hit["id"] for hit in list(() if found is None else found)[:k]]
+        except (TypeError, KeyError, IndexError):
+            raise ColumnError(
+                f"recall_at reads the ids of hits, and {hits!r} holds {shown(found)}"
+            ) from None
         gold_ids = _several(wanted)
         return sum(one in ids for one in gold_ids) / len(gold_ids) if gold_ids else 1.0
 
