@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 
 import silva as sv
@@ -21,3 +24,17 @@ def test_recall_says_what_it_cannot_read(hits: object) -> None:
     with pytest.raises(sv.ColumnError, match=r"recall_at reads the ids of hits, and 'h' holds"):
         sv.recall_at(1, "h", "g")({"h": hits, "g": 1})
     assert sv.recall_at(1, "h", "g")({"h": None, "g": 1}) == 0
+
+
+@pytest.mark.parametrize(
+    "score", [None, "1", b"1", math.nan, math.inf, [1.0], np.ones(2), 1j, np.complex64(1), 10**400]
+)
+def test_a_metric_that_gives_no_number_is_named_with_its_row(score: object) -> None:
+    asked = sv.requests("x").derive(y=lambda x: x)
+
+    def graded(y: int) -> object:
+        return 1.0 if y == 0 else score
+
+    with pytest.raises(sv.ColumnError, match=r"the metric .*graded.* for row 1"):
+        asked.evaluate([{"x": 0}, {"x": 1}], graded)
+    assert asked.evaluate([{"x": 0}], lambda y: np.bool_(True)).mean.value == 1

@@ -72,9 +72,9 @@ def choose(columns: list[Column], params: dict[str, Any], draw: Draw) -> Column:
 
 def sureness(value: Any) -> float:
     """How sure the small model is; not a number where it does not say."""
-    is_number = isinstance(value, int | float | np.number | np.bool_)
+    is_number = isinstance(value, int | float | np.integer | np.floating | np.bool_)
     try:
-        return float(value) if is_number and not isinstance(value, np.complexfloating) else np.nan
+        return float(value) if is_number else np.nan
     except OverflowError:
         return np.nan
 

@@ -37,7 +37,8 @@ class Scores:
     """Numbers as MessagePack. That of an answer which cannot be is minus infinity."""
 
     def encode(self, value: Any) -> bytes:
-        if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
+        is_number = isinstance(value, int | float | np.integer | np.floating)
+        if not is_number or isinstance(value, bool):
             raise ColumnError(f"a score is a number, not {type(value).__name__}")
         number = float(value)
         if np.isnan(number):

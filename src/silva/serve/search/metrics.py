@@ -43,13 +43,24 @@ class Metric:
         found = np.zeros(len(rows))
         there = [i for i, answer in enumerate(answers) if answer is not None]
         values = [self._values({**rows[i], **(answers[i] or {})}) for i in there]
-        found[there] = self._judged(values) if isinstance(self.score, Expr) else [
-            float(self.score(*one.values())) for one in values
+        made = self._judged(values) if isinstance(self.score, Expr) else [
+            self.score(*one.values()) for one in values
         ]  # fmt: skip
-        if np.isnan(found).any():
-            number = int(np.flatnonzero(np.isnan(found))[0])
-            raise ColumnError(f"the metric {self.name} gives NaN for row {number}")
+        found[there] = [self._number(i, one) for i, one in zip(there, made, strict=True)]
         return found
+
+    def _number(self, row: int, value: Any) -> float:
+        """A score, of which a mean can be made."""
+        is_real = isinstance(value, int | float | np.integer | np.floating | np.bool_)
+        try:
+            if is_real and np.isfinite(found := float(value)):
+                return found
+        except OverflowError:  # a number beyond all floats
+            pass
+        raise ColumnError(
+            f"the metric {self.name} is a finite number for each row, and gives {shown(value)} for "
+            f"row {row}"
+        )
 
     def _values(self, row: Mapping[str, Any]) -> dict[str, Any]:
         missing = [name for name in self.reads if name not in row]
@@ -60,16 +71,13 @@ class Metric:
             )
         return {name: row[name] for name in self.reads}
 
-    def _judged(self, values: list[dict[str, Any]]) -> list[float]:
+    def _judged(self, values: list[dict[str, Any]]) -> list[Any]:
         """What the expression gives for rows. It is a pipeline of its own: a row that it fails on
         is an error, since neither 0 nor any other score would be true."""
         from silva.serve.requests import requests
 
         judge = requests(*self.reads).derive(self.score, into=_SCORE)
-        made = judge.run(values, backend="inline")
-        if not all(isinstance(row[_SCORE], int | float | np.number) for row in made):
-            raise ColumnError(f"the metric {self.name} is no number in every row")
-        return [float(row[_SCORE]) for row in made]
+        return [row[_SCORE] for row in judge.run(values, backend="inline")]
 
 
 def metric_of(given: Any) -> Metric:
