@@ -91,8 +91,8 @@ ANSWERS: dict[str, list[Any]] = {
         np.full(2, 1e200), np.full(2, 1e-200), [10**400, 1], ValueError("no"), b"abcd",
     ],
     "score": [
-        None, "0.5", [0.5], np.ones(2), math.nan, np.float64("nan"), True, 1j, np.complex64(1), 10**400,
-        np.datetime64("2020-01-01"), ValueError("no"),
+        None, "0.5", [0.5], np.ones(2), math.nan, np.float64("nan"), True, 1j, 10**400,
+        np.complex64(1), np.datetime64("2020-01-01"), ValueError("no"),
     ],
 }  # fmt: skip
 """What is no answer to one question."""
