@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from silva.errors import PlanError
-from silva.plan.arguments import explains
+from silva.plan.arguments import explains, several
 from silva.plan.node import Node, Shuffle, SkipRows
 from silva.plan.schema import chosen_by_order, columns, types, verify
 from silva.plan.show import show_node, show_plan
@@ -245,7 +245,8 @@ class InspectVerbs:
         if on is not None:
             from silva.serve.search.attribution.what_if import what_if
 
-            return what_if(self.plan, list(on), metric, gold, asked, load=load, seconds=seconds)
+            rows = several("what_if(on=…)", on)
+            return what_if(self.plan, rows, metric, gold, asked, load=load, seconds=seconds)
         for name, given in (("metric", metric), ("gold", gold), ("load", load)):
             if given is not None:
                 raise PlanError(f"what_if({name}=…) is about rows with known answers: give on=rows")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
+from silva.plan.arguments import explains_verbs, several
 from silva.plan.node import Node
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from silva.serve.search.tuning.tuned import Tuned
 
 
+@explains_verbs
 class ServeVerbs:
     """The verbs of `Pipeline` that answer requests; it begins with `sv.requests`."""
 
@@ -105,7 +107,7 @@ class ServeVerbs:
         """
         from silva.serve.search.evaluation import evaluate
 
-        return evaluate(self.plan, list(dev), metric)
+        return evaluate(self.plan, several("evaluate(dev)", dev), metric)
 
     def tune(
         self,
@@ -143,7 +145,7 @@ class ServeVerbs:
 
         return tune(
             self.plan,
-            list(dev),
+            several("tune(dev)", dev),
             maximize,
             p95=p95,
             cost=cost,
@@ -180,7 +182,14 @@ class ServeVerbs:
         from silva.serve.search.calibration import calibrated
 
         return Pipeline(
-            calibrated(self.plan, list(dev), metric, epsilon=epsilon, delta=delta, column=column)
+            calibrated(
+                self.plan,
+                several("calibrate(dev)", dev),
+                metric,
+                epsilon=epsilon,
+                delta=delta,
+                column=column,
+            )
         )
 
     def _opened_program(self) -> Program:

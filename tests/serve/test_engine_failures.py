@@ -220,7 +220,7 @@ def test_requests_cannot_be_joined_with_requests() -> None:
         sv.requests("x").join(other, on="x")
 
 
-@pytest.mark.parametrize("value", [2**64, -(2**63) - 1, "\ud800"])
+@pytest.mark.parametrize("value", [2**64, -(2**63) - 1, "\ud800", {1: 2}])
 def test_requests_without_an_identity_are_refused(value: Any) -> None:
     asked = sv.requests("x").derive(y=lambda x: 1)
     for ask in (lambda: asked.ask(x=value), lambda: asked.run([{"x": value}])):

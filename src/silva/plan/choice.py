@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ParamSpec
 
 from silva.errors import PlanError
+from silva.plan.arguments import explains
 from silva.plan.class_tags import tagged
 from silva.plan.decision import Decision
 from silva.plan.expr import Call, Expr, Literal, Open, Term, rebuild
@@ -75,6 +76,7 @@ class Chosen:
     name: str
 
 
+@explains
 def choice(*values: Any, name: str | None = None) -> Any:
     """Leaves a parameter open: `k=sv.choice(1, 3, 5)`, or a whole step.
 
@@ -102,7 +104,9 @@ def choice(*values: Any, name: str | None = None) -> Any:
 
 
 def chooses(method: Callable[P, Expr]) -> Callable[P, Expr]:
-    """Lets a method that builds an expression take choices as its arguments."""
+    """Lets a method that builds an expression take choices as its arguments. An error about an
+    unknown argument says what to write instead."""
+    method = explains(method)
 
     @functools.wraps(method)
     def build(*args: P.args, **kwargs: P.kwargs) -> Expr:

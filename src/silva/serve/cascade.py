@@ -54,7 +54,7 @@ def make(small: Term, accept: Term, large: Term, threshold: Threshold) -> Expr:
 @column_operator(OP, by_row=True)
 def choose(columns: list[Column], params: dict[str, Any], draw: Draw) -> Column:
     (small, sure), threshold = columns, params["threshold"].value
-    values = np.array([np.nan if v is None else float(v) for v in sure.rows()])
+    values = np.array([sureness(value) for value in sure.rows()])
     keeps = np.zeros(len(values), bool) if threshold is None else values >= threshold
     kept, rest = np.flatnonzero(keeps), np.flatnonzero(~keeps)
     if not len(rest):
@@ -68,6 +68,15 @@ def choose(columns: list[Column], params: dict[str, Any], draw: Draw) -> Column:
     if errors:
         raise RowErrors(errors, made)
     return made
+
+
+def sureness(value: Any) -> float:
+    """How sure the small model is; not a number where it does not say."""
+    is_number = isinstance(value, int | float | np.integer | np.floating | np.bool_)
+    try:
+        return float(value) if is_number else np.nan
+    except OverflowError:
+        return np.nan
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from silva.errors import StepError
 from silva.lifetime import close_at_exit, join_all
 from silva.loader import Loader
 from silva.options import LoaderOptions
@@ -33,6 +32,7 @@ from silva.run.failures import Substitute
 from silva.serve.deadline import Limit
 from silva.serve.engine.curve import Curve
 from silva.serve.engine.flights import Batch, Flight, Late, Outcome
+from silva.serve.engine.interrupted import Interrupted, interrupted
 from silva.serve.engine.same import copied
 from silva.serve.engine.schedule import time_after
 from silva.serve.engine.station import Elsewhere, Station, station
@@ -108,7 +108,10 @@ class Engine:
         """Opens all models and indices, which may take long. They stay open with the engine, and an
         index stays at its version."""
         here = [one.unit for one in self.stations if one.elsewhere is None]
-        self._held = open_all(call for unit in here for call in unit.asks)
+        try:
+            self._held = open_all(call for unit in here for call in unit.asks)
+        except KeyboardInterrupt as error:
+            raise interrupted("open", error) from error
 
     def move(self, places: Mapping[int, Elsewhere]) -> None:
         """Lets the steps with these numbers run elsewhere, from before the first request on."""
@@ -290,6 +293,8 @@ class Engine:
                 return effects(station.unit, flights, self.context, worker)
         except Exception as error:  # noqa: BLE001  it is the step's: all of its requests fail
             return error
+        except KeyboardInterrupt as error:
+            return interrupted(station.unit.label, error)
 
     def _job(
         self, station: Station, batch: Batch, loop: asyncio.AbstractEventLoop
@@ -299,7 +304,7 @@ class Engine:
         def work(worker: Worker) -> None:
             begin = Clocks.now()
             batch.thread = threading.get_ident()
-            found: Found = StepError(f"`{station.unit.label}` was interrupted")
+            found: Found = Interrupted(f"`{station.unit.label}` was interrupted")
             try:
                 if not batch.limit.is_given_up:
                     with batch.limit.applies():

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from silva.errors import PlanError, ServiceError
 from silva.lifetime import Thread, close_at_exit, join_all
+from silva.plan.arguments import unknown
 from silva.plan.node import Node
 from silva.serve.cluster.placement import Deployment
 from silva.serve.http.app import App
@@ -24,6 +25,7 @@ _DRAIN = 30.0
 """Seconds that requests in flight get when a server ends."""
 _BACKLOG = 2048
 """Connections that wait to be accepted."""
+_OPTIONS = (ServeOptions, ListenOptions, ClusterOptions)
 
 
 class Server:
@@ -31,6 +33,10 @@ class Server:
 
     def __init__(self, plan: Node, **arguments: Unpack[ServeArguments]) -> None:
         given: dict[str, Any] = dict(arguments)
+        there = [one.name for kind in _OPTIONS for one in fields(kind)]
+        for name in given:
+            if name not in there:
+                raise unknown("serve", name, sorted(there))
         listen = ListenOptions(**_taken(given, ListenOptions))
         where = ClusterOptions(**_taken(given, ClusterOptions))
         own = ServeOptions(**given)

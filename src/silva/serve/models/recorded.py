@@ -8,7 +8,7 @@ import hashlib
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,11 +17,14 @@ import msgspec
 import numpy as np
 
 from silva.errors import SilvaError
-from silva.serve.models.model import Answer, Model, OpenModel, Question
+from silva.plan.arguments import explains_verbs, path_of
+from silva.serve.models.calling import answers_of
+from silva.serve.models.model import Answer, Model, Question, model_or_none
 
 Recording = dict[str, dict[str, Any]]
 
 
+@explains_verbs
 @dataclass(frozen=True)
 class Recorded(Model):
     """Replays what another model has answered: `Recorded("answers.json")`.
@@ -36,6 +39,10 @@ class Recorded(Model):
     lifetime: ClassVar[float] = 0.0  # what it answers is in its file
     file: str
     model: Model | None = None
+
+    def __post_init__(self) -> None:
+        path_of("Recorded(file)", self.file)
+        model_or_none("Recorded(model=…)", self.model)
 
     def __repr__(self) -> str:
         return f"recorded in {self.file}"
@@ -60,6 +67,7 @@ class OpenRecorded:
     """A file of answers."""
 
     def __init__(self, recorded: Recorded) -> None:
+        self._recorded = recorded
         self._path = Path(recorded.file)
         self._lock = threading.Lock()
         self._model = None if recorded.model is None else recorded.model.open()
@@ -70,7 +78,7 @@ class OpenRecorded:
         settings = [_settings(question) for question in questions]
         known = self._found.get("generate", {})
         found = [_of_settings(known.get(t), s) for t, s in zip(texts, settings, strict=True)]
-        made = self._missing(found, questions, lambda model, some: model.generate(some))
+        made = self._missing("generate", found, questions)
         new: Recording = {"generate": {}}
         for i, answer in made.items():
             if isinstance(answer, Answer):
@@ -84,24 +92,22 @@ class OpenRecorded:
         ]
 
     def embed(self, texts: list[str]) -> list[np.ndarray | Exception]:
-        found = self._replay("embed", texts, texts, lambda model, some: model.embed(some))
+        found = self._replay("embed", texts, texts)
         return [one if isinstance(one, Exception) else np.array(one, np.float32) for one in found]
 
     def score(self, pairs: list[tuple[str, str]]) -> list[float | Exception]:
         texts = [f"{prompt}\n{answer}" for prompt, answer in pairs]
-        found = self._replay("score", texts, pairs, lambda model, some: model.score(some))
+        found = self._replay("score", texts, pairs)
         return [one if isinstance(one, Exception) else float(one) for one in found]
 
     def close(self) -> None:
         if self._model is not None:
             self._model.close()
 
-    def _replay(
-        self, kind: str, texts: list[str], items: list[Any], ask: Callable[[OpenModel, Any], Any]
-    ) -> list[Any]:
+    def _replay(self, kind: str, texts: list[str], items: list[Any]) -> list[Any]:
         known = self._found.get(kind, {})
         found = [known.get(text) for text in texts]
-        made = self._missing(found, items, ask)
+        made = self._missing(kind, found, items)
         good = {i: value for i, value in made.items() if not isinstance(value, Exception)}
         self._write({kind: {texts[i]: np.asarray(v, float).tolist() for i, v in good.items()}})
         return [
@@ -109,14 +115,15 @@ class OpenRecorded:
             for i, one in enumerate(found)
         ]
 
-    def _missing(
-        self, found: list[Any], items: list[Any], ask: Callable[[OpenModel, Any], Any]
-    ) -> dict[int, Any]:
+    def _missing(self, kind: str, found: list[Any], items: list[Any]) -> dict[int, Any]:
         """What the model says where nothing was found, by place."""
         places = [i for i, one in enumerate(found) if one is None]
-        if self._model is None or not places:
+        if self._model is None or self._recorded.model is None or not places:
             return {}
-        return dict(zip(places, ask(self._model, [items[i] for i in places]), strict=True))
+        asked, made = self._recorded.model, dict[int, Any]()
+        for some in answers_of(self._model, kind, asked, [items[i] for i in places]):
+            made |= {places[i]: value for i, value in some.items()}
+        return made
 
     def _write(self, new: Recording) -> None:
         """Adds answers to the file, whoever else adds some. A reader sees all of it or nothing."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from silva.errors import ColumnError, PlanError
+from silva.plan.arguments import explains, names_of, natural, shown
 from silva.plan.expr import Expr, columns_read
 from silva.plan.function import describe
 
@@ -42,13 +43,24 @@ class Metric:
         found = np.zeros(len(rows))
         there = [i for i, answer in enumerate(answers) if answer is not None]
         values = [self._values({**rows[i], **(answers[i] or {})}) for i in there]
-        found[there] = self._judged(values) if isinstance(self.score, Expr) else [
-            float(self.score(*one.values())) for one in values
+        made = self._judged(values) if isinstance(self.score, Expr) else [
+            self.score(*one.values()) for one in values
         ]  # fmt: skip
-        if np.isnan(found).any():
-            number = int(np.flatnonzero(np.isnan(found))[0])
-            raise ColumnError(f"the metric {self.name} gives NaN for row {number}")
+        found[there] = [self._number(i, one) for i, one in zip(there, made, strict=True)]
         return found
+
+    def _number(self, row: int, value: Any) -> float:
+        """A score, of which a mean can be made."""
+        is_real = isinstance(value, int | float | np.integer | np.floating | np.bool_)
+        try:
+            if is_real and np.isfinite(found := float(value)):
+                return found
+        except OverflowError:  # a number beyond all floats
+            pass
+        raise ColumnError(
+            f"the metric {self.name} is a finite number for each row, and gives {shown(value)} for "
+            f"row {row}"
+        )
 
     def _values(self, row: Mapping[str, Any]) -> dict[str, Any]:
         missing = [name for name in self.reads if name not in row]
@@ -59,16 +71,13 @@ class Metric:
             )
         return {name: row[name] for name in self.reads}
 
-    def _judged(self, values: list[dict[str, Any]]) -> list[float]:
+    def _judged(self, values: list[dict[str, Any]]) -> list[Any]:
         """What the expression gives for rows. It is a pipeline of its own: a row that it fails on
         is an error, since neither 0 nor any other score would be true."""
         from silva.serve.requests import requests
 
         judge = requests(*self.reads).derive(self.score, into=_SCORE)
-        made = judge.run(values, backend="inline")
-        if not all(isinstance(row[_SCORE], int | float | np.number) for row in made):
-            raise ColumnError(f"the metric {self.name} is no number in every row")
-        return [float(row[_SCORE]) for row in made]
+        return [row[_SCORE] for row in judge.run(values, backend="inline")]
 
 
 def metric_of(given: Any) -> Metric:
@@ -89,6 +98,7 @@ def metric_of(given: Any) -> Metric:
     return Metric(describe(given), tuple(inspect.signature(given).parameters), given)
 
 
+@explains
 def exact_match(answer: str, gold: str) -> Metric:
     """1 where the answer is the gold one, or one of several, but for case, articles and
     punctuation.
@@ -96,9 +106,11 @@ def exact_match(answer: str, gold: str) -> Metric:
     >>> exact_match("a", "g")({"a": "The Rhine.", "g": ["rhine", "Rhein"]})
     1.0
     """
-    return Metric(f"exact_match({answer})", (answer, gold), _exact)
+    reads = names_of("exact_match", (answer, gold))
+    return Metric(f"exact_match({answer})", reads, _exact)
 
 
+@explains
 def f1(answer: str, gold: str) -> Metric:
     """The words that the answer shares with the gold one, as the harmonic mean of precision and
     recall; of several, with the best.
@@ -106,9 +118,11 @@ def f1(answer: str, gold: str) -> Metric:
     >>> f1("a", "g")({"a": "in the river Rhine", "g": "Rhine"})
     0.5
     """
-    return Metric(f"f1({answer})", (answer, gold), _f1)
+    reads = names_of("f1", (answer, gold))
+    return Metric(f"f1({answer})", reads, _f1)
 
 
+@explains
 def recall_at(k: int, hits: str, gold: str) -> Metric:
     """The share of the gold ids that are among the first `k` hits.
 
@@ -116,12 +130,20 @@ def recall_at(k: int, hits: str, gold: str) -> Metric:
     0.5
     """
 
+    reads = names_of("recall_at", (hits, gold))
+    natural("recall_at(k)", k, least=1)
+
     def score(found: Any, wanted: Any) -> float:
-        ids = [hit["id"] for hit in list(found or [])[:k]]
+        try:
+            ids = [hit["id"] for hit in list(() if found is None else found)[:k]]
+        except (TypeError, KeyError, IndexError):
+            raise ColumnError(
+                f"recall_at reads the ids of hits, and {hits!r} holds {shown(found)}"
+            ) from None
         gold_ids = _several(wanted)
         return sum(one in ids for one in gold_ids) / len(gold_ids) if gold_ids else 1.0
 
-    return Metric(f"recall_at({k}, {hits})", (hits, gold), score)
+    return Metric(f"recall_at({k}, {hits})", reads, score)
 
 
 def _exact(answer: Any, gold: Any) -> float:

@@ -23,10 +23,11 @@ import numpy as np
 
 from silva.errors import PlanError, SilvaError
 from silva.lifetime import close_at_exit
+from silva.plan.arguments import explains_verbs, flag, natural, path_of
 from silva.serve.deadline import limit
 from silva.serve.models.errors import Abandoned, QuestionError
 from silva.serve.models.gguf.child import Child, ChildEnded
-from silva.serve.models.model import Answer, Model, Question
+from silva.serve.models.model import Answer, Model, Question, model_or_none
 from silva.serve.models.usage import Meter, Usage
 
 T = TypeVar("T")
@@ -36,6 +37,7 @@ _ROWS = 256
 """Rows in a block: they share prefixes, and each takes a second or so."""
 
 
+@explains_verbs
 @dataclass(frozen=True)
 class Gguf(Model):
     """A model in a GGUF file: `Gguf("model.gguf")`.
@@ -57,9 +59,11 @@ class Gguf(Model):
     fallback: Model | None = None
 
     def __post_init__(self) -> None:
+        path_of("Gguf(path)", self.path)
         for name in ("context", "threads", "slots"):
-            if getattr(self, name) < 1:
-                raise PlanError(f"Gguf({name}=…) is at least 1, not {getattr(self, name)!r}")
+            natural(f"Gguf({name}=…)", getattr(self, name), least=1)
+        flag("Gguf(exact=…)", self.exact)
+        model_or_none("Gguf(fallback=…)", self.fallback)
         try:
             with open(self.path, "rb") as file:
                 magic = file.read(len(_MAGIC))

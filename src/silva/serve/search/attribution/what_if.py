@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from silva.errors import PlanError
-from silva.plan.arguments import number
+from silva.plan.arguments import amount, positive, shown
 from silva.plan.node import Node
 from silva.serve.search.attribution.gains import Asked, QualityWhatIf, StepGain
 from silva.serve.search.attribution.gold import Gold
@@ -53,10 +53,21 @@ def what_if(
     rows = list(on)
     if not rows:
         raise PlanError("what_if(on=…) needs at least one row with a known answer")
+    if gold is not None and not isinstance(gold, Mapping):
+        raise PlanError(
+            f'what_if(gold=…) takes a dict such as {{"hits": "passage"}}, not {shown(gold)}'
+        )
     if gold and metric is None:
         raise PlanError("what_if(gold=…) needs metric=…: what a perfect step is to improve")
-    if load is not None and not 0 < number("what_if(load=…)", load) < np.inf:
-        raise PlanError(f"what_if(load=…) takes requests per second, not {load!r}")
+    for name, given in (gold or {}).items():
+        if not isinstance(given, str) and not callable(given):
+            raise PlanError(
+                f"what_if(gold={{{name!r}: …}}) takes the name of a column or a function of a "
+                f"row, not {shown(given)}"
+            )
+    if load is not None:
+        positive("what_if(load=…): requests per second", load)
+    amount("what_if(seconds=…)", seconds, finite=False)
     # before other runs, so that answers are kept with their times
     recording = record(plan, rows, seconds) if seconds > 0 else None
     pipeline = Pipeline(plan, rows)
@@ -242,13 +253,13 @@ def _ask(
     for name, change in asked.items():
         if name not in ids:
             raise PlanError(f"what_if: there is no step {name!r}; there are {', '.join(ids)}")
-        is_factor = isinstance(change, int | float) and not isinstance(change, bool)
-        if change not in _WORDS and not (is_factor and 0 <= change < np.inf):
+        if isinstance(change, str) and change not in _WORDS:
             raise PlanError(
                 f"what_if({name}=…) takes a factor for its time, such as 0.5, or one of "
-                f"{', '.join(map(repr, _WORDS))}, not {change!r}"
+                f"{', '.join(map(repr, _WORDS))}, not {shown(change)}"
             )
-        changes[name] = float(change) if is_factor else change
+        is_word = isinstance(change, str)
+        changes[name] = change if is_word else amount(f"what_if({name}=…): a factor", change)
     words = {n: c for n, c in changes.items() if c in ("perfect", "better", "removed")}
     if words and quality is None:
         raise PlanError(f"what_if({min(words)}={words[min(words)]!r}) needs metric=…")

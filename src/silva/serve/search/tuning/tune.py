@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from silva.errors import PlanError
-from silva.plan.arguments import duration, natural, number
+from silva.plan.arguments import duration, natural, number, share
 from silva.plan.choice import configurations, resolve
 from silva.plan.node import Node
 from silva.serve.search.metrics import metric_of
@@ -42,8 +42,7 @@ def tune(
         raise PlanError("tune needs a pipeline with choices: k=sv.choice(1, 3, 5)")
     if not rows:
         raise PlanError("tune needs at least one row with a known answer")
-    if not 0 < number("tune(delta=…)", delta) < 1:
-        raise PlanError(f"tune(delta=…) is between 0 and 1, not {delta!r}")
+    share("tune(delta=…)", delta)
     budget = _budget(seconds, executions)
     each = delta if p95 is None else delta / 2  # for claims about scores, and about latencies
     bounds = Bounds(_bound("p95", p95), _bound("cost", cost), each)
@@ -67,7 +66,7 @@ def _budget(seconds: float | None, executions: int | None) -> float | None:
     if seconds is not None and executions is not None:
         raise PlanError("the budget is either seconds= or executions=, not both")
     if seconds is not None:
-        return duration(seconds)
+        return duration("tune(seconds=…)", seconds)
     return None if executions is None else natural("tune(executions=…)", executions, least=1)
 
 
