@@ -3,8 +3,8 @@
 Everything here happens on the thread of one event loop; only costly units run on other threads, and
 say what they make of the rows, which is put into the requests here. A unit that runs in place takes
 all rows that arrived in the same turn of the loop. A costly one takes what waits as soon as one of
-its slots is free, as many rows as its measured curve allows within the objective: nothing waits for
-company.
+its slots is free, as many rows as its measured curve allows within the objective
+(`schedule.py`): nothing waits for company.
 
 Who gives up a request, by its deadline or by cancelling the task that awaits it, takes it out of
 all queues. A batch that nobody awaits any more gives its slot back, also while it still runs.
@@ -34,7 +34,7 @@ from silva.serve.deadline import Limit
 from silva.serve.engine.curve import Curve
 from silva.serve.engine.flights import Batch, Flight, Late, Outcome
 from silva.serve.engine.same import copied
-from silva.serve.engine.schedule import time_after
+from silva.serve.engine.schedule import rows_in_time, time_after
 from silva.serve.engine.station import Elsewhere, Station, station
 from silva.serve.engine.units import Effect, effects, units_of, without_selection
 from silva.serve.engine.warm import open_all
@@ -88,7 +88,7 @@ class Engine:
             self.context = Context(chosen, 0, "substitute", on_error.value)
         self._worker = Worker(shares_generators=False)
         self._handing_over = Curve()
-        self._left = [len(unit.after) for unit in units]
+        self._awaits = [len(unit.after) for unit in units]
         self._next: list[list[int]] = [[] for _ in units]
         for unit in units:
             for before in unit.after:
@@ -136,7 +136,7 @@ class Engine:
             done=loop.create_future(),
             began=now,
             deadline=now + deadline,
-            left=self._left.copy(),
+            left=self._awaits.copy(),
             stop=self._count,
             tenant=tenant,
         )
@@ -261,25 +261,33 @@ class Engine:
 
     def _flights(self, station: Station) -> list[Flight]:
         """The requests of the next batch."""
-        waiting = station.waiting
-        count = len(waiting)
+        count = len(station.waiting)
         if not station.quick.in_place and count > 1:
-            free = station.slots - station.busy
-            fits = station.curve.most_rows(self._slack(next(iter(waiting)), station), count)
-            count = min(-(-count // free), fits)
+            count = self._rows(station, -(-count // (station.slots - station.busy)))
         if self._most_rows is not None:
             count = min(count, self._most_rows)
         return station.take(count)
 
-    def _slack(self, flight: Flight, station: Station) -> float:
-        """Seconds that a batch with this request may take. One that is late already makes no batch
-        small, or all those behind it would be late too."""
-        until = flight.deadline if self._slo is None else flight.began + self._slo
+    def _rows(self, station: Station, share: int) -> int:
+        """How many rows the next batch of a costly unit takes, of so many that are for its slot.
+        One that is late already makes no batch small, or all those behind it would be late too."""
+        curve, left = station.curve, self._left(station)
+        many = curve.most_rows(math.inf if self._slo is None else self._slo, share)
+        if left[0] < curve.seconds(1):
+            return many
+        few = curve.most_rows(left[0], share)
+        waited = self._clock() - next(iter(station.waiting)).began
+        rate = len(left) / waited if waited > 0 else 0.0
+        return rows_in_time(few, many, left, rate, curve.seconds)
+
+    def _left(self, station: Station) -> list[float]:
+        """Seconds that the requests which wait for a unit still have for it, within the objective,
+        or else their deadline; those that have waited longest come first."""
         rest = time_after(self._next, [one.expected for one in self.stations])
-        left = until - self._clock() - rest[station.unit.number]
-        if left >= station.curve.seconds(1):
-            return left
-        return math.inf if self._slo is None else self._slo
+        now = self._clock() + rest[station.unit.number]
+        if self._slo is None:
+            return [flight.deadline - now for flight in station.waiting]
+        return [flight.began + self._slo - now for flight in station.waiting]
 
     def _run(self, station: Station, flights: list[Flight], worker: Worker) -> Found:
         """What a unit makes of a batch."""
