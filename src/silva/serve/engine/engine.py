@@ -48,6 +48,10 @@ _MOST_ABANDONED = 64
 """Calls that nobody awaits and that have not returned, of all steps together. Each keeps a thread;
 beyond that, they keep their slots too, and the step is as slow as they are."""
 
+_HALF = 0.5
+"""The share of its deadline within which a request may be overtaken: the rest is for rows that take
+longer than others did."""
+
 _AS_WRITTEN = "filter_before_explode"
 """The rule that is not used: a filter that fails before an explode may not be asked after it, when
 there are no parts. Offline such a row is done again as written; here the filter stays."""
@@ -114,6 +118,7 @@ class Engine:
         """Lets the steps with these numbers run elsewhere, from before the first request on."""
         for number, place in places.items():
             self.stations[number].elsewhere = place
+            self.stations[number].prefixes = None
             self.stations[number].quick.in_place = False
 
     @property
@@ -176,7 +181,7 @@ class Engine:
         flight.running.add(number)
         if station.shares and self._follows(station, flight):
             return
-        station.waiting[flight] = None
+        station.enter(flight)
         self._call(station)
 
     def _follows(self, station: Station, flight: Flight) -> bool:
@@ -266,7 +271,21 @@ class Engine:
             count = self._rows(station, -(-count // (station.slots - station.busy)))
         if self._most_rows is not None:
             count = min(count, self._most_rows)
-        return station.take(count)
+        if station.prefixes is None or len(station.waiting) < 2:
+            return station.take(count)
+        count = min(count, station.prefixes.together)
+        return station.take(count, self._free(station, count))
+
+    def _free(self, station: Station, count: int) -> int:
+        """How many of those that have waited longest are in time also behind a batch that leaves
+        them out (`prefixes.py`)."""
+        batch, given_up = station.curve.seconds(count), self._left(station, _HALF)
+        objective = given_up if self._slo is None else self._left(station)
+        for place, (left, half) in enumerate(zip(objective, given_up, strict=True)):
+            ahead = station.curve.seconds(place + 1)
+            if (left if left >= ahead else half) < batch + ahead:
+                return place
+        return len(given_up)
 
     def _rows(self, station: Station, share: int) -> int:
         """How many rows the next batch of a costly unit takes, of so many that are for its slot.
@@ -280,14 +299,16 @@ class Engine:
         rate = len(left) / waited if waited > 0 else 0.0
         return rows_in_time(few, many, left, rate, curve.seconds)
 
-    def _left(self, station: Station) -> list[float]:
+    def _left(self, station: Station, share: float | None = None) -> list[float]:
         """Seconds that the requests which wait for a unit still have for it, within the objective,
-        or else their deadline; those that have waited longest come first."""
+        or else their deadline; within a share of their deadline, if one is given. Those that have
+        waited longest come first."""
         rest = time_after(self._next, [one.expected for one in self.stations])
         now = self._clock() + rest[station.unit.number]
-        if self._slo is None:
-            return [flight.deadline - now for flight in station.waiting]
-        return [flight.began + self._slo - now for flight in station.waiting]
+        if self._slo is not None and share is None:
+            return [flight.began + self._slo - now for flight in station.waiting]
+        given = ((one.began, one.deadline) for one in station.waiting)
+        return [began + (share or 1.0) * (deadline - began) - now for began, deadline in given]
 
     def _run(self, station: Station, flights: list[Flight], worker: Worker) -> Found:
         """What a unit makes of a batch."""

@@ -87,6 +87,7 @@ def _learn(engine: Engine, old: Engine) -> None:
         if new.unit.label == known.unit.label:
             new.curve, new.width, new.quick = known.curve, known.width, known.quick
             new.batches, new.rows, new.shared = known.batches, known.rows, known.shared
+            new.overtakes = known.overtakes
 
 
 class Refreshing:

@@ -25,6 +25,7 @@ from silva.serve.models.answers import Answers, damaged, default_folder
 from silva.serve.models.asking import Arriving, Asking
 from silva.serve.models.errors import Abandoned, ModelError
 from silva.serve.models.model import Answer, Model, OpenModel, Question
+from silva.serve.models.usage import Usage
 from silva.serve.tenant import listener
 
 V = TypeVar("V")
@@ -84,6 +85,12 @@ class Running:
                 except Exception as error:
                     raise StepError(f"{model!r} cannot be opened: {error}") from error
             return self._opened
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the open model was asked so far; None if it is not open, or does not count."""
+        found = getattr(self._opened, "usage", None)
+        return found if isinstance(found, Usage) else None
 
     def vectors(
         self, model: Model, keys: Sequence[bytes], texts: Sequence[str]

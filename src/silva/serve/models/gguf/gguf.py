@@ -91,6 +91,10 @@ class Gguf(Model):
     def rows_at_once(self, kind: str) -> int:
         return _ROWS
 
+    @property
+    def prompts_at_once(self) -> int | None:
+        return 1 if self.exact else self.slots
+
     def open(self) -> OpenGguf:
         return OpenGguf(self)
 
