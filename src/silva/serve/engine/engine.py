@@ -260,9 +260,13 @@ class Engine:
                 continue
             awaiting = [one for flight in flights for one in station.who_awaits(flight)]
             batch = Batch(flights, Limit(max(map(self._until, awaiting))))
+            try:
+                station.threads.submit(self._job(station, batch, self._loop))
+            except StepError as error:
+                self._give_back(station, flights, error)
+                continue
             station.running.update(dict.fromkeys(flights, batch))
             station.busy += 1
-            station.threads.submit(self._job(station, batch, self._loop))
 
     def _flights(self, station: Station) -> list[Flight]:
         """The requests of the next batch."""
@@ -360,6 +364,10 @@ class Engine:
         station.curve.add(len(flights), seconds)
         if not station.unit.asks and station.elsewhere is None:
             station.quick.add(len(flights), seconds, self._handing_over.seconds(1))
+        self._give_back(station, flights, found)
+
+    def _give_back(self, station: Station, flights: list[Flight], found: Found) -> None:
+        """Lets requests, and those that follow them, go on from a unit with what it has made."""
         for i, flight in enumerate(flights):
             effect = found if isinstance(found, Exception) else found[i]
             for follower in station.settle(flight):
