@@ -23,6 +23,7 @@ from silva.serve.models.gguf.gguf import Gguf, OpenGguf
 from silva.serve.models.model import Answer, Question, Settings
 from silva.serve.models.opened import models
 from silva.serve.models.prompt import Message, Prompt
+from silva.serve.tenant import Tenant, acting_for
 
 pytestmark = pytest.mark.rest
 
@@ -251,3 +252,23 @@ def test_requests_that_wait_share_passages_and_keep_their_texts(
     told = " ".join(asked.explain().split())
     assert f"read {used.computed_tokens:,} of {used.prompt_tokens:,} tokens" in told
     models().close()
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_no_tenant_learns_from_the_time_what_another_one_asked(
+    model: Gguf, questions: list[Question], exact: bool
+) -> None:
+    found = Gguf(model.path, context=1024, exact=exact).open()
+    ann, bob = Tenant("ann"), Tenant("bob")
+    made = []
+    try:
+        for tenant in (ann, bob):
+            with acting_for(tenant):
+                made += found.generate(questions[:2])
+    finally:
+        found.close()
+    first, second = [one for one in made if isinstance(one, Answer)][::2]
+    assert first.text == second.text or not exact
+    assert first.computed_tokens == second.computed_tokens == first.prompt_tokens
+    spent = [tenant.purse.spent("computed_tokens") for tenant in (ann, bob)]
+    assert spent[0] == spent[1] > 0

@@ -1,7 +1,7 @@
 """Which request a local model is asked next, of those that wait: one whose prompt begins like that
 of the request before it, so that the model need not read that beginning again.
 
-**The rule.** Of the requests that wait, the one comes next that shares most leading parts with the
+**The rule.** Of the requests that wait, the one comes next that shares most leading fields with the
 prompt that was asked last; among equal ones, the one that has waited longest. It may overtake
 another one only if that is still in time: behind this one, and behind all that have waited longer
 than itself, each as long as a row was measured to take. In time is within the objective. Without
@@ -11,8 +11,8 @@ prompts of others: where there is no time to spare, requests are asked as they h
 
 Texts do not change: where a model cuts a prompt depends on the request alone.
 
-Prompts are compared by what they are made of, the texts of the template and the values of its
-fields. Functions of the user (`show=`) are not called for it, since it happens on the event loop.
+Prompts are compared by the values of their fields, since a step has one template. Functions of the
+user (`show=`) are not called for it, since it happens on the event loop.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from silva.serve.models.model import ModelRef
 from silva.serve.models.prompt import Prompt, show_value
 
 Beginning = tuple[Hashable, ...]
-"""What a prompt is made of, part by part. The tenant comes first: what a model was asked for one of
-them says nothing about the order of another one's requests."""
+"""The tenant, and the fields of a prompt in their order. Tenants share no work of a model, and what
+it was asked for one of them says nothing about the order of another one's requests."""
 _OPS = frozenset({"model.generate", "model.sample", "model.score"})
 
 
@@ -60,18 +60,15 @@ class Prefixes:
         return None if together is None else Prefixes(call, params["prompt"], together)
 
     def beginning(self, flight: Flight) -> Beginning:
-        """What the prompt of a request is made of; of several rows, that of the first."""
+        """The fields of a request's prompt; of several rows, those of the first."""
         if not flight.rows:
             return ()
-        fields = dict(zip(self.prompt.fields(), self.call.args, strict=True))
         parts: list[Hashable] = [flight.tenant.name]
-        for template in self.prompt.templates:
-            parts.append(template.role)
-            for text, is_field in template.pieces():
-                part = self._value(flight.rows[0], fields[text]) if is_field else text
-                if part is None:
-                    return tuple(parts)
-                parts.append(part)
+        for column in self.call.args:
+            part = self._value(flight.rows[0], column)
+            if part is None:
+                break
+            parts.append(part)
         return tuple(parts)
 
     def _value(self, row: Row, column: expr.Term) -> Hashable | None:
@@ -98,6 +95,7 @@ class Prefixes:
         self.latest = beginning
 
     def _shared(self, beginning: Beginning) -> int:
-        """The leading parts that a prompt has in common with the latest one."""
+        """The leading fields that a prompt has in common with the latest one, of one tenant."""
         pairs = zip(beginning, self.latest, strict=False)
-        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        return max(same - 1, 0)

@@ -15,6 +15,7 @@ import os
 import threading
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextvars import copy_context
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, ClassVar, TypeVar
@@ -151,7 +152,10 @@ class OpenGguf:
                 yield {place: ask(item)}
         else:
             with ThreadPoolExecutor(self._model.slots) as pool:
-                asked = {pool.submit(ask, item): place for place, item in enumerate(items)}
+                asked = {
+                    pool.submit(copy_context().run, ask, item): place
+                    for place, item in enumerate(items)
+                }
                 for future in as_completed(asked):
                     yield {asked[future]: future.result()}
 
