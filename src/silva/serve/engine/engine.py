@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +33,7 @@ from silva.serve.deadline import Limit
 from silva.serve.engine.curve import Curve
 from silva.serve.engine.flights import Batch, Flight, Late, Outcome
 from silva.serve.engine.same import copied
-from silva.serve.engine.schedule import rows_in_time, time_after
+from silva.serve.engine.schedule import Schedule
 from silva.serve.engine.station import Elsewhere, Station, station
 from silva.serve.engine.units import Effect, effects, units_of, without_selection
 from silva.serve.engine.warm import open_all
@@ -47,10 +46,6 @@ __all__ = ["Engine", "Late", "Outcome"]
 _MOST_ABANDONED = 64
 """Calls that nobody awaits and that have not returned, of all steps together. Each keeps a thread;
 beyond that, they keep their slots too, and the step is as slow as they are."""
-
-_HALF = 0.5
-"""The share of its deadline within which a request may be overtaken: the rest is for rows that take
-longer than others did."""
 
 _AS_WRITTEN = "filter_before_explode"
 """The rule that is not used: a filter that fails before an explode may not be asked after it, when
@@ -79,7 +74,6 @@ class Engine:
         verify(plan)
         self.names = source_of(plan).names
         self.columns = columns(plan)
-        self._slo = slo
         self._most_rows = most_rows
         self._clock = clock
         written = Options(plan, (("disable", (*option(plan, "disable", ()), _AS_WRITTEN)),))
@@ -99,6 +93,7 @@ class Engine:
                 self._next[before].append(unit.number)
         self._first = [unit.number for unit in units if not unit.after]
         self.stations = [station(unit) for unit in units]
+        self._schedule = Schedule(slo, clock, self._next, self.stations)
         self._count = len(units)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._held: list[Any] | None = None
@@ -272,47 +267,13 @@ class Engine:
         """The requests of the next batch."""
         count = len(station.waiting)
         if not station.quick.in_place and count > 1:
-            count = self._rows(station, -(-count // (station.slots - station.busy)))
+            count = self._schedule.rows(station, -(-count // (station.slots - station.busy)))
         if self._most_rows is not None:
             count = min(count, self._most_rows)
         if station.prefixes is None or len(station.waiting) < 2:
             return station.take(count)
         count = min(count, station.prefixes.together)
-        return station.take(count, self._free(station, count))
-
-    def _free(self, station: Station, count: int) -> int:
-        """How many of those that have waited longest are in time also behind a batch that leaves
-        them out (`prefixes.py`)."""
-        batch, given_up = station.curve.seconds(count), self._left(station, _HALF)
-        objective = given_up if self._slo is None else self._left(station)
-        for place, (left, half) in enumerate(zip(objective, given_up, strict=True)):
-            ahead = station.curve.seconds(place + 1)
-            if (left if left >= ahead else half) < batch + ahead:
-                return place
-        return len(given_up)
-
-    def _rows(self, station: Station, share: int) -> int:
-        """How many rows the next batch of a costly unit takes, of so many that are for its slot.
-        One that is late already makes no batch small, or all those behind it would be late too."""
-        curve, left = station.curve, self._left(station)
-        many = curve.most_rows(math.inf if self._slo is None else self._slo, share)
-        if left[0] < curve.seconds(1):
-            return many
-        few = curve.most_rows(left[0], share)
-        waited = self._clock() - next(iter(station.waiting)).began
-        rate = len(left) / waited if waited > 0 else 0.0
-        return rows_in_time(few, many, left, rate, curve.seconds)
-
-    def _left(self, station: Station, share: float | None = None) -> list[float]:
-        """Seconds that the requests which wait for a unit still have for it, within the objective,
-        or else their deadline; within a share of their deadline, if one is given. Those that have
-        waited longest come first."""
-        rest = time_after(self._next, [one.expected for one in self.stations])
-        now = self._clock() + rest[station.unit.number]
-        if self._slo is not None and share is None:
-            return [flight.began + self._slo - now for flight in station.waiting]
-        given = ((one.began, one.deadline) for one in station.waiting)
-        return [began + (share or 1.0) * (deadline - began) - now for began, deadline in given]
+        return station.take(count, self._schedule.free(station, count))
 
     def _run(self, station: Station, flights: list[Flight], worker: Worker) -> Found:
         """What a unit makes of a batch."""

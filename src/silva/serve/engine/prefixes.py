@@ -21,10 +21,9 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice, takewhile
 
-from silva.errors import ColumnError
 from silva.plan import expr
 from silva.serve.engine.flights import Flight
-from silva.serve.engine.same import Unlike, key_of
+from silva.serve.engine.same import key_of
 from silva.serve.engine.units import Row, Unit
 from silva.serve.models.model import ModelRef
 from silva.serve.models.prompt import Prompt, show_value
@@ -77,7 +76,7 @@ class Prefixes:
         value = row.get(column.name)
         try:
             return show_value(value) if self.prompt.show is None else key_of(value)
-        except (Unlike, ColumnError, RecursionError, TypeError, ValueError):
+        except Exception:  # noqa: BLE001  an object of any class: the step will say what is wrong
             return None
 
     def ordered(self, waiting: Mapping[Flight, Beginning], free: int) -> Iterator[Flight]:
