@@ -11,6 +11,7 @@ import pytest
 from tests.serve.engine_tools import answers, opened, wait
 
 import silva as sv
+from silva.lifetime import Thread
 from silva.physical.stage.global_generators import GATE
 from silva.serve.engine import engine as engines
 from silva.serve.engine.engine import Engine, Late, Outcome
@@ -254,3 +255,28 @@ def test_a_failure_is_not_lost_to_an_earlier_step_that_ends_after_it() -> None:
         (outcome,) = asyncio.run(answers(engine, [{"x": 1, "y": 0}]))
     assert isinstance(outcome, Outcome)
     assert [type(one.cause) for one in outcome.failures] == [ZeroDivisionError]
+
+
+def test_requests_fail_at_once_where_no_thread_can_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And the step goes on when there are threads again."""
+
+    def step(x):
+        return x + 1
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def every(engine: Any) -> None:
+        with monkeypatch.context() as without:
+            without.setattr(Thread, "start", refuse)
+            lost = await answers(engine, [{"x": 1}, {"x": 1}, {"x": 2}], deadline=60)
+        assert [str(one) for one in lost] == [
+            "a thread cannot be started: can't start new thread"
+        ] * 3
+        (found,) = await answers(engine, [{"x": 1}])
+        assert found.rows == [{"x": 1, "y": 2}]
+
+    with opened(sv.requests("x").derive(y=step)) as engine:
+        asyncio.run(every(engine))

@@ -23,6 +23,7 @@ from silva.plan.function import describe
 from silva.serve.models.ledger import RowKey
 from silva.serve.models.prompt import Prompt, Rendered
 from silva.serve.models.schema import Schema
+from silva.serve.models.usage import Usage
 from silva.serve.tenant import current
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
@@ -151,9 +152,22 @@ class Model(ABC):
         of a served step may have as many, before anything was measured."""
         return 1
 
+    @property
+    def prompts_at_once(self) -> int | None:
+        """Prompts that it answers at the same time, if each may begin with what it still holds of
+        one before: served requests then come that many at once, those that begin alike one after
+        another. None for a model that holds nothing, or gains from large batches."""
+        return None
+
     @abstractmethod
     def open(self) -> OpenModel:
         """Loads it, or connects to it."""
+
+    @property
+    def usage(self) -> Usage | None:
+        """What it was asked in this process so far; None if it is not open, or does not count."""
+        running = self.__dict__.get("_running")
+        return None if running is None else running.usage
 
     def keep(self, running: object) -> None:
         """Keeps what runs this model alive as long as the model is."""
@@ -280,6 +294,23 @@ class ModelRef:
             if one.fallback is None:
                 return ". ".join(told) or None
             one = one.fallback
+
+    @property
+    def grouping(self) -> str | None:
+        """What `explain()` says of the order in which the model is asked."""
+        if self.model.prompts_at_once is None:
+            return None
+        told = (
+            f"{self.model!r}: prompts that begin alike are asked one after another, so that it "
+            "reads what they share once; offline in the order of their texts, served as long as "
+            "those that are overtaken stay in time"
+        )
+        used = self.model.usage
+        if used is None or not used.prompt_tokens:
+            return told
+        return (
+            f"{told}. So far it has read {used.computed_tokens:,} of {used.prompt_tokens:,} tokens"
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ModelRef) and self.identity == other.identity

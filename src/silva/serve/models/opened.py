@@ -27,6 +27,7 @@ from silva.serve.models.calling import answers_of
 from silva.serve.models.codecs import Scores, Texts, Vectors
 from silva.serve.models.errors import Abandoned, ModelError
 from silva.serve.models.model import Answer, Model, OpenModel, Question
+from silva.serve.models.usage import Usage
 
 V = TypeVar("V")
 
@@ -50,6 +51,12 @@ class Running:
             if self._opened is None:
                 self._opened = _open(model)
             return self._opened
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the open model was asked so far; None if it is not open, or does not count."""
+        found = getattr(self._opened, "usage", None)
+        return found if isinstance(found, Usage) else None
 
     def vectors(
         self, model: Model, keys: Sequence[bytes], texts: Sequence[str]

@@ -15,6 +15,7 @@ import os
 import threading
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextvars import copy_context
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, ClassVar, TypeVar
@@ -95,6 +96,10 @@ class Gguf(Model):
     def rows_at_once(self, kind: str) -> int:
         return _ROWS
 
+    @property
+    def prompts_at_once(self) -> int | None:
+        return 1 if self.exact else self.slots
+
     def open(self) -> OpenGguf:
         return OpenGguf(self)
 
@@ -151,7 +156,10 @@ class OpenGguf:
                 yield {place: ask(item)}
         else:
             with ThreadPoolExecutor(self._model.slots) as pool:
-                asked = {pool.submit(ask, item): place for place, item in enumerate(items)}
+                asked = {
+                    pool.submit(copy_context().run, ask, item): place
+                    for place, item in enumerate(items)
+                }
                 for future in as_completed(asked):
                     yield {asked[future]: future.result()}
 
