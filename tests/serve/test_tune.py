@@ -13,11 +13,12 @@ import pytest
 import silva as sv
 from silva.plan.choice import configurations
 from silva.serve.models.model import Answer, Model, Question
-from silva.serve.search.intervals import mean_interval, quantile_interval
+from silva.serve.search.intervals import quantile_interval
 from silva.serve.search.metrics import metric_of
-from silva.serve.search.tuning.contest import Bounds, Configurations
+from silva.serve.search.tuning.contest import Configurations
+from silva.serve.search.tuning.limits import Limit
 from silva.serve.search.tuning.paired import log_evidence, needed_evidence
-from silva.serve.search.tuning.racing import Race
+from silva.serve.search.tuning.racing import Race, off_the_front
 from silva.serve.search.tuning.sharing import Shared
 
 X = sv.col("x")
@@ -41,7 +42,7 @@ class Planted:
 
     def answer(self, candidate: int, rows: Sequence[int]) -> np.ndarray:
         self.executions += len(rows)
-        return self.scores[list(rows), candidate]
+        return self.scores[list(rows), candidate, None]
 
     def costs(self, candidate: int) -> np.ndarray:
         return self.cost[candidate : candidate + 1]
@@ -67,6 +68,19 @@ def race(contest: Planted, budget: float | None = None) -> Race:
     made = Race(contest, count, range(rows), delta=0.05, budget=budget)
     made.run()
     return made
+
+
+def planted(seed: int, rows: int = 600) -> tuple[Planted, set[int]]:
+    """Six costs with sixteen candidates each: one a step of .05 above all others that cost no more,
+    the others .05 to .15 below it. Two candidates' scores have a correlation of about .4."""
+    rng = np.random.default_rng(seed)
+    level, place = np.divmod(np.arange(96), 16)
+    means = 0.55 + 0.05 * level - np.where(place == 0, 0, 0.05 * (1 + place % 3))
+    limits = np.quantile(rng.standard_normal(100_000), means)
+    drawn = np.sqrt(0.6) * rng.standard_normal((rows, 1))
+    drawn = drawn + np.sqrt(0.4) * rng.standard_normal((rows, 96))
+    contest = Planted((drawn < limits).astype(float), costs=1.0 + level)
+    return contest, set(np.flatnonzero(place == 0).tolist())
 
 
 def alike(rng: np.random.Generator, means: Sequence[float], rows: int = 400) -> np.ndarray:
@@ -129,6 +143,32 @@ def test_a_budget_is_spent_on_what_promises_most() -> None:
     assert {0, 1} <= {i for i, one in enumerate(found.scores) if len(one) == most}
 
 
+@pytest.mark.rest
+def test_a_quarter_of_the_executions_finds_a_front_that_is_hard_to_tell() -> None:
+    found, seeds = 0.0, 30
+    for seed in range(seeds):
+        contest, front = planted(seed)
+        made = race(contest, budget=0.25 * contest.scores.size)
+        assert contest.executions <= 0.25 * contest.scores.size
+        most = max(len(made.scores[i]) for i in made.racing)
+        last = [i for i in made.racing if len(made.scores[i]) == most]
+        means = [made.scores[i].mean(axis=0) for i in last]
+        off = off_the_front(means, [contest.costs(i) for i in last])
+        found += len(front & {i for place, i in enumerate(last) if place not in off}) / len(front)
+        assert not front & made.beaten_by.keys()
+    assert found / seeds >= 0.9
+
+
+def test_a_small_budget_leaves_no_part_of_the_front_behind() -> None:
+    rng, level = np.random.default_rng(0), np.repeat(np.arange(4), 6)
+    means = 0.3 + 0.2 * level - np.where(np.arange(24) % 6 == 0, 0, 0.25)
+    contest = Planted(alike(rng, means.tolist()), costs=1.0 + level)
+    found = race(contest, budget=0.12 * contest.scores.size)
+    assert contest.executions <= 0.12 * contest.scores.size
+    most = max(map(len, found.scores))
+    assert {0, 6, 12, 18} <= {i for i, one in enumerate(found.scores) if len(one) == most}
+
+
 # The verb.
 
 
@@ -167,10 +207,9 @@ def test_a_search_needs_rows_and_a_budget() -> None:
     both = sv.requests("x").derive(y=sv.choice(X + 1, X * 2, name="op"))
     wrong: list[tuple[list[Any], Mapping[str, Any], str]] = [
         ([], {}, "at least one row"),
-        (doubled(9), {"seconds": 0.0}, "positive"),
-        (doubled(9), {"executions": 0}, "from 1 up"),
-        (doubled(9), {"executions": 9, "seconds": 1.0}, "not both"),
-        (doubled(9), {"p95": 0.0}, "above 0"),
+        (doubled(9), {"budget": 60}, r"sv\.Budget\(seconds=60\)"),
+        (doubled(9), {"subject_to": [0.5]}, "takes limits such as"),
+        (doubled(9), {"subject_to": sv.p95("latency") <= 0.5}, "takes a list"),
         (doubled(9), {"delta": 1.5}, "between 0 and 1"),
     ]
     for rows, arguments, message in wrong:
@@ -178,12 +217,27 @@ def test_a_search_needs_rows_and_a_budget() -> None:
             both.tune(rows, maximize=right, **arguments)
     with pytest.raises(sv.PlanError, match="divide by the largest"):
         both.tune(doubled(9), maximize=lambda y: y)
+    with pytest.raises(sv.PlanError, match="at least one metric"):
+        both.tune(doubled(9), maximize=[])
+    for attempt, message in [
+        (lambda: sv.Budget(), "seconds=… or executions=…"),
+        (lambda: sv.Budget(seconds=0.0), "positive"),
+        (lambda: sv.Budget(executions=0), "from 1 up"),
+        (lambda: sv.p95("latency") <= 0.0, "above 0"),
+        (lambda: sv.mean("time"), "'latency', 'cost' or 'tokens'"),
+    ]:
+        with pytest.raises(sv.PlanError, match=message):
+            attempt()
 
 
-@pytest.mark.parametrize("budget", [{"executions": 16}, {"seconds": 1e-9}])
-def test_what_the_budget_did_not_reach_is_not_ranked(budget: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "budget",
+    [sv.Budget(executions=16), sv.Budget(seconds=1e-9), sv.Budget(seconds=1e9, executions=16)],
+    ids=["executions", "seconds", "both"],
+)
+def test_what_the_budget_did_not_reach_is_not_ranked(budget: sv.Budget) -> None:
     both = sv.requests("x").derive(y=sv.choice(X + 1, X * 2, name="op"))
-    tuned = both.tune(doubled(64), maximize=right, **budget)
+    tuned = both.tune(doubled(64), maximize=right, budget=budget)
     assert [len(one.scores) for one in tuned.candidates] == [16, 0]
     assert "before it was run" in str(tuned.candidates[1].why_not)
     with pytest.raises(sv.PlanError, match="larger one may tell"):
@@ -204,18 +258,53 @@ def test_a_configuration_that_breaks_a_bound_is_not_on_the_front() -> None:
     open_model = sv.choice("{x}", "long {x}", name="prompt")
     both = sv.requests("x").derive(y=model.generate(open_model))
     dev = [{"x": str(n)} for n in range(60)]
-    tuned = both.tune(dev, maximize=lambda y: len(y) / 10, cost=1.5e-6)
+    tuned = both.tune(dev, maximize=lambda y: len(y) / 10, subject_to=[sv.mean("cost") <= 1.5e-6])
     assert [one.configuration["prompt"] for one in tuned.front] == ["{x}"]
-    assert "costs 2e-06" in str(tuned.candidates[1].why_not)
+    assert tuned.candidates[1].why_not == "mean('cost') is above 1.5e-06"
     assert tuned.front[0].tokens.value == 1
     assert tuned.best.ask(x="4")["y"] == "4"
+
+
+def test_several_metrics_are_all_maximized() -> None:
+    """One operation is right where the other is small: neither is best by both metrics."""
+    both = sv.requests("x").derive(y=sv.choice(X * 2, X * 0, X - X, X * 2 + 1, name="op"))
+    tuned = both.tune(doubled(64)[1:], maximize=[right, small])
+    assert {one.configuration["op"] for one in tuned.front} in ({0, 1}, {0, 2})
+    assert tuned.front[0].configuration["op"] == 0
+    assert [round(one.value, 2) for one in tuned.front[0].by_metric] == [1.0, 0.02]
+    with pytest.raises(sv.PlanError, match=r"best by all of right.*, small"):
+        _ = tuned.best
+    assert str(tuned).startswith("right")
+    last = next(one for one in tuned.candidates if one.configuration["op"] == 3)
+    assert last.why_not is not None
+    dominated = sv.requests("x").derive(y=sv.choice(X * 0 + 9, X * 2, name="op"))
+    rows = [{"x": 0, "gold": 0}] * 64
+    assert dominated.tune(rows, maximize=[right, small]).best.ask(x=0)["y"] == 0
+
+
+def test_several_metrics_are_beaten_only_where_all_of_them_show_it() -> None:
+    rng = np.random.default_rng(0)
+    worse, mixed, best = np.stack(
+        [alike(rng, means) for means in ([0.4, 0.4], [0.4, 0.9], [0.8, 0.8])]
+    )
+
+    class Several(Planted):
+        def answer(self, candidate: int, rows: Sequence[int]) -> np.ndarray:
+            return [worse, mixed, best][candidate][list(rows)]
+
+    assert race(Several(worse[:, :1].repeat(3, axis=1))).beaten_by == {0: 2}
+
+
+def small(y: Any) -> bool:
+    return bool(y < 3)
 
 
 def test_a_picture_shows_the_front(tmp_path: Path) -> None:
     both = sv.requests("x").derive(y=sv.choice(X + 1, X * 2, name="op"))
     tuned = both.tune(doubled(32), maximize=right)
-    for name in ("front.svg", "front.png"):
-        assert tuned.plot(tmp_path / name).stat().st_size > 1000
+    two = both.tune(doubled(32), maximize=[right, small])
+    for name, one in (("front.svg", tuned), ("front.png", tuned), ("two.svg", two)):
+        assert one.plot(tmp_path / name).stat().st_size > 1000
     with pytest.raises(sv.PlanError, match=r"\.png or an \.svg"):
         tuned.plot(tmp_path / "front.txt")
 
@@ -237,6 +326,7 @@ class _Run:
 
     def score(self, pairs: list[tuple[str, str]]) -> list[float | Exception]:
         self.slow.asked.extend(prompt for prompt, _ in pairs)
+        self.slow.batches.append(len(pairs))
         return [float(prompt.endswith(answer)) for prompt, answer in pairs]
 
     def close(self) -> None: ...
@@ -250,6 +340,7 @@ class Slow(Model):
     def __init__(self, name: str, answers: str = "") -> None:
         self.name = name
         self.asked: list[str] = []
+        self.batches: list[int] = []
 
     @property
     def identity(self) -> str:
@@ -291,15 +382,6 @@ def test_steps_that_do_not_wait_for_each_other_count_once() -> None:
 # Intervals.
 
 
-def test_an_interval_of_few_equal_scores_is_exact() -> None:
-    all_right = mean_interval(np.ones(6))
-    assert all_right.high == 1.0
-    assert all_right.low == pytest.approx(0.025 ** (1 / 6), abs=1e-5)
-    assert mean_interval(np.full(6, 0.5)).low < 0.2
-    evaluated = sv.requests("x").derive(y=X * 2).evaluate(doubled(6), right)
-    assert str(evaluated.mean) == "1.000 (0.541 to 1.000)"
-
-
 def test_few_rows_bound_no_quantile_from_above() -> None:
     assert quantile_interval(np.arange(72.0), 0.95).high == 71.0
     assert quantile_interval(np.arange(71.0), 0.95).high == np.inf
@@ -328,6 +410,45 @@ def test_a_model_may_judge() -> None:
         answers.evaluate([{"x": 1}], judge.score("{y} is {gold}", "{y}"))
 
 
+def test_a_judge_is_a_step_or_a_metric() -> None:
+    """Its verdict is text, which a function reads; what it has said is kept."""
+    judge = Slow("verdicts")
+    verdict = judge.generate("{y} for {gold}")
+    answers = sv.requests("x", "gold").derive(y=X * 2)
+    dev = [{"x": n, "gold": 2 * n + (n % 2)} for n in range(60)]
+
+    def agrees(verdict: str) -> bool:
+        said, _, wanted = verdict.partition(" for ")
+        return said == wanted != ""
+
+    judged = answers.derive(verdict=verdict)
+    assert judged.evaluate(dev, agrees).mean.value == 0.5
+    assert len(judge.asked) == 60
+    metric = verdict == "4 for 4"
+    assert answers.evaluate(dev, metric).mean.value == pytest.approx(1 / 60)
+    assert len(judge.asked) == 60  # the same questions
+    either = sv.requests("x", "gold").derive(y=X * sv.choice(3, 2)).derive(verdict=verdict)
+    tuned = either.tune(dev, maximize=agrees)
+    assert tuned.front[0].configuration == {"operand": 2}
+    assert tuned.front[0].cost.value > 0
+    found = judged.what_if(on=dev, metric=agrees, gold={"y": "gold"}, seconds=0)
+    assert found.limit == "y"
+    assert found.steps[0].perfect is not None
+    assert found.steps[0].perfect.value == 0.5
+
+
+def test_a_judge_gets_batches_where_steps_are_compared() -> None:
+    judge = Slow("batches")
+    answers = sv.requests("x").derive(y=X * 2)
+    dev = [{"x": n, "gold": 2 * n + (n % 2)} for n in range(40)]
+    metric = judge.score("{y} is {gold}", "{y}")
+    judge.batches.clear()
+    found = answers.what_if(on=dev, metric=metric, gold={"y": lambda row: row["gold"]}, seconds=0)
+    assert found.base is not None
+    assert found.base.value == 0.5
+    assert len(judge.batches) < 40
+
+
 def test_exploded_requests_are_not_judged_by_their_first_row() -> None:
     parts = sv.requests("x").derive(y=lambda x: [x, x]).explode("y")
     with pytest.raises(sv.PlanError, match="several rows of a request"):
@@ -339,39 +460,60 @@ def test_exploded_requests_are_not_judged_by_their_first_row() -> None:
 # Bounds: what is shown of them.
 
 
-def timed(seconds: Sequence[float], **bounds: float) -> Configurations:
+def timed(seconds: Sequence[float], *limits: Limit) -> Configurations:
     """One configuration of two, whose rows took so many seconds alone."""
     both = sv.requests("x").derive(y=sv.choice(X + 1, X * 2, name="op"))
     shared = Shared(both.plan, doubled(len(seconds)))
     every = configurations(both.plan)
-    made = Configurations(shared, metric_of(right), every, Bounds(**bounds), by_time=False)
+    made = Configurations(shared, [metric_of(right)], every, limits)
     rows = np.zeros(len(seconds))
     for one in made.spending:
         one.latency, one.money, one.tokens = np.asarray(seconds), rows, rows
     return made
 
 
+IN_TIME = sv.p95("latency") <= 0.05
+
+
 def test_a_bound_on_latency_is_kept_only_on_evidence() -> None:
-    assert not timed([0.01] * 59, p95=0.05).meets(0)
-    assert timed([0.01] * 130, p95=0.05).meets(0)
-    assert timed([0.01] * 59, p95=0.05).seems_to_miss(0) is None
+    assert not timed([0.01] * 59, IN_TIME).meets(0)
+    assert timed([0.01] * 130, IN_TIME).meets(0)
+    assert timed([0.01] * 59, IN_TIME).seems_to_miss(0) is None
 
 
 def test_few_rows_that_are_in_time_show_no_bound() -> None:
     both = sv.requests("x").derive(y=sv.choice(X + 1, X * 2, name="op"))
-    few = both.tune(doubled(20), maximize=right, p95=60.0)
+    few = both.tune(doubled(20), maximize=right, subject_to=[sv.p95("latency") <= 60.0])
     assert "too few to show it" in str(few)
     assert few.best.ask(x=3)["y"] == 6
-    many = both.tune(doubled(160), maximize=right, p95=60.0)
+    many = both.tune(doubled(160), maximize=right, subject_to=[sv.p95("latency") <= 60.0])
     assert "too few to show it" not in str(many)
 
 
 def test_a_heavy_tail_breaks_a_bound_on_latency() -> None:
-    tail = timed([*[0.009] * 90, *[0.5] * 10], p95=0.05)
+    tail = timed([*[0.009] * 90, *[0.5] * 10], IN_TIME)
     assert not tail.meets(0)
     assert "in these rows" in str(tail.seems_to_miss(0))
     assert tail.misses(0) is None
-    assert "above 0.05" in str(timed([*[0.009] * 70, *[0.5] * 30], p95=0.05).misses(0))
+    assert "above 0.05" in str(timed([*[0.009] * 70, *[0.5] * 30], IN_TIME).misses(0))
+
+
+def test_a_mean_above_its_limit_is_shown_by_evidence() -> None:
+    dear = sv.mean("latency") <= 0.01
+    assert timed([0.02] * 40, dear).misses(0) == "mean('latency') is above 0.01 s"
+    assert timed([0.02] * 3, dear).misses(0) is None  # so few rows show nothing
+    assert timed([0.02] * 3, dear).seems_to_miss(0) is not None
+    assert timed([0.005, 0.006] * 20, dear).meets(0)
+    assert not timed([0.005, 0.006] * 20, sv.mean("latency") <= 0.0055).meets(0)
+
+
+def test_a_mean_at_its_limit_is_seldom_called_above_it_at_any_look() -> None:
+    rng, wrong = np.random.default_rng(0), 0
+    for _ in range(200):
+        seconds = rng.exponential(0.01, 200)
+        limit = sv.mean("latency") <= 0.01
+        wrong += any(timed(seconds[:n], limit).misses(0) is not None for n in range(10, 201, 20))
+    assert wrong / 200 <= 0.05
 
 
 def test_costs_that_differ_by_noise_are_no_reason() -> None:
