@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from silva.serve.requests import requests
     from silva.serve.search.calibration import calibrate
     from silva.serve.search.metrics import Metric, exact_match, f1, recall_at
-    from silva.serve.search.tuning.limits import Budget, mean, p95
+    from silva.serve.search.tuning.constraints import Budget, mean, p95
     from silva.serve.tools import tools
     from silva.service.client import Served, connect
     from silva.service.server import Service
@@ -140,7 +140,7 @@ _HOMES = {
     "silva.serve.tools": "tools",
     "silva.serve.search.calibration": "calibrate",
     "silva.serve.search.metrics": "Metric exact_match f1 recall_at",
-    "silva.serve.search.tuning.limits": "Budget mean p95",
+    "silva.serve.search.tuning.constraints": "Budget mean p95",
     "silva.service.client": "Served connect",
     "silva.service.server": "Service",
     "silva.sources": (

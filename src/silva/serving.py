@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from silva.serve.http.options import AsgiArguments, ServeArguments
     from silva.serve.http.server import Server
     from silva.serve.search.evaluation import Evaluation
-    from silva.serve.search.tuning.limits import Budget, Limit
+    from silva.serve.search.tuning.constraints import Budget, Constraint
     from silva.serve.search.tuning.tuned import Tuned
 
 
@@ -113,18 +113,19 @@ class ServeVerbs:
         dev: Iterable[Mapping[str, Any]],
         *,
         maximize: Any,
-        subject_to: Sequence[Limit] = (),
+        subject_to: Sequence[Constraint] = (),
         budget: Budget | None = None,
         delta: float = 0.05,
     ) -> Tuned:
         """Finds the best values of all choices, and which of them are worth what they cost.
 
         All configurations race on the rows of `dev` for `maximize`, a metric between 0 and 1 or a
-        list of several. A step that several have alike runs once. `subject_to` lists limits on what
-        a request takes: `sv.p95("latency") <= 0.5`, seconds that it takes alone, or
+        list of several. A step that several have alike runs once. `subject_to` lists constraints on
+        what a request takes: `sv.p95("latency") <= 0.5`, seconds that it takes alone, or
         `sv.mean("cost") <= 2e-4`, the money that its models take. `budget`, such as
         `sv.Budget(seconds=60)`, bounds the search. A configuration is called worse, or said to
-        break a limit, only on evidence: the chance that any such claim is wrong is at most `delta`.
+        break a constraint, only on evidence: the chance that any such claim is wrong is at most
+        `delta`.
 
         `tuned.front` holds the configurations that nothing beats in all scores and in cost.
         `tuned.best` is the pipeline with the best score, an ordinary one; it refuses where the rows

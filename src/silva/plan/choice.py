@@ -11,6 +11,7 @@ the same code are one.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -153,9 +154,10 @@ def spread_expression(build: Callable[[Expr], Expr], given: Expr) -> Expr:
     if not found:
         return build(given)
     terms = []
-    for places in itertools.product(*(range(len(one.choice.values)) for one in found)):
-        at = {one.choice: place for one, place in zip(found, places, strict=True)}
-        terms.append(build(Expr(rebuild(given.term, lambda part, at=at: _pick(part, at)))).term)
+    for values in itertools.product(*(range(len(one.choice.values)) for one in found)):
+        places = {one.choice: place for one, place in zip(found, values, strict=True)}
+        term = rebuild(given.term, functools.partial(_pick, places=places))
+        terms.append(build(Expr(term)).term)
     return Expr(Call(OP, tuple(terms), (("choices", found),)))
 
 
@@ -239,5 +241,6 @@ def _pick(term: Term, places: Mapping[Choice, int]) -> Term:
 
 
 def _chosen_in(node: Node) -> tuple[Chosen, ...]:
-    is_step = isinstance(node, Derive | Filter) and isinstance(node.step, Call)
-    return choices_in(node.step) if is_step else ()
+    if not isinstance(node, Derive | Filter) or not isinstance(node.step, Call):
+        return ()
+    return choices_in(node.step)

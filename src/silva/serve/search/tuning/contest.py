@@ -1,5 +1,5 @@
-"""The configurations of a pipeline in a race: what they answer, what that costs, and which limits
-they keep."""
+"""The configurations of a pipeline in a race: what they answer, what that costs, and which
+constraints they keep."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from silva.errors import PlanError
 from silva.serve.search.bounds import tail
 from silva.serve.search.intervals import AMOUNT, mean_interval
 from silva.serve.search.metrics import Metric
-from silva.serve.search.tuning.limits import Amount, Budget, Limit
+from silva.serve.search.tuning.constraints import Amount, Budget, Constraint
 from silva.serve.search.tuning.paired import log_evidence
 from silva.serve.search.tuning.racing import FIRST, GAIN
 from silva.serve.search.tuning.sharing import Shared
 
 _TAIL = 0.05
-"""The share of requests that may take more than a limit on the 95th percentile."""
+"""The share of requests that may take more than a constraint on the 95th percentile."""
 _SURE = 0.025
 """The chance of calling a cost no higher that is."""
 
@@ -54,17 +54,17 @@ class Configurations:
     shared: Shared
     metrics: Sequence[Metric]
     every: Sequence[Mapping[str, Any]]
-    limits: Sequence[Limit] = ()
+    constraints: Sequence[Constraint] = ()
     delta: float = 0.05
-    """The chance that any claim about a limit is wrong."""
+    """The chance that any claim about a constraint is wrong."""
     budget: Budget | None = None
     spending: list[Spending] = field(init=False)
 
     def __post_init__(self) -> None:
         self.spending = [Spending() for _ in self.every]
         self._began = time.monotonic()
-        # the latencies of all rows where a limit is to be shown, else those of the first ones
-        is_timed = any(one.quantity.amount == "latency" for one in self.limits)
+        # the latencies of all rows where a constraint is to be shown, else those of the first ones
+        is_timed = any(one.quantity.amount == "latency" for one in self.constraints)
         self.shared.alone = len(self.shared.rows) if is_timed else FIRST
 
     def answer(self, candidate: int, rows: Sequence[int]) -> np.ndarray:
@@ -106,14 +106,14 @@ class Configurations:
         return bool(one.money.mean() <= GAIN * two.money.mean())
 
     def meets(self, candidate: int) -> bool:
-        return all(self._keeps(candidate, one) for one in self.limits)
+        return all(self._keeps(candidate, one) for one in self.constraints)
 
     def misses(self, candidate: int) -> str | None:
-        broken = (one for one in self.limits if self._excess(candidate, one) >= self._needed)
+        broken = (one for one in self.constraints if self._excess(candidate, one) >= self._needed)
         return next((one.above() for one in broken), None)
 
     def seems_to_miss(self, candidate: int) -> str | None:
-        for one in self.limits:
+        for one in self.constraints:
             found = self.spending[candidate].of(one.quantity.amount)
             if not len(found):
                 return "not timed"
@@ -129,23 +129,23 @@ class Configurations:
 
     @property
     def _needed(self) -> float:
-        """The evidence for a claim about any limit of any configuration."""
-        return math.log(len(self.every) * max(len(self.limits), 1) / self.delta)
+        """The evidence for a claim about any constraint of any configuration."""
+        return math.log(len(self.every) * max(len(self.constraints), 1) / self.delta)
 
-    def _keeps(self, candidate: int, limit: Limit) -> bool:
-        """Whether a limit is shown to be kept. Of a mean, whose largest value nobody knows, no
+    def _keeps(self, candidate: int, constraint: Constraint) -> bool:
+        """Whether a constraint is shown to be kept. Of a mean, whose largest value nobody knows, no
         evidence is enough at every look: it is measured."""
-        found = self.spending[candidate].of(limit.quantity.amount)
-        if limit.quantity.statistic == "mean":
-            return mean_interval(found, AMOUNT).high <= limit.most
-        return self._evidence((_TAIL - (found > limit.most)) / (1 - _TAIL)) >= self._needed
+        found = self.spending[candidate].of(constraint.quantity.amount)
+        if constraint.quantity.statistic == "mean":
+            return mean_interval(found, AMOUNT).high <= constraint.most
+        return self._evidence((_TAIL - (found > constraint.most)) / (1 - _TAIL)) >= self._needed
 
-    def _excess(self, candidate: int, limit: Limit) -> float:
-        """The evidence that a limit is broken."""
-        found = self.spending[candidate].of(limit.quantity.amount)
-        if limit.quantity.statistic == "mean":
-            return self._evidence(found / limit.most - 1)
-        return self._evidence((found > limit.most) / _TAIL - 1)
+    def _excess(self, candidate: int, constraint: Constraint) -> float:
+        """The evidence that a constraint is broken."""
+        found = self.spending[candidate].of(constraint.quantity.amount)
+        if constraint.quantity.statistic == "mean":
+            return self._evidence(found / constraint.most - 1)
+        return self._evidence((found > constraint.most) / _TAIL - 1)
 
     @staticmethod
     def _evidence(won: np.ndarray) -> float:

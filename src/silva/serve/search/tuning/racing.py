@@ -2,7 +2,7 @@
 
 All answer the first rows, and those that go on then answer more of the same rows, until the rows
 are used up. One is left out for good only by evidence (`paired.py`) that another one, which keeps
-the limits and costs no more, scores more, by every metric. These claims may be made after any
+the constraints and costs no more, scores more, by every metric. These claims may be made after any
 number of rows, and the chance that any of them is wrong is at most `delta`.
 
 A budget decides who goes on, and claims nothing. The fewer are left, the more rows each answers: so
@@ -48,13 +48,13 @@ class Contest(Protocol):
         """Whether the measurements show that it costs no more than another one."""
 
     def meets(self, candidate: int) -> bool:
-        """Whether the measurements show that it keeps all limits."""
+        """Whether the measurements show that it keeps all constraints."""
 
     def misses(self, candidate: int) -> str | None:
-        """Which limit the measurements show that it breaks."""
+        """Which constraint the measurements show that it breaks."""
 
     def seems_to_miss(self, candidate: int) -> str | None:
-        """Which limit it breaks in the rows so far, shown or not."""
+        """Which constraint it breaks in the rows so far, shown or not."""
 
     def spent(self) -> float:
         """What has been spent of the budget."""
@@ -76,7 +76,7 @@ class Race:
     beaten_by: dict[int, int] = field(default_factory=dict)
     """For each candidate that is shown to be worse, one that is better."""
     missed: dict[int, str] = field(default_factory=dict)
-    """Candidates that are shown to break a limit, and which."""
+    """Candidates that are shown to break a constraint, and which."""
 
     def __post_init__(self) -> None:
         self.scores = [np.empty((0, 1)) for _ in range(self.count)]
@@ -151,7 +151,7 @@ class Race:
 
     def _by_promise(self, some: Sequence[int]) -> tuple[list[int], int]:
         """Candidates in the order of how little they lack to the front, and how many lack nothing.
-        What seems to break a limit comes last."""
+        What seems to break a constraint comes last."""
         count = min((len(self.scores[i]) for i in some), default=0)
         if not count:
             return list(some), len(some)
@@ -162,10 +162,10 @@ class Race:
         lacks = np.where(cheaper, _lacks([self.scores[i][:count] for i in some]), -np.inf)
         worst = lacks.max(axis=1)
         front = int(((worst <= 0) & ~misses).sum())
-        return [some[place] for place in np.lexsort((some, worst, misses))], front
+        return [some[place] for place in np.lexsort((np.array(some), worst, misses))], front
 
     def _judge(self) -> None:
-        """Leaves out what is shown to be worse, or to break a limit."""
+        """Leaves out what is shown to be worse, or to break a constraint."""
         for i in self.racing:
             missed = self.contest.misses(i) if len(self.scores[i]) else None
             if missed is not None:
@@ -176,7 +176,7 @@ class Race:
                 self.beaten_by[i] = better
 
     def _better(self, i: int) -> int | None:
-        """A candidate that is shown to score more, to keep the limits, and to cost no more."""
+        """A candidate that is shown to score more, to keep the constraints, and to cost no more."""
         for length in {len(self.scores[j]) for j in self.racing if len(self.scores[j])}:
             count = min(length, len(self.scores[i]))
             others = [j for j in self.racing if j != i and len(self.scores[j]) == length]

@@ -17,8 +17,8 @@ from silva.plan.choice import configurations, resolve
 from silva.plan.node import Node
 from silva.serve.search.metrics import metric_of
 from silva.serve.search.rows import Row
+from silva.serve.search.tuning.constraints import Budget, Constraint, constraints_of
 from silva.serve.search.tuning.contest import Configurations
-from silva.serve.search.tuning.limits import Budget, Limit, limits_of
 from silva.serve.search.tuning.racing import Race, off_the_front
 from silva.serve.search.tuning.sharing import Shared
 from silva.serve.search.tuning.tuned import Candidate, Tuned, words
@@ -29,7 +29,7 @@ def tune(
     dev: Sequence[Row],
     maximize: Any,
     *,
-    subject_to: Sequence[Limit] = (),
+    subject_to: Sequence[Constraint] = (),
     budget: Budget | None = None,
     delta: float = 0.05,
     seed: int = 0,
@@ -37,7 +37,7 @@ def tune(
     """Searches all configurations. `maximize` is a metric, or a list of several."""
     several_given = isinstance(maximize, list | tuple)
     metrics = [metric_of(one) for one in (maximize if several_given else [maximize])]
-    rows, every, limits = list(dev), configurations(plan), limits_of(subject_to)
+    rows, every, constraints = list(dev), configurations(plan), constraints_of(subject_to)
     if not metrics:
         raise PlanError("tune(maximize=…) needs at least one metric")
     if len(every) < 2:
@@ -48,10 +48,10 @@ def tune(
         raise PlanError(f"tune(delta=…) is between 0 and 1, not {delta!r}")
     if not (budget is None or isinstance(budget, Budget)):
         raise PlanError(f"tune(budget=…) takes sv.Budget(seconds=60), not {budget!r}")
-    each = delta / 2 if limits else delta  # for claims about scores, and about limits
+    each = delta / 2 if constraints else delta  # for claims about scores, and about constraints
     order = np.random.default_rng(seed).permutation(len(rows)).tolist()
     shared = Shared(plan, rows)
-    contest = Configurations(shared, metrics, every, limits, each, budget)
+    contest = Configurations(shared, metrics, every, constraints, each, budget)
     race = Race(contest, len(every), order, each, None if budget is None else 1.0)
     race.run()
     a_row = shared.asked.total() / max(sum(map(len, race.scores)), 1)

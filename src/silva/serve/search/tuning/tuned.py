@@ -46,10 +46,11 @@ class Candidate:
     why_not: str | None = None
     """Why it is not on the front; None if it is."""
     is_open: bool = False
-    """Whether it may be the best all the same: it is not shown to be worse, or to break a limit."""
+    """Whether it may be the best all the same: it is not shown to be worse, or to break a
+    constraint."""
 
-    keeps_limits: bool = True
-    """Whether the rows show that it keeps the limits, if there are any."""
+    keeps_constraints: bool = True
+    """Whether the rows show that it keeps the constraints, if there are any."""
 
     @property
     def pipeline(self) -> Pipeline:
@@ -104,7 +105,7 @@ class Tuned:
     exhaustive: int
     """Rows that they would have been run on without sharing and racing."""
     delta: float
-    """The chance that any configuration is wrongly said to be worse, or to break a limit."""
+    """The chance that any configuration is wrongly said to be worse, or to break a constraint."""
     needed: float
     """The logarithm of the evidence that it takes to say so."""
 
@@ -128,7 +129,7 @@ class Tuned:
         rows cannot tell which it is."""
         if not self.front:
             raise PlanError(
-                "no configuration keeps the limits: print(tuned) says how far each is from them"
+                "no configuration keeps the constraints: print(tuned) says which one each breaks"
             )
         means = np.stack([one.scores.mean(axis=0) for one in self.front])
         if (means[0] < means.max(axis=0)).any():
@@ -159,8 +160,10 @@ class Tuned:
         if self.front and (tied := self.tied):
             lines.append(f"  these rows cannot tell the first from {_listed(tied)}")
             lines.append(f"  {self._more_rows(tied)}")
-        if self.front and not self.front[0].keeps_limits:
-            lines.append("  the first keeps the limits in these rows, which are too few to show it")
+        if self.front and not self.front[0].keeps_constraints:
+            lines.append(
+                "  the first keeps the constraints in these rows, which are too few to show it"
+            )
         if not self.front:
             lines += [f"  {one}: {one.why_not}" for one in self.candidates]
         share = self.executions / max(self.exhaustive, 1)

@@ -16,22 +16,22 @@ _UNITS = {"latency": " s", "cost": "", "tokens": " tokens"}
 
 @dataclass(frozen=True)
 class Quantity:
-    """One number about what requests take. Compared with another one, it is a limit."""
+    """One number about what requests take. Compared with another one, it is a constraint."""
 
     statistic: Literal["p95", "mean"]
     amount: Amount
 
-    def __le__(self, most: float) -> Limit:
+    def __le__(self, most: float) -> Constraint:
         if not 0 < number(f"{self} <= …", most) < math.inf:
             raise PlanError(f"{self} <= … takes a number above 0, not {most!r}")
-        return Limit(self, float(most))
+        return Constraint(self, float(most))
 
     def __str__(self) -> str:
         return f"{self.statistic}({self.amount!r})"
 
 
 @dataclass(frozen=True)
-class Limit:
+class Constraint:
     """The most that a quantity may be."""
 
     quantity: Quantity
@@ -46,7 +46,7 @@ def p95(amount: Amount) -> Quantity:
     """What 95 % of the requests take at most, for `tune(subject_to=[…])`.
 
     >>> p95("latency") <= 0.5
-    Limit(quantity=Quantity(statistic='p95', amount='latency'), most=0.5)
+    Constraint(quantity=Quantity(statistic='p95', amount='latency'), most=0.5)
     """
     return Quantity("p95", one_of("p95", amount, *_UNITS))
 
@@ -82,13 +82,13 @@ class Budget:
         return max(of_time, 0.0 if self.executions is None else executions / self.executions)
 
 
-def limits_of(given: Any) -> tuple[Limit, ...]:
-    """The limits that a search is given."""
+def constraints_of(given: Any) -> tuple[Constraint, ...]:
+    """The constraints that a search is given."""
     found = several("tune(subject_to=…)", given)
     for one in found:
-        if not isinstance(one, Limit):
+        if not isinstance(one, Constraint):
             raise PlanError(
-                f"tune(subject_to=…) takes limits such as sv.p95('latency') <= 0.5 and "
+                f"tune(subject_to=…) takes constraints such as sv.p95('latency') <= 0.5 and "
                 f"sv.mean('cost') <= 2e-4, not {one!r}"
             )
     return found
