@@ -132,7 +132,7 @@ def test_a_budget_is_spent_on_what_promises_most() -> None:
 
 @pytest.mark.rest
 def test_a_quarter_of_the_executions_finds_a_front_that_is_hard_to_tell() -> None:
-    found, seeds = 0.0, 30
+    found, seeds = 0.0, 20
     for seed in range(seeds):
         contest, front = planted(seed)
         made = race(contest, budget=0.25 * contest.scores.size)
