@@ -63,8 +63,9 @@ def score_interval(scores: np.ndarray) -> Interval:
 def gain_interval(before: np.ndarray, after: np.ndarray) -> Interval:
     """The mean of what each row gains in its score.
 
-    >>> str(gain_interval(np.zeros(6), np.zeros(6)))
-    '0.000 (-0.459 to 0.459)'
+    >>> found = gain_interval(np.zeros(6), np.zeros(6))  # six rows that gain nothing
+    >>> found.low < -0.4, found.high > 0.4
+    (True, True)
     """
     both = np.concatenate([before, after])
     within = bool(((both >= 0) & (both <= 1)).all())
@@ -77,8 +78,8 @@ def mean_interval(values: np.ndarray, bounds: tuple[float, float] = ANY) -> Inte
     >>> found = mean_interval(np.array([0.0, 0.5, 1.0, 1.0]), (0, 1))
     >>> found.value, found.low < 0.3, found.high > 0.95
     (0.625, True, True)
-    >>> mean_interval(np.array([0.1, 0.2]), AMOUNT)  # seconds
-    Interval(value=0.15000000000000002, low=0.0, high=inf)
+    >>> mean_interval(np.array([0.1, 0.2]), AMOUNT).high  # seconds
+    inf
     """
     low, high = bounds
     if not len(values):
