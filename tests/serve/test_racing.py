@@ -131,19 +131,22 @@ def test_a_budget_is_spent_on_what_promises_most() -> None:
 
 
 @pytest.mark.rest
-def test_a_quarter_of_the_executions_finds_a_front_that_is_hard_to_tell() -> None:
+@pytest.mark.parametrize(("share", "least"), [(0.25, 0.9), (0.12, 0.65)])
+def test_a_part_of_the_executions_finds_a_front_that_is_hard_to_tell(
+    share: float, least: float
+) -> None:
     found, seeds = 0.0, 20
     for seed in range(seeds):
         contest, front = planted(seed)
-        made = race(contest, budget=0.25 * contest.scores.size)
-        assert contest.executions <= 0.25 * contest.scores.size
+        made = race(contest, budget=share * contest.scores.size)
+        assert contest.executions <= share * contest.scores.size
         most = max(len(made.scores[i]) for i in made.racing)
         last = [i for i in made.racing if len(made.scores[i]) == most]
         means = [made.scores[i].mean(axis=0) for i in last]
         off = off_the_front(means, [contest.costs(i) for i in last])
         found += len(front & {i for place, i in enumerate(last) if place not in off}) / len(front)
         assert not front & made.beaten_by.keys()
-    assert found / seeds >= 0.9
+    assert found / seeds >= least
 
 
 def test_a_small_budget_leaves_no_part_of_the_front_behind() -> None:
