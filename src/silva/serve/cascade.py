@@ -18,9 +18,9 @@ from silva.errors import PlanError
 from silva.operators.declare import column_operator
 from silva.order.draws import Draw
 from silva.plan.arguments import number
-from silva.plan.choice import chooses
 from silva.plan.class_tags import tagged
 from silva.plan.expr import Call, Expr, Later, Term
+from silva.plan.open import chooses
 from silva.plan.operator import RowErrors
 
 OP = "cascade.choose"

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from silva.errors import StepError
 from silva.lifetime import close_at_exit, join_all
 from silva.loader import Loader
 from silva.options import LoaderOptions

@@ -14,10 +14,11 @@ from silva.operators.arguments import column_name
 from silva.options import WriteArguments
 from silva.pipeline import Pipeline
 from silva.plan.arguments import explains_verbs, natural, one_of, several, share, shown
-from silva.plan.choice import chooses
+from silva.plan.choice import spread_expression
 from silva.plan.class_tags import tagged
 from silva.plan.expr import Call, Col, Expr, RowId, Term, columns_read, show_term, walk
 from silva.plan.node import Derive, Node, OneInput
+from silva.plan.open import chooses
 from silva.plan.operator import operator
 from silva.plan.schema import columns
 from silva.serve.index import build
@@ -155,9 +156,19 @@ class Index:
             ("by", by),
             ("k", natural("search(k=…)", k, least=1)),
         )
-        if where is not None:
-            params = (*params, ("where", Condition(self._condition(where))))
-        return Expr(Call("index.search", args, params))
+
+        def search(where: Expr) -> Expr:
+            condition = Condition(self._condition(where))
+            return Expr(Call("index.search", args, (*params, ("where", condition))))
+
+        if where is None:
+            return Expr(Call("index.search", args, params))
+        if not isinstance(where, Expr):
+            raise PlanError(
+                "search(where=…) takes a condition such as sv.col('year') > 2000, not "
+                f"{shown(where)}"
+            )
+        return spread_expression(search, where)
 
     def lookup(self, ids: Iterable[Any]) -> list[dict[str, Any]]:
         """The passages with these ids as hits, in this order, with the score 1.0."""
@@ -185,13 +196,8 @@ class Index:
                 "index again"
             )
 
-    def _condition(self, where: Any) -> Term:
+    def _condition(self, where: Expr) -> Term:
         roles = self._version.roles
-        if not isinstance(where, Expr):
-            raise PlanError(
-                "search(where=…) takes a condition such as sv.col('year') > 2000, not "
-                f"{shown(where)}"
-            )
         there = self.contents().rows.schema.names
         for name in columns_read(where.term):
             if name not in there:

@@ -21,9 +21,9 @@ from silva.pipeline import Pipeline
 from silva.plan import node as logical
 from silva.plan.arguments import duration, natural, positive
 from silva.plan.choice import OP as CHOICE
-from silva.plan.choice import chooses
 from silva.plan.expr import Call, Col, Expr
 from silva.plan.function import Function, Stateful
+from silva.plan.open import chooses
 from silva.plan.operator import RowErrors, operator
 from silva.plan.schema import columns
 from silva.plan.turn import UNTIL, Turn, every_part

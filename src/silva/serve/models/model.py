@@ -15,11 +15,11 @@ import numpy as np
 from silva.errors import ColumnError, PlanError
 from silva.operators.arguments import column_name
 from silva.plan.arguments import amount, duration, natural, number, several, shown, text
-from silva.plan.choice import chooses
 from silva.plan.class_tags import tagged
 from silva.plan.expr import Call, Col, Expr
 from silva.plan.fingerprint import digest
 from silva.plan.function import describe
+from silva.plan.open import chooses
 from silva.serve.models.ledger import RowKey
 from silva.serve.models.prompt import Prompt, Rendered
 from silva.serve.models.schema import Schema

@@ -152,9 +152,7 @@ def _with(plan: Node, call: Call, term: Term) -> Node:
 
 def _scores(plan: Node, dev: Rows, metric: Metric) -> np.ndarray:
     """The metric of each row; 0 for a row without an answer."""
-    answers = answer_all(plan, dev)
-    pairs = zip(dev, answers, strict=True)
-    return np.array([0.0 if a is None else metric({**row, **a}) for row, a in pairs])
+    return metric.scores(dev, answer_all(plan, dev))
 
 
 def _sure(step: Derive | Filter, accept: Term, dev: Rows) -> np.ndarray:

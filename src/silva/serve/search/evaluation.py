@@ -14,7 +14,7 @@ from silva.plan import node as logical
 from silva.serve.engine.engine import Engine
 from silva.serve.engine.interrupted import passing_on
 from silva.serve.requests import source_of
-from silva.serve.search.intervals import Interval, mean_interval
+from silva.serve.search.intervals import Interval, score_interval
 from silva.serve.search.metrics import metric_of
 from silva.serve.search.rows import check_answers_once, request_of
 
@@ -39,7 +39,7 @@ class Evaluation:
 
     @property
     def mean(self) -> Interval:
-        return mean_interval(self.scores)
+        return score_interval(self.scores)
 
     def __str__(self) -> str:
         left = f", {self.unanswered} without an answer" if self.unanswered else ""

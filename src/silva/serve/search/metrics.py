@@ -14,6 +14,7 @@ import numpy as np
 
 from silva.errors import ColumnError, PlanError
 from silva.plan.arguments import explains, names_of, natural, shown
+from silva.plan.choice import choices_in
 from silva.plan.expr import Expr, columns_read
 from silva.plan.function import describe
 
@@ -89,6 +90,8 @@ def metric_of(given: Any) -> Metric:
         reads = columns_read(given.term)
         if not reads:
             raise PlanError(f"a metric reads the answer or another column, unlike {given!r}")
+        if choices_in(given.term):
+            raise PlanError(f"a metric leaves nothing open, and {given!r} has a choice")
         return Metric(repr(given), reads, given)
     if not callable(given):
         raise PlanError(
