@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
+from silva.plan.arguments import explains_verbs
 from silva.plan.node import Node
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from silva.serve.search.tuning.tuned import Tuned
 
 
+@explains_verbs
 class ServeVerbs:
     """The verbs of `Pipeline` that answer requests; it begins with `sv.requests`."""
 

@@ -8,6 +8,7 @@ import math
 import operator
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -152,27 +153,44 @@ def explains(verb: Callable[P, R]) -> Callable[P, R]:
             traceback = error.__traceback__
             if traceback is None or traceback.tb_next is not None:  # the verb has begun
                 raise
-        raise _not_callable_so(verb, args, kwargs)
+        raise _not_callable_so(verb, checked.__name__, args, kwargs)
 
     return checked
+
+
+def explains_fields(cls: type[T]) -> type[T]:
+    """Decorates a dataclass: errors about arguments that it does not take name it."""
+    init = explains(cls.__init__)
+    init.__name__ = cls.__name__
+    cls.__init__ = init  # type: ignore[misc]
+    return cls
+
+
+def check_options(verb: str, given: Iterable[str], *kinds: type[Any]) -> None:
+    """Refuses arguments that are fields of none of these dataclasses."""
+    there = [field.name for kind in kinds for field in fields(kind)]
+    for name in given:
+        if name not in there:
+            raise unknown(verb, name, there)
 
 
 def explains_verbs(cls: type[T]) -> type[T]:
     """Decorates a class: `explains` for each public method that it declares."""
     for name, method in list(vars(cls).items()):
         is_plain = inspect.isfunction(method) and not hasattr(method, "__wrapped__")
-        if is_plain and not name.startswith("_"):
+        if is_plain and not name.startswith("_") and not inspect.iscoroutinefunction(method):
             setattr(cls, name, explains(method))
     return cls
 
 
 def _not_callable_so(
-    verb: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    verb: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> PlanError:
-    signature, name = inspect.signature(verb), verb.__name__
+    signature = inspect.signature(verb)
     there = [parameter for parameter in signature.parameters if parameter != "self"]
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
     for given in kwargs:
-        if given not in there:
+        if given not in there and not takes_all:
             return unknown(name, given, there)
     hint = f": write {CALLED[name]}" if name in CALLED else ""
     try:

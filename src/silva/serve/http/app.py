@@ -14,6 +14,7 @@ import secrets
 from collections.abc import AsyncIterator
 from typing import Unpack
 
+from silva.plan.arguments import check_options
 from silva.plan.node import Node
 from silva.serve.engine.refresh import Refreshing
 from silva.serve.http.access import Account, Accounts
@@ -30,6 +31,7 @@ _TEXT = (b"content-type", b"text/plain; version=0.0.4")
 
 def app_of(plan: Node, **arguments: Unpack[AsgiArguments]) -> App:
     """The app of a plan."""
+    check_options("asgi", arguments, ServeOptions)
     return App(plan, ServeOptions(**arguments))
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from silva.errors import PlanError, ServiceError
 from silva.lifetime import Thread, close_at_exit, join_all
+from silva.plan.arguments import check_options
 from silva.plan.node import Node
 from silva.serve.cluster.placement import Deployment
 from silva.serve.http.app import App
@@ -31,6 +32,7 @@ class Server:
 
     def __init__(self, plan: Node, **arguments: Unpack[ServeArguments]) -> None:
         given: dict[str, Any] = dict(arguments)
+        check_options("serve", given, ServeOptions, ListenOptions, ClusterOptions)
         listen = ListenOptions(**_taken(given, ListenOptions))
         where = ClusterOptions(**_taken(given, ClusterOptions))
         own = ServeOptions(**given)
@@ -95,6 +97,9 @@ class Server:
         warming = asyncio.create_task(self.app.warm())
         await self._server.serve([self._socket])
         warming.cancel()
+
+    def __repr__(self) -> str:
+        return f"server at {self.address}"
 
     def wait(self) -> None:
         """Waits until the server is closed, or Ctrl-C."""

@@ -19,7 +19,7 @@ from silva.operators.declare import column_operator
 from silva.order.draws import Draw
 from silva.pipeline import Pipeline
 from silva.plan import node as logical
-from silva.plan.arguments import duration, natural, number
+from silva.plan.arguments import duration, explains, natural, number
 from silva.plan.choice import OP as CHOICE
 from silva.plan.choice import chooses
 from silva.plan.expr import Call, Col, Expr
@@ -35,6 +35,7 @@ _ONE_TO_ONE = (logical.Source, logical.Derive, logical.Select, logical.Rename, l
 
 
 @chooses
+@explains
 def loop(
     step: Pipeline,
     *,

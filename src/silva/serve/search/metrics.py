@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from silva.errors import ColumnError, PlanError
+from silva.plan.arguments import explains, name_of, natural
 from silva.plan.expr import Expr, columns_read
 from silva.plan.function import describe
 
@@ -96,6 +97,8 @@ def exact_match(answer: str, gold: str) -> Metric:
     >>> exact_match("a", "g")({"a": "The Rhine.", "g": ["rhine", "Rhein"]})
     1.0
     """
+    for name in (answer, gold):
+        name_of("exact_match(answer, gold)", name)
     return Metric(f"exact_match({answer})", (answer, gold), _exact)
 
 
@@ -106,15 +109,21 @@ def f1(answer: str, gold: str) -> Metric:
     >>> f1("a", "g")({"a": "in the river Rhine", "g": "Rhine"})
     0.5
     """
+    for name in (answer, gold):
+        name_of("f1(answer, gold)", name)
     return Metric(f"f1({answer})", (answer, gold), _f1)
 
 
+@explains
 def recall_at(k: int, hits: str, gold: str) -> Metric:
     """The share of the gold ids that are among the first `k` hits.
 
     >>> recall_at(1, "h", "g")({"h": [{"id": 3}, {"id": 5}], "g": [5, 3]})
     0.5
     """
+    natural("recall_at(k, hits, gold)", k, least=1)
+    for name in (hits, gold):
+        name_of("recall_at(k, hits, gold)", name)
 
     def score(found: Any, wanted: Any) -> float:
         ids = [hit["id"] for hit in list(found or [])[:k]]

@@ -48,6 +48,13 @@ class Embedding(Model):
     weights: str = "model.safetensors"
     """The file of weights, within the folder."""
 
+    def __post_init__(self) -> None:
+        if not Path(self.path).is_dir():
+            raise SilvaError(
+                f"{self.path!r} is no folder: an embedding model is a folder on this machine; "
+                "huggingface_hub.snapshot_download(name) downloads one, and returns its path"
+            )
+
     @property
     def identity(self) -> str:
         layout = self.layout()

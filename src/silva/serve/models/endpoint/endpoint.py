@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from silva.errors import PlanError
+from silva.plan.arguments import explains_fields, number, several
 from silva.serve.models.errors import ModelError
 from silva.serve.models.model import Model
 
@@ -33,6 +34,7 @@ class EndpointError(ModelError):
         """Whether the call was sent and not answered, so that it may have to be paid."""
 
 
+@explains_fields
 @dataclass(frozen=True)
 class Endpoint(Model):
     """A model behind an endpoint: `Endpoint("http://localhost:8080/v1", "llama-3")`.
@@ -40,6 +42,12 @@ class Endpoint(Model):
     Answers are kept under the endpoint, the model and `revision`. The same name may be another
     model tomorrow: without a revision, answers are kept for a day. A remote answer is recorded, not
     recomputable: another call may give another text.
+
+    `key` is the name of the environment variable that holds the API key, never the key itself.
+    `timeout` is the seconds of one attempt, `deadline` those of a call with its retries, and
+    `keep_for` those for which answers are kept. `price=(0.15, 0.6)` is the money per million tokens
+    of prompts and of answers, and `budget` what all calls of a process may cost. `fallback` is the
+    model that is asked where this one fails, and `concurrency` is the number of calls at once.
     """
 
     url: str
@@ -80,6 +88,13 @@ class Endpoint(Model):
             )
         if self.concurrency < 1:
             raise PlanError(f"Endpoint(concurrency=…) is at least 1, not {self.concurrency!r}")
+        if len(several("Endpoint(price=…)", self.price)) != 2 or not all(
+            number("Endpoint(price=…)", money) >= 0 for money in self.price
+        ):
+            raise PlanError(
+                "Endpoint(price=(…, …)) is the money per million tokens of prompts and of answers, "
+                f"not {self.price!r}"
+            )
         if self.budget is not None and not (any(self.price) and self.budget > 0):
             raise PlanError("Endpoint(budget=…) is a positive number, and needs price=(…, …)")
         if self.key is not None and not self.key.isidentifier():

@@ -27,7 +27,7 @@ _NAMED = 3
 """Configurations that an error names."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Candidate:
     """One configuration with what was measured of it."""
 
@@ -78,6 +78,10 @@ class Candidate:
     def __str__(self) -> str:
         return words(self.configuration)
 
+    def __repr__(self) -> str:
+        told = (str(self), *filter(None, _measured(self)), self.why_not or "on the front")
+        return f"<{'; '.join(told)}>"
+
 
 @dataclass(frozen=True, eq=False)
 class Tuned:
@@ -120,8 +124,8 @@ class Tuned:
         if tied:
             raise PlanError(
                 f"{len(self.front[0].scores)} rows cannot tell the best configuration, "
-                f"{self.front[0]}, from {_listed(tied)}. {self._more_rows(tied)}, or choose: "
-                "tuned.front[0].pipeline"
+                f"{self.front[0]}, from {_listed(tied)}. {self._more_rows(tied)}. To take "
+                "the first of the front all the same: tuned.front[0].pipeline"
             )
         return self.front[0].pipeline
 

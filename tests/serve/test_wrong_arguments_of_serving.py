@@ -1,0 +1,57 @@
+"""Arguments of models, indices, metrics and cascades that cannot work are refused when written."""
+
+from __future__ import annotations
+
+import pytest
+
+import silva as sv
+
+ENDPOINT = "http://127.0.0.1:9/v1"
+PASSAGES = sv.from_columns({"id": ["a"], "text": ["A fox."]})
+
+
+@pytest.mark.parametrize("price", [0.5, (1.0,), (1.0, -1.0), "12"])
+def test_a_price_is_two_amounts_of_money(price):
+    with pytest.raises(sv.PlanError, match=r"Endpoint\(price="):
+        sv.models.Endpoint(ENDPOINT, "m", price=price)
+
+
+def test_a_metric_takes_columns_and_recall_a_number_first():
+    with pytest.raises(sv.PlanError, match=r"recall_at\(k, hits, gold\) takes a whole number"):
+        sv.recall_at("hits", "gold", 1)
+    with pytest.raises(sv.PlanError, match=r"write recall_at\(1, 'hits', 'gold'\)"):
+        sv.recall_at("hits", "gold", k=1)
+    with pytest.raises(sv.PlanError, match="takes the name of a column"):
+        sv.exact_match("answer", 3)
+    with pytest.raises(sv.PlanError, match="takes the name of a column"):
+        sv.f1(["answer"], "gold")
+
+
+def test_an_index_is_made_of_columns_and_not_of_models(tmp_path):
+    model = sv.models.Recorded(str(tmp_path / "answers.json"))
+    for vector in (model, model.embed("text")):
+        with pytest.raises(sv.PlanError, match=r"to_index\(vector=…\) takes the name of a column"):
+            PASSAGES.to_index(tmp_path / "idx", vector=vector)
+
+
+def test_an_embedding_model_is_a_folder_that_is_there():
+    with pytest.raises(sv.SilvaError, match=r"'all-MiniLM-L6-v2' is no folder.*download"):
+        sv.models.Embedding("all-MiniLM-L6-v2")
+
+
+def test_a_cascade_of_a_function_says_how_to_make_it_an_expression():
+    x = sv.col("x")
+    with pytest.raises(sv.PlanError, match=r"derive\(accept=…\) and then sv.col\('accept'\)"):
+        sv.cascade(x, x, accept=lambda x: 1.0)
+
+
+def test_a_server_shows_its_address_and_not_its_token():
+    with sv.requests("x").serve(port=0) as server:
+        assert repr(server) == f"server at {server.address}"
+
+
+def test_values_that_fill_up_rows_are_no_flags():
+    rows = sv.from_items([{"t": [True, False]}, {"t": [True]}])
+    with pytest.raises(sv.PlanError, match=r"such as 0, not True.*pad=\{'x': True\}"):
+        rows.batch(2, pad=True)
+    assert rows.batch(2, pad={"t": True}).head(1)[0]["t"].tolist() == [[True, False], [True, True]]
