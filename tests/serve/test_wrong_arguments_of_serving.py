@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 import silva as sv
@@ -55,3 +57,31 @@ def test_values_that_fill_up_rows_are_no_flags():
     with pytest.raises(sv.PlanError, match=r"such as 0, not True.*pad=\{'x': True\}"):
         rows.batch(2, pad=True)
     assert rows.batch(2, pad={"t": True}).head(1)[0]["t"].tolist() == [[True, False], [True, True]]
+
+
+def test_an_error_of_silvas_shows_once_and_without_frames_of_python():
+    model = sv.models.Endpoint(ENDPOINT, "m", price=(1, 1), budget=1e-9)
+    with pytest.raises(sv.RowError) as error:
+        sv.requests("q").derive(a=model.generate("{q}")).ask(q="?")
+    assert str(error.value).count("does not suffice for the call") == 1
+    assert "Traceback" not in str(error.value)
+
+
+def test_an_error_of_a_function_shows_where_it_was_raised():
+    with pytest.raises(
+        sv.RowError, match=r"(?s)Traceback.*in raw_decode.*JSONDecodeError"
+    ) as error:
+        sv.requests("s").derive(a=lambda s: json.loads(s)).ask(s="{")
+    assert "test_wrong_arguments_of_serving.py" in str(error.value)
+
+
+def test_a_prompt_that_was_not_recorded_shows_where_it_differs_from_one_that_was(tmp_path):
+    asked = "Answer in one word, from what you know. Where is "
+    file = tmp_path / "answers.json"
+    file.write_text(json.dumps({"generate": {f"{asked}Rome?": {"max_tokens=9": "Italy"}}}))
+    model = sv.models.Recorded(str(file))
+    answers = sv.requests("city").derive(a=model.generate(f"{asked}{{city}}?"))
+    with pytest.raises(sv.RowError, match=r"differs from character 49 on: 'Rome\?', not 'Oslo\?'"):
+        answers.ask(city="Oslo")
+    with pytest.raises(sv.RowError, match=r"was recorded with other settings: max_tokens=9"):
+        answers.ask(city="Rome")

@@ -162,7 +162,7 @@ def explains_fields(cls: type[T]) -> type[T]:
     """Decorates a dataclass: errors about arguments that it does not take name it."""
     init = explains(cls.__init__)
     init.__name__ = cls.__name__
-    cls.__init__ = init  # type: ignore[misc]
+    cls.__init__ = init  # type: ignore[method-assign]
     return cls
 
 
