@@ -63,6 +63,11 @@ class PadValues(dict[str, Any]):
 
     @staticmethod
     def of(pad: Any) -> Any:
+        if isinstance(pad, bool):
+            raise PlanError(
+                f"pad= takes the value that fills up shorter rows, such as 0, not {pad!r}; for a "
+                f"column of booleans, name it: pad={{'x': {pad!r}}}"
+            )
         return PadValues(pad) if isinstance(pad, dict) else pad
 
     def __hash__(self) -> int:  # type: ignore[override]

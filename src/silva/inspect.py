@@ -98,7 +98,7 @@ class InspectVerbs:
                 f"loader(service=…) has no argument {theirs[0]!r}, because the service runs the "
                 f"pipeline: set it there, sv.Service({{…}}, {theirs[0]}=…), if it has one"
             )
-        check_known("loader", ServiceOptions, arguments)
+        check_known("loader", arguments, ServiceOptions)
         return Served(service, self.fingerprint, ServiceOptions(**arguments))
 
     def _loader_of_all_rows(self, **arguments: Unpack[LoaderArguments]) -> Loader:
@@ -107,7 +107,7 @@ class InspectVerbs:
         from silva.options import LoaderOptions, check_known
 
         verify(self.plan)
-        check_known("loader", LoaderOptions, arguments)
+        check_known("loader", arguments, LoaderOptions)
         return Loader(self.plan, LoaderOptions(**arguments))
 
     @property
@@ -277,7 +277,7 @@ class InspectVerbs:
         from silva.options import LoaderOptions, check_known
 
         verify(self.plan)
-        check_known("forecast", LoaderOptions, arguments)
+        check_known("forecast", arguments, LoaderOptions)
         return measured_forecast(self.plan, LoaderOptions(**arguments), consumer)
 
     def headroom(

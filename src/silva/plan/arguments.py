@@ -191,7 +191,7 @@ def explains(verb: Callable[P, R]) -> Callable[P, R]:
             traceback = error.__traceback__
             if traceback is None or traceback.tb_next is not None:  # the verb has begun
                 raise
-        raise _not_callable_so(verb, args, kwargs)
+        raise _not_callable_so(verb, checked.__name__, args, kwargs)
 
     return checked
 
@@ -200,20 +200,23 @@ def explains_verbs(cls: type[T]) -> type[T]:
     """Decorates a class: `explains` for each public method that it declares, and for its call."""
     for name, method in list(vars(cls).items()):
         is_plain = inspect.isfunction(method) and not hasattr(method, "__wrapped__")
+        if inspect.iscoroutinefunction(method):
+            continue
         if is_plain and (not name.startswith("_") or name == "__init__"):
             setattr(cls, name, explains(method))
     return cls
 
 
 def _not_callable_so(
-    verb: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    verb: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> PlanError:
-    signature, name = inspect.signature(verb), verb.__name__
+    signature = inspect.signature(verb)
     if name == "__init__":
         name = verb.__qualname__.split(".")[-2]
     there = [parameter for parameter in signature.parameters if parameter != "self"]
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
     for given in kwargs:
-        if given not in there:
+        if given not in there and not takes_all:
             return unknown(name, given, there)
     hint = f": write {CALLED[name]}" if name in CALLED else ""
     try:

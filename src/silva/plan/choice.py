@@ -79,6 +79,10 @@ class Choice(Open):
             raise PlanError(f"a choice is one of {self.values}, not {value!r}")
         return keys.index(digest(value))
 
+    def text(self, value: Any) -> str:
+        """One of the values, as it was written."""
+        return self.texts[self.place(value)] if self.texts else show_value(value)
+
     def __repr__(self) -> str:
         return f"choice({', '.join(self.texts or map(show_value, self.values))})"
 
@@ -184,7 +188,7 @@ def open_choices(plan: Node) -> tuple[Decision, ...]:
         Decision(
             f"choice {name}",
             f"the first of {len(one.values)} values is taken, "
-            f"`{one.texts[0] if one.texts else show_value(one.values[0])}`; tune() finds the best",
+            f"`{one.text(one.values[0])}`; tune() finds the best",
         )
         for name, one in choices_of(plan).items()
     )

@@ -41,7 +41,10 @@ def cascade(small: Expr, large: Expr, *, accept: Expr, threshold: float | None =
     """
     for name, given in (("small", small), ("large", large), ("accept", accept)):
         if not isinstance(given, Expr):
-            raise PlanError(f"cascade({name}=…) is an expression, not {given!r}")
+            raise PlanError(
+                f"cascade({name}=…) is an expression, not {given!r}: what a model or a function "
+                f"makes is one, derive({name}=…) and then sv.col({name!r})"
+            )
     chosen = None if threshold is None else number("cascade(threshold=…)", threshold)
     return make(small.term, accept.term, large.term, Threshold(chosen))
 

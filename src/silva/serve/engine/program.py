@@ -121,8 +121,11 @@ def _reply(outcome: Outcome) -> Reply:
         return None
     if outcome.failures and not outcome.substituted:
         failure = outcome.failures[0]
+        told = failure.traceback or failure.error
+        if told.startswith("Traceback"):  # its first line does not say what happened
+            told = f"{failure.error}\n{told}"
         raise RowError(
-            f"`{failure.step}` failed on the request: {failure.error}\n{failure.traceback}",
+            f"`{failure.step}` failed on the request: {told}",
             key=failure.key,
             step=failure.step,
         ) from failure.cause

@@ -31,7 +31,7 @@ _TEXT = (b"content-type", b"text/plain; version=0.0.4")
 
 def app_of(plan: Node, **arguments: Unpack[AsgiArguments]) -> App:
     """The app of a plan."""
-    check_known("asgi", ServeOptions, arguments)
+    check_known("asgi", arguments, ServeOptions)
     return App(plan, ServeOptions(**arguments))
 
 

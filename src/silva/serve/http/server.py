@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from silva.errors import PlanError, ServiceError
 from silva.lifetime import Thread, close_at_exit, join_all
-from silva.plan.arguments import unknown
+from silva.options import check_known
 from silva.plan.node import Node
 from silva.serve.cluster.placement import Deployment
 from silva.serve.http.app import App
@@ -33,10 +33,7 @@ class Server:
 
     def __init__(self, plan: Node, **arguments: Unpack[ServeArguments]) -> None:
         given: dict[str, Any] = dict(arguments)
-        there = [one.name for kind in _OPTIONS for one in fields(kind)]
-        for name in given:
-            if name not in there:
-                raise unknown("serve", name, sorted(there))
+        check_known("serve", given, *_OPTIONS)
         listen = ListenOptions(**_taken(given, ListenOptions))
         where = ClusterOptions(**_taken(given, ClusterOptions))
         own = ServeOptions(**given)
@@ -101,6 +98,9 @@ class Server:
         warming = asyncio.create_task(self.app.warm())
         await self._server.serve([self._socket])
         warming.cancel()
+
+    def __repr__(self) -> str:
+        return f"server at {self.address}"
 
     def wait(self) -> None:
         """Waits until the server is closed, or Ctrl-C."""

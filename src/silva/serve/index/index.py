@@ -13,7 +13,16 @@ from silva.errors import PlanError, SilvaError
 from silva.operators.arguments import column_name
 from silva.options import WriteArguments
 from silva.pipeline import Pipeline
-from silva.plan.arguments import explains_verbs, natural, one_of, several, share, shown
+from silva.plan.arguments import (
+    explains,
+    explains_verbs,
+    name_of,
+    natural,
+    one_of,
+    several,
+    share,
+    shown,
+)
 from silva.plan.choice import spread_expression
 from silva.plan.class_tags import tagged
 from silva.plan.expr import Call, Col, Expr, RowId, Term, columns_read, show_term, walk
@@ -101,6 +110,7 @@ class Index:
         return indices().contents(self.path, self._version)
 
     @chooses
+    @explains
     def search(
         self,
         question: str | None = None,
@@ -299,6 +309,9 @@ def build_index(
     """What `pipeline.to_index` does."""
     if keyword is None and vector is None:
         raise PlanError('to_index needs keyword="…", vector="…" or both: what is searched')
+    for name, given in (("keyword", keyword), ("vector", vector), ("id", id), ("text", text)):
+        if given is not None:
+            name_of(f"to_index({name}=…)", given)
     there = columns(plan)
     _check_columns("to_index", plan, [n for n in (keyword, vector, id, text) if n is not None])
     model_or_none("to_index(embed=…)", embed)

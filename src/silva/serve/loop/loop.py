@@ -19,7 +19,7 @@ from silva.operators.declare import column_operator
 from silva.order.draws import Draw
 from silva.pipeline import Pipeline
 from silva.plan import node as logical
-from silva.plan.arguments import duration, natural, positive
+from silva.plan.arguments import duration, explains, natural, positive
 from silva.plan.choice import OP as CHOICE
 from silva.plan.expr import Call, Col, Expr
 from silva.plan.function import Function, Stateful
@@ -35,6 +35,7 @@ _ONE_TO_ONE = (logical.Source, logical.Derive, logical.Select, logical.Rename, l
 
 
 @chooses
+@explains
 def loop(
     step: Pipeline,
     *,

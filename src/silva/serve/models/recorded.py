@@ -8,7 +8,7 @@ import hashlib
 import os
 import tempfile
 import threading
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,6 +22,11 @@ from silva.serve.models.calling import answers_of
 from silva.serve.models.model import Answer, Model, Question, model_or_none
 
 Recording = dict[str, dict[str, Any]]
+
+_ALIKE = 20
+"""Characters that two texts begin with alike before an error compares them."""
+_SHOWN = 40
+"""Characters that it shows of each from there on."""
 
 
 @explains_verbs
@@ -87,7 +92,9 @@ class OpenRecorded:
         return [
             Answer(one)
             if one is not None
-            else made.get(i, self._unknown("generate", f"{texts[i]} ({settings[i]})"))
+            else made[i]
+            if i in made
+            else self._unknown("generate", texts[i], settings[i])
             for i, one in enumerate(found)
         ]
 
@@ -111,7 +118,7 @@ class OpenRecorded:
         good = {i: value for i, value in made.items() if not isinstance(value, Exception)}
         self._write({kind: {texts[i]: np.asarray(v, float).tolist() for i, v in good.items()}})
         return [
-            one if one is not None else made.get(i, self._unknown(kind, texts[i]))
+            one if one is not None else made[i] if i in made else self._unknown(kind, texts[i])
             for i, one in enumerate(found)
         ]
 
@@ -148,11 +155,30 @@ class OpenRecorded:
                 raise
             self._found = found
 
-    def _unknown(self, kind: str, text: str) -> SilvaError:
+    def _unknown(self, kind: str, text: str, settings: str = "") -> SilvaError:
+        asked = f"{text} ({settings})" if settings else text
         return SilvaError(
-            f"{str(self._path)!r} holds no answer ({kind}) to {text!r:.200}: record it with "
-            "Recorded(file, model=…)"
+            f"{str(self._path)!r} holds no answer ({kind}) to {asked!r:.200}: record it with "
+            f"Recorded(file, model=…){_why_not(text, self._found.get(kind, {}))}"
         )
+
+
+def _why_not(text: str, known: Mapping[str, Any]) -> str:
+    """How a text differs from the recorded one that begins most like it, if any does."""
+    if isinstance(there := known.get(text), dict):
+        return f". It was recorded with other settings: {'; '.join(there)}"
+    most = max(known, key=lambda one: _same_beginning(one, text), default="")
+    place = _same_beginning(most, text)
+    if place < _ALIKE:
+        return ""
+    shown = [repr(one[place : place + _SHOWN]) for one in (most, text)]
+    return f". One that was recorded differs from character {place} on: {shown[0]}, not {shown[1]}"
+
+
+def _same_beginning(one: str, other: str) -> int:
+    """The number of characters that two texts begin with alike."""
+    differ = (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(differ, min(len(one), len(other)))
 
 
 def _read(path: Path) -> Recording:

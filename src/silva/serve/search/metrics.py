@@ -109,7 +109,7 @@ def exact_match(answer: str, gold: str) -> Metric:
     >>> exact_match("a", "g")({"a": "The Rhine.", "g": ["rhine", "Rhein"]})
     1.0
     """
-    reads = names_of("exact_match", (answer, gold))
+    reads = names_of("exact_match(answer, gold)", (answer, gold))
     return Metric(f"exact_match({answer})", reads, _exact)
 
 
@@ -121,7 +121,7 @@ def f1(answer: str, gold: str) -> Metric:
     >>> f1("a", "g")({"a": "in the river Rhine", "g": "Rhine"})
     0.5
     """
-    reads = names_of("f1", (answer, gold))
+    reads = names_of("f1(answer, gold)", (answer, gold))
     return Metric(f"f1({answer})", reads, _f1)
 
 
@@ -132,9 +132,8 @@ def recall_at(k: int, hits: str, gold: str) -> Metric:
     >>> recall_at(1, "h", "g")({"h": [{"id": 3}, {"id": 5}], "g": [5, 3]})
     0.5
     """
-
-    reads = names_of("recall_at", (hits, gold))
-    natural("recall_at(k)", k, least=1)
+    natural("recall_at(k, hits, gold)", k, least=1)
+    reads = names_of("recall_at(k, hits, gold)", (hits, gold))
 
     def score(found: Any, wanted: Any) -> float:
         try:

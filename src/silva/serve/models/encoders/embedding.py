@@ -53,6 +53,11 @@ class Embedding(Model):
 
     def __post_init__(self) -> None:
         path_of("Embedding(path)", self.path)
+        if not Path(self.path).is_dir():
+            raise SilvaError(
+                f"{self.path!r} is no folder: an embedding model is a folder on this machine; "
+                "huggingface_hub.snapshot_download(name) downloads one, and returns its path"
+            )
         if self.max_tokens is not None:
             natural("Embedding(max_tokens=…)", self.max_tokens, least=1)
         if self.prompt is not None:

@@ -42,6 +42,12 @@ class Endpoint(Model):
     Answers are kept under the endpoint, the model and `revision`. The same name may be another
     model tomorrow: without a revision, answers are kept for a day. A remote answer is recorded, not
     recomputable: another call may give another text.
+
+    `key` is the name of the environment variable that holds the API key, never the key itself.
+    `timeout` is the seconds of one attempt, `deadline` those of a call with its retries, and
+    `keep_for` those for which answers are kept. `price=(0.15, 0.6)` is the money per million tokens
+    of prompts and of answers, and `budget` what all calls of a process may cost. `fallback` is the
+    model that is asked where this one fails, and `concurrency` is the number of calls at once.
     """
 
     url: str

@@ -72,7 +72,7 @@ class Budget:
         if self.seconds is None and self.executions is None:
             raise PlanError("Budget takes seconds=… or executions=…, or both")
         if self.seconds is not None:
-            duration(self.seconds)
+            duration("Budget(seconds=…)", self.seconds)
         if self.executions is not None:
             natural("Budget(executions=…)", self.executions, least=1)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from silva.errors import PlanError
 from silva.plan.arguments import share
-from silva.plan.choice import configurations, resolve
+from silva.plan.choice import Choice, choices_of, configurations, resolve
 from silva.plan.node import Node
 from silva.serve.search.metrics import metric_of
 from silva.serve.search.rows import Row
@@ -66,6 +66,7 @@ def tune(
 
 def _candidates(plan: Node, race: Race, contest: Configurations) -> list[Candidate]:
     """All configurations, with why they are not on the front."""
+    choices = choices_of(plan)
     unfit = {i: contest.seems_to_miss(i) for i in race.racing if len(race.scores[i])}
     most = max((len(race.scores[i]) for i, why in unfit.items() if why is None), default=0)
     last = [i for i, why in unfit.items() if why is None and len(race.scores[i]) == most]
@@ -77,7 +78,8 @@ def _candidates(plan: Node, race: Race, contest: Configurations) -> list[Candida
         if i in race.missed:
             return race.missed[i]
         if i in race.beaten_by:
-            return f"{_instead(contest.every, race.beaten_by[i], i)} scores more and costs no more"
+            instead = _instead(contest.every, race.beaten_by[i], i, choices)
+            return f"{instead} scores more and costs no more"
         if i not in unfit:
             return "the budget ended before it was run"
         if unfit[i] is not None:
@@ -85,7 +87,7 @@ def _candidates(plan: Node, race: Race, contest: Configurations) -> list[Candida
         if i not in last:
             return f"the budget left it at {len(race.scores[i])} rows: others promised more"
         if i in beaten:
-            instead = _instead(contest.every, beaten[i], i)
+            instead = _instead(contest.every, beaten[i], i, choices)
             return f"{instead} scores no less and costs no more in these rows, which do not show it"
         return None
 
@@ -98,15 +100,19 @@ def _candidates(plan: Node, race: Race, contest: Configurations) -> list[Candida
             why_not(i),
             i in race.racing and unfit.get(i) is None,
             i in unfit and contest.meets(i),
+            choices,
         )
         for i in range(race.count)
     ]
 
 
-def _instead(every: Sequence[Mapping[str, Any]], better: int, than: int) -> str:
+def _instead(
+    every: Sequence[Mapping[str, Any]], better: int, than: int, choices: Mapping[str, Choice]
+) -> str:
     """The values of one configuration that differ from those of another one."""
     other = every[than]
-    return words({name: value for name, value in every[better].items() if value is not other[name]})
+    differ = {name: value for name, value in every[better].items() if value is not other[name]}
+    return words(differ, choices)
 
 
 def _ordered(found: list[Candidate]) -> tuple[Candidate, ...]:

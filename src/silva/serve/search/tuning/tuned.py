@@ -4,7 +4,7 @@ others."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ import numpy as np
 from silva.errors import PlanError
 from silva.facts.formatting import seconds as in_seconds
 from silva.insight import html
-from silva.plan.choice import show_value
+from silva.plan.choice import Choice
 from silva.plan.node import Node
 from silva.serve.search.intervals import (
     AMOUNT,
@@ -31,9 +31,11 @@ if TYPE_CHECKING:
 
 _NAMED = 3
 """Configurations that an error names."""
+_LEFT_OUT = 8
+"""Configurations that `print` shows although they are not on the front."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Candidate:
     """One configuration with what was measured of it."""
 
@@ -51,6 +53,8 @@ class Candidate:
 
     keeps_constraints: bool = True
     """Whether the rows show that it keeps the constraints, if there are any."""
+    choices: Mapping[str, Choice] = field(default_factory=dict)
+    """What its values are chosen from, by name."""
 
     @property
     def pipeline(self) -> Pipeline:
@@ -90,7 +94,11 @@ class Candidate:
         return mean_interval(self.spending.tokens, AMOUNT)
 
     def __str__(self) -> str:
-        return words(self.configuration)
+        return words(self.configuration, self.choices)
+
+    def __repr__(self) -> str:
+        told = (str(self), *filter(None, _measured(self)), self.why_not or "on the front")
+        return f"<{'; '.join(told)}>"
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,8 +149,8 @@ class Tuned:
         if tied:
             raise PlanError(
                 f"{len(self.front[0].scores)} rows cannot tell the best configuration, "
-                f"{self.front[0]}, from {_listed(tied)}. {self._more_rows(tied)}, or choose: "
-                "tuned.front[0].pipeline"
+                f"{self.front[0]}, from {_listed(tied)}. {self._more_rows(tied)}. To take "
+                "the first of the front all the same: tuned.front[0].pipeline"
             )
         return self.front[0].pipeline
 
@@ -157,6 +165,16 @@ class Tuned:
             f"{', '.join(self.metrics)}: {len(self.front)} of {len(self.candidates)} configurations"
         ]
         lines += ["  " + "  ".join(_measured(one)) + f"  {one}" for one in self.front]
+        left = [one for one in self.candidates if one.why_not is not None]
+        shown = _LEFT_OUT if self.front else len(left)
+        lines += [f"  left out: {one}: {one.why_not}" for one in left[:shown]]
+        if len(left) > shown:
+            lines.append(f"  and {len(left) - shown} more: see tuned.candidates")
+        return "\n".join([*lines, *self._notes()])
+
+    def _notes(self) -> list[str]:
+        """What holds of all of them, a line each."""
+        lines = []
         if self.front and (tied := self.tied):
             lines.append(f"  these rows cannot tell the first from {_listed(tied)}")
             lines.append(f"  {self._more_rows(tied)}")
@@ -164,14 +182,12 @@ class Tuned:
             lines.append(
                 "  the first keeps the constraints in these rows, which are too few to show it"
             )
-        if not self.front:
-            lines += [f"  {one}: {one.why_not}" for one in self.candidates]
         share = self.executions / max(self.exhaustive, 1)
         lines.append(
             f"  steps ran on {self.executions:,} rows, {share:.0%} of an exhaustive search; the "
             f"chance of a wrong claim is at most {self.delta:g}"
         )
-        return "\n".join(lines)
+        return lines
 
     __repr__ = __str__
 
@@ -185,7 +201,7 @@ class Tuned:
             for one in self.candidates
         ]
         table = html.table(("configuration", "score", "latency", "cost", ""), rows)
-        notes = "".join(map(html.note, str(self).split("\n")[1 + len(self.front) :]))
+        notes = "".join(map(html.note, self._notes()))
         return html.fragment(html.panel(f"Tuned for {', '.join(self.metrics)}", table) + notes)
 
     def _won(self, one: Candidate) -> np.ndarray:
@@ -212,9 +228,9 @@ class Tuned:
         return f"About {max(counts):,} more rows like these would tell{some}"
 
 
-def words(configuration: Mapping[str, Any]) -> str:
-    """The values of choices, as text."""
-    return ", ".join(f"{name}={show_value(value)}" for name, value in configuration.items())
+def words(configuration: Mapping[str, Any], choices: Mapping[str, Choice]) -> str:
+    """The values of choices, as they were written."""
+    return ", ".join(f"{name}={choices[name].text(value)}" for name, value in configuration.items())
 
 
 def _listed(found: tuple[Candidate, ...]) -> str:
