@@ -124,8 +124,8 @@ FACES: dict[str, Face] = {
     "own.price": (lambda v: own("price", v), is_pair),
     "own.fallback": (lambda v: own("fallback", v), or_none(never)),
     "Embedding.path": (sv.models.Embedding, text),
-    "Embedding.max_tokens": (lambda v: sv.models.Embedding("e", max_tokens=v), or_none(natural)),
-    "Embedding.prompt": (lambda v: sv.models.Embedding("e", prompt=v), or_none(text)),
+    "Embedding.max_tokens": (lambda v: sv.models.Embedding(".", max_tokens=v), or_none(natural)),
+    "Embedding.prompt": (lambda v: sv.models.Embedding(".", prompt=v), or_none(text)),
     "CrossEncoder.max_tokens": (
         lambda v: sv.models.CrossEncoder("e", max_tokens=v), or_none(natural)),
     "StaticEmbedding.tokenizer": (lambda v: sv.models.StaticEmbedding("w", v), text),

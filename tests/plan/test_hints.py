@@ -96,9 +96,13 @@ def test_requests_are_asked_by_the_names_of_their_columns():
 
 
 def test_arguments_of_a_served_pipeline_that_nobody_knows_show_those_there_are():
-    with pytest.raises(sv.PlanError, match=r"^serve has no argument 'many'; it takes token, slo"):
+    with pytest.raises(
+        sv.PlanError, match=r"^serve has no argument 'many'; it takes behind_proxy, cluster"
+    ):
         sv.requests("x").serve(many=1)
-    with pytest.raises(sv.PlanError, match=r"^asgi has no argument 'port'; it takes token, slo"):
+    with pytest.raises(
+        sv.PlanError, match=r"^asgi has no argument 'port'; it takes behind_proxy, cluster"
+    ):
         sv.requests("x").asgi(port=1)
     with pytest.raises(sv.PlanError, match=r"^Endpoint: missing a required argument: 'name'; it"):
         sv.models.Endpoint("http://127.0.0.1/v1")

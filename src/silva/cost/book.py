@@ -10,6 +10,8 @@ import contextlib
 import json
 import os
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -115,7 +117,8 @@ class Book:
             "by_block": cost.by_block.scaled(share),
         }
         with contextlib.suppress(OSError):
-            text, aside = json.dumps(data).encode(), f"{os.urandom(16).hex()}.tmp"
+            aside = f"{os.getpid()}-{threading.get_ident()}-{time.time_ns()}.tmp"
+            text = json.dumps(data).encode()
             self._folder.write(f"{key}.json", text, aside, replace=True, sync=False)
 
     def tidy(self) -> None:

@@ -29,6 +29,7 @@ from silva.cost.model import (
 )
 from silva.cost.pickling_cost import object_seconds
 from silva.cost.speeds import crossing_seconds
+from silva.cost.trace import ROUNDING
 from silva.io.paths import LocalFiles
 from silva.physical.stage.read import ReadPlaces, ReadUnits
 from silva.physical.stage.stage import Result, Runs, Stage
@@ -244,7 +245,7 @@ class Lane:
         work = work.taking(max(work.seconds - work.queued, work.cpu))
         stage = Placed(self.name, work, "threads", self.growth.most)
         best = predict([stage], self._seams.machine.cpus)
-        return round(best.rows_per_second * work.seconds, 6)  # 32 threads, not 31.999999
+        return best.rows_per_second * work.seconds * (1 + ROUNDING)  # 32, not 31.999…
 
     @property
     def rows_to_come(self) -> int:
