@@ -101,7 +101,7 @@ def test_arguments_of_a_served_pipeline_that_nobody_knows_show_those_there_are()
     ):
         sv.requests("x").serve(many=1)
     with pytest.raises(
-        sv.PlanError, match=r"^asgi has no argument 'port'; it takes behind_proxy, cluster"
+        sv.PlanError, match=r"^asgi has no argument 'port'; it takes deadline, kept_bytes"
     ):
         sv.requests("x").asgi(port=1)
     with pytest.raises(sv.PlanError, match=r"^Endpoint: missing a required argument: 'name'; it"):
