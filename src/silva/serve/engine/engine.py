@@ -85,7 +85,7 @@ class Engine:
         self.context = Context(chosen, 0, "skip")
         if isinstance(on_error, Substitute):
             self.context = Context(chosen, 0, "substitute", on_error.value)
-        self._worker = Worker(shares_generators=False)
+        self._worker = Worker(shares_generators=False, answers=True)
         self._handing_over = Curve()
         self._awaits = [len(unit.after) for unit in units]
         self._next: list[list[int]] = [[] for _ in units]
@@ -255,7 +255,9 @@ class Engine:
             if station.quick.in_place and not (station.unit.functions and GATE.is_closed):
                 began = time.perf_counter()
                 found = self._run(station, flights, self._worker)
-                self._ran(station, flights, found, time.perf_counter() - began)
+                spent = time.perf_counter() - began
+                station.learn(len(flights), spent, self._handing_over.seconds(1))
+                self._give_back(station, flights, found)
                 continue
             awaiting = [one for flight in flights for one in station.who_awaits(flight)]
             batch = Batch(flights, Limit(max(map(self._until, awaiting))))
@@ -319,19 +321,12 @@ class Engine:
                 del station.running[flight]
             station.width.add(spent)
             self._handing_over.add(1, time.perf_counter() - handed - spent.wall)
-            self._ran(station, batch.flights, found, spent.wall)
+            station.learn(len(batch.flights), spent.wall, self._handing_over.seconds(1))
+            # the thread begins with the next batch while the replies of this one are written
             self._turn(station)
+            loop.call_soon(self._give_back, station, batch.flights, found)
 
         return work
-
-    def _ran(self, station: Station, flights: list[Flight], found: Found, seconds: float) -> None:
-        """Gives each request what a unit has made of it."""
-        station.batches += 1
-        station.rows += len(flights)
-        station.curve.add(len(flights), seconds)
-        if not station.unit.asks and station.elsewhere is None:
-            station.quick.add(len(flights), seconds, self._handing_over.seconds(1))
-        self._give_back(station, flights, found)
 
     def _give_back(self, station: Station, flights: list[Flight], found: Found) -> None:
         """Lets requests, and those that follow them, go on from a unit with what it has made."""

@@ -89,6 +89,15 @@ class Station:
             return False
         return not self.batches or self.curve.seconds(1) > self.keying.seconds(1)
 
+    def learn(self, rows: int, seconds: float, handing_over: float) -> None:
+        """Notes what a batch took; `handing_over`: the seconds that it takes to hand one to a
+        thread."""
+        self.batches += 1
+        self.rows += rows
+        self.curve.add(rows, seconds)
+        if not self.unit.asks and self.elsewhere is None:
+            self.quick.add(rows, seconds, handing_over)
+
     def is_awaited(self, flight: Flight) -> bool:
         """Whether anybody awaits what the unit makes of this request."""
         return not flight.over or (self.same is not None and self.same.is_awaited(flight))

@@ -44,7 +44,7 @@ class Threads:
         self._unfinished -= 1
 
     def _run(self) -> None:
-        worker = Worker(shares_generators=False)
+        worker = Worker(shares_generators=False, answers=True)
         try:
             while True:
                 work = self._work.get()
