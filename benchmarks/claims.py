@@ -66,14 +66,15 @@ class Claims(Generic[Sizes]):
         quick = given.quick or os.environ.get("QUICK", "0") not in ("", "0")
         console = Console(width=None if sys.stdout.isatty() else _WIDTH)
         compileall.compile_dir(_SOURCE, quiet=2)
+        target = given.json or _RESULTS / f"{self.name}{'-quick' if quick else ''}.json"
         findings: list[Finding] = []
         for name in given.names or (self.short if quick else self.all):
             with console.status(name):
                 for finding in self.all[name](self.quick if quick else self.full):
                     findings.append(finding)
+                    _write(target, findings, keep=True)  # a run that is stopped loses nothing
                     console.print(f"{_mark(finding)} {finding.claim}: {finding.measured}")
         console.print(self._table(findings))
-        target = given.json or _RESULTS / f"{self.name}{'-quick' if quick else ''}.json"
         _write(target, findings, keep=bool(given.names))
         console.print(f"written: {target}", highlight=False)
         return 0

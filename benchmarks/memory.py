@@ -2,7 +2,8 @@
 caches that are opened later, in two epochs, under 128 MiB.
 
 Every page counts once. What an idle loader of the same backend takes (Python, numpy, workers) is
-taken off; what remains may exceed the budget only by what the consumer itself holds.
+taken off; what remains may exceed the budget only by what the consumer itself holds. Nothing else
+is taken off: rows within workers, their heaps and shared memory are the budget's matter.
 """
 
 from __future__ import annotations

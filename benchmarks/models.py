@@ -1,7 +1,8 @@
 """`python -m benchmarks.models [embeds | prefixes | duplicates | resume] --data FILE`.
 
 `embeds`: 64 requests that come together, against the same ones one after the other. `prefixes`:
-four questions on each of 20 passages, asked together, against one by one as they come.
+four questions on each of 20 passages, asked together offline and as requests that wait, against one
+by one as they come.
 `duplicates`: how many calls rows that repeat cost. `resume`: 10,000 requests whose run is killed
 five times, and how many calls are repeated whose answer had reached the disk. Without a name, all
 of them.
@@ -23,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -108,14 +109,23 @@ def _ask(asked: sv.Pipeline, texts: list[str], together: bool) -> list[np.ndarra
 
 
 @dataclass(frozen=True)
-class Prefixes:
-    """Prompt tokens that were computed, and CPU seconds of the child process: one by one, and
-    together."""
+class Spent:
+    """What a way to ask has cost, and its texts."""
 
-    tokens: tuple[int, int]
-    seconds: tuple[float, float]
-    different: int
-    rows: int
+    tokens: int
+    """Tokens of prompts that were computed."""
+    seconds: float
+    """CPU seconds of the child process."""
+    texts: list[str]
+
+
+@dataclass(frozen=True)
+class Prefixes:
+    """Questions that share passages: one by one, offline, and as requests that wait."""
+
+    alone: Spent
+    offline: Spent
+    served: Spent
 
 
 def prefixes(data: Path, passages: int = _PASSAGES) -> Prefixes:
@@ -125,23 +135,43 @@ def prefixes(data: Path, passages: int = _PASSAGES) -> Prefixes:
         of.setdefault(place, []).append(asked)
     chosen = [place for place, each in of.items() if len(each) >= _EACH][:passages]
     rows = [{"text": texts[p], "question": of[p][n]} for n in range(_EACH) for p in chosen]
+    prompt = Prompt.of(_PROMPT, None)
+
+    def one_by_one(model: Gguf) -> list[str]:
+        asked = [Question(prompt.render(row), Settings(max_tokens=8)) for row in rows]
+        opened = models().running(model).open(model)
+        found = [one for question in asked for one in opened.generate([question])]
+        return [one.text if isinstance(one, Answer) else str(one) for one in found]
+
+    def pipeline(model: Gguf) -> sv.Pipeline:
+        step = model.generate(_PROMPT, max_tokens=8)
+        return sv.requests("text", "question").derive(a=step)
+
+    def served(model: Gguf) -> list[str]:
+        asked = pipeline(model)
+
+        async def every() -> list[Any]:
+            return await asyncio.gather(*(asked.ask_async(**row, deadline=3600) for row in rows))
+
+        return [row["a"] for row in asyncio.run(every())]
+
+    return Prefixes(
+        _spent(one_by_one),
+        _spent(lambda model: [row["a"] for row in pipeline(model).run(rows)]),
+        _spent(served),
+    )
+
+
+def _spent(ask: Callable[[Gguf], list[str]]) -> Spent:
+    """What it costs to ask a model that was just opened."""
     with fresh_answers():
         model = Gguf(smollm2(), context=2048)
-        step = model.generate(_PROMPT, max_tokens=8)
-        together = [row["a"] for row in sv.requests("text", "question").derive(a=step).run(rows)]
-        opened = models().running(model).open(model)
-        shared = (opened.usage.computed_tokens, _children_seconds())  # type: ignore[attr-defined]
+        texts = ask(model)
+        usage = model.usage
+        assert usage is not None
+        spent = Spent(usage.computed_tokens, _children_seconds(), texts)
         models().close()
-    prompt = Prompt.of(_PROMPT, None)
-    other = Gguf(smollm2(), context=2048).open()
-    alone = []
-    for row in rows:
-        (answer,) = other.generate([Question(prompt.render(row), Settings(max_tokens=8))])
-        alone.append(answer.text if isinstance(answer, Answer) else str(answer))
-    single = (other.usage.computed_tokens, _children_seconds())
-    other.close()
-    different = sum(a != b for a, b in zip(together, alone, strict=True))
-    return Prefixes((single[0], shared[0]), (single[1], shared[1]), different, len(rows))
+    return spent
 
 
 def _children_seconds() -> float:
@@ -344,19 +374,29 @@ def _figures(name: str, data: Path) -> str:
             f"{one.alone / one.together:.2f} times less; {one.different} vectors differ"
         )
     if name == "prefixes":
-        two = prefixes(data)
-        (alone, shared), (slow, fast) = two.tokens, two.seconds
-        return (
-            f"{alone:,} prompt tokens, {shared:,} together: {alone / shared:.2f} times fewer; "
-            f"{slow:.1f} s, {fast:.1f} s: {slow / fast:.2f} times less; {two.different} of "
-            f"{two.rows} texts differ"
+        found = prefixes(data)
+        return "; ".join(
+            [
+                f"{found.alone.tokens:,} prompt tokens in {found.alone.seconds:.1f} s one by one",
+                _compared("offline", found.offline, found.alone),
+                _compared("served", found.served, found.alone),
+            ]
         )
     if name == "duplicates":
         return f"1,000 rows, 300 of them repeated: {duplicates()} calls"
-    found = resume()
+    killed = resume()
     return (
-        f"{found.rows:,} rows, killed with {found.kept} answers on the disk: {found.calls:,} "
-        f"calls; {found.repeated} repeated one whose answer was there"
+        f"{killed.rows:,} rows, killed with {killed.kept} answers on the disk: {killed.calls:,} "
+        f"calls; {killed.repeated} repeated one whose answer was there"
+    )
+
+
+def _compared(name: str, one: Spent, alone: Spent) -> str:
+    different = sum(a != b for a, b in zip(one.texts, alone.texts, strict=True))
+    return (
+        f"{name} {alone.tokens / one.tokens:.2f} times fewer and "
+        f"{alone.seconds / one.seconds:.2f} times less CPU, {different} of {len(one.texts)} "
+        "texts differ"
     )
 
 

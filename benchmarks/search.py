@@ -11,7 +11,9 @@ step of .05 above the one that costs less; the others lie .05, .10 or .15 below 
 difficulty of a row is common to all configurations; how strongly their scores are correlated then
 stands beside the same figure for real ones. A search may spend a quarter of the executions. Beside
 it stand the front of a quarter of the configurations, drawn at random, and the front by a quarter
-of the rows. What counts is which share of the six points is found, averaged over seeds.
+of the rows. What counts is which share of the six points is found, averaged over seeds: nine
+tenths at both correlations. All rows of all configurations do not tell all six apart either: at
+the lower correlation they show 97 %, since a step is 2.4 standard errors of a difference there.
 
 The exit code says whether the targets are met.
 """
@@ -42,9 +44,9 @@ _RETRIEVALS, _READINGS = 0.25, 0.45
 """Shares of the executions of an exhaustive search that sharing may need at most."""
 _FOUND, _SPENT = 0.9, 0.25
 """The share of a planted front that is found at least, for that share of the executions."""
-_ROWS, _COUNT, _SEEDS, _STEP = 600, 96, 20, 0.05
+_ROWS, _COUNT, _SEEDS, _STEP = 600, 96, 60, 0.05
 _COMMON = (0.9, 0.6)
-"""Shares of the variance that the difficulty of a row explains: the first one counts."""
+"""Shares of the variance that the difficulty of a row explains."""
 
 _CORRELATION = "median correlation of two configurations"
 
@@ -176,7 +178,7 @@ class Planted:
 
     def answer(self, candidate: int, rows: Sequence[int]) -> np.ndarray:
         self.executions += len(rows)
-        return np.asarray(self.scores[list(rows), candidate])
+        return np.asarray(self.scores[list(rows), candidate, None])
 
     def costs(self, candidate: int) -> np.ndarray:
         return self.cost[candidate : candidate + 1]
@@ -200,7 +202,7 @@ class Planted:
         """The share of the planted front in the front of some configurations by some rows, and how
         many others are on it."""
         means = self.scores[:rows].mean(axis=0)
-        off = off_the_front([means[i] for i in some], [self.costs(i) for i in some])
+        off = off_the_front([means[[i]] for i in some], [self.costs(i) for i in some])
         front = {i for place, i in enumerate(some) if place not in off}
         return len(front & self.front) / len(self.front), len(front - self.front)
 
@@ -245,7 +247,8 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     planted = [racing(common) for common in _COMMON]
-    met = planted[0]["racing"]["found"] >= _FOUND and planted[0]["racing"]["executions"] <= _SPENT
+    races = [one["racing"] for one in planted]
+    met = all(one["found"] >= _FOUND and one["executions"] <= _SPENT for one in races)
     for one in planted:
         print(
             f"planted front, {one['common']:.0%} of the variance is common (correlation "

@@ -8,7 +8,7 @@ import io
 import json
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks import (
     audio,
     chart,
+    claims,
     data,
     environments,
     forecasts,
@@ -355,6 +356,28 @@ def test_a_sliding_history_moves_on_by_one_item():
     histories = log.table(log.Log(rows=64, slides=True)).column("hist").to_pylist()
     moved = [b[:-1] == a[1:] for a, b in pairwise(histories)]
     assert [i + 1 for i, goes_on in enumerate(moved) if not goes_on] == [16, 32, 48]
+
+
+# Claims.
+
+
+def test_a_run_that_is_stopped_keeps_what_it_has_measured(tmp_path, monkeypatch):
+    def finding(name, value):
+        return claims.Finding(name, "", "", value, True)
+
+    def stopped(sizes):
+        yield finding("b", 2.0)
+        raise KeyboardInterrupt
+
+    made = {"first": lambda sizes: iter([finding("a", sizes)]), "second": stopped}
+    target = tmp_path / "found.json"
+    run = claims.Claims("x", "", made, 1.0, 0.0, ())
+    monkeypatch.setattr(sys, "argv", ["x", "--json", str(target)])
+    target.write_text(json.dumps({"findings": [asdict(finding(name, 0.0)) for name in "ac"]}))
+    with pytest.raises(KeyboardInterrupt):
+        run.main()
+    found = json.loads(target.read_text())["findings"]
+    assert {one["claim"]: one["value"] for one in found} == {"a": 1.0, "b": 2.0, "c": 0.0}
 
 
 # What pages show.

@@ -114,6 +114,13 @@ def test_a_mistake_is_one_line_and_code_two(train, capsys, target: str, expected
     assert "Traceback" not in err
 
 
+def test_a_module_in_place_of_a_file_shows_how_to_name_it(train, capsys, monkeypatch) -> None:
+    file = Path(train)
+    monkeypatch.chdir(file.parent)
+    assert run("explain", f"{file.stem}:good") == 2
+    assert f"named by its file, {file.name}:NAME" in capsys.readouterr().err
+
+
 def test_wrong_options_are_mistakes_too(train, capsys) -> None:
     assert run("run", f"{train}:good", "--workers", "-1") == 2
     assert run("run", f"{train}:good", "--row", "seven") == 2

@@ -34,6 +34,7 @@ PARTS = 3
 """The column that is exploded."""
 _KEYS = 1000
 _BATCH = 16
+_MOST_ROWS = 200_000
 _STEPS = Derive | Filter
 
 
@@ -275,6 +276,13 @@ def cost_of(case: BadOrder, order: Sequence[Step], epochs: int = 1) -> int:
 def best(case: BadOrder, epochs: int = 1) -> tuple[int, tuple[Step, ...]]:
     """The cost of the best order, and that order."""
     return min(((cost_of(case, o, epochs), o) for o in orders(case)), key=itemgetter(0))
+
+
+def rows_for(seed: int, cost: float) -> int:
+    """The rows of which an epoch in the best order costs about so much, within reason."""
+    case = draw(seed)
+    rows = case.rows * cost / max(best(case)[0], 1)
+    return round(min(max(rows, case.rows), _MOST_ROWS))
 
 
 # Pipelines.

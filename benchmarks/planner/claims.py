@@ -14,12 +14,16 @@ from benchmarks.claims import Finding
 from benchmarks.data import put_photos, put_speech, put_text
 from benchmarks.measure import Children, Given, ratio
 from benchmarks.planner import pipelines, resources, rewrites
+from benchmarks.planner.bad_orders import rows_for
 
 _SELECTIVITY = 0.1
 _EPOCHS = 4
 _OF_BEST = 1.15
 """CPU seconds of a plan, of the best plan by hand."""
 _GENERATED = 20
+_EPOCH_COST = 40_000
+"""What an epoch of a generated pipeline costs in the best order: about 0.4 seconds. Planning may
+take 2 % of a run, so a run of a few tenths of a second stays as it was written."""
 _FIRSTS = 4
 """Times as many rounds for the time to the first batch, which is short, and wanted within 5 %."""
 _TURNS = 3
@@ -271,7 +275,8 @@ def bad_orders(sizes: Sizes) -> Iterator[Finding]:
     total: dict[str, list[float]] = {"planned": [], "by hand": []}
     each: list[float] = []
     for seed in range(_GENERATED):
-        given: Given = {"seed": seed, "rows": sizes.rows}
+        cost = _EPOCH_COST * sizes.rows / FULL.rows
+        given: Given = {"seed": seed, "rows": rows_for(seed, cost)}
         found = _CHILDREN.in_turns(
             max(sizes.rounds - 2, 2),
             {
@@ -287,9 +292,17 @@ def bad_orders(sizes: Sizes) -> Iterator[Finding]:
     yield Finding(
         f"{_GENERATED} pipelines in bad orders: CPU seconds of a settled epoch, of the best order",
         f"≤ {_OF_BEST}",
-        f"{spent}; of all together {all_of_them:.3g}; the worst {max(each):.3g}",
+        f"{spent}; of all together {all_of_them:.3g}",
         spent.median,
         spent.median <= _OF_BEST,
+    )
+    worst = max(range(_GENERATED), key=each.__getitem__)
+    yield Finding(
+        f"{_GENERATED} pipelines in bad orders: the same of the worst of them",
+        f"≤ {_OF_BEST}",
+        f"{each[worst]:.3g} (seed {worst})",
+        each[worst],
+        each[worst] <= _OF_BEST,
     )
 
 

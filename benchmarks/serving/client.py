@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import math
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -95,7 +98,8 @@ def closed_loop(port: int, clients: int, requests: int) -> Load:
         _close(connections)
         return Load(np.array(latencies), seconds)
 
-    return uvloop.run(run())
+    with _no_pauses():
+        return uvloop.run(run())
 
 
 def open_loop(port: int, connections: int, rate: float, requests: int, patience: float) -> Load:
@@ -138,7 +142,19 @@ def open_loop(port: int, connections: int, rate: float, requests: int, patience:
         _close(made)
         return Load(latencies.copy(), arrivals[-1])
 
-    return uvloop.run(run())
+    with _no_pauses():
+        return uvloop.run(run())
+
+
+@contextmanager
+def _no_pauses() -> Iterator[None]:
+    """Keeps garbage collections of the client out of the latencies of the server."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _check(body: bytes, number: int) -> None:

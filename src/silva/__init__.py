@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from silva.serve.requests import requests
     from silva.serve.search.calibration import calibrate
     from silva.serve.search.metrics import Metric, exact_match, f1, recall_at
+    from silva.serve.search.tuning.constraints import Budget, mean, p95
     from silva.serve.tools import tools
     from silva.service.client import Served, connect
     from silva.service.server import Service
@@ -143,6 +144,7 @@ _HOMES = {
     "silva.serve.tools": "tools",
     "silva.serve.search.calibration": "calibrate",
     "silva.serve.search.metrics": "Metric exact_match f1 recall_at",
+    "silva.serve.search.tuning.constraints": "Budget mean p95",
     "silva.service.client": "Served connect",
     "silva.service.server": "Service",
     "silva.sources": (
@@ -156,20 +158,19 @@ _HOMES = {
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
-    "Access", "ColumnError", "DeadlineError", "Expr", "FailureBudgetExceeded", "FolderError",
-    "Grouped", "Index", "Job", "Latest", "Law", "Loader", "LoaderError", "LoaderOptions", "Metric",
-    "Operator", "PicklingError", "Pipeline", "PlanError", "Ragged", "RequestError", "Rewrite",
-    "RowError", "Rule", "Served", "Service", "ServiceError", "ServiceOptions", "SilvaError", "Skip",
-    "SourceError", "StateError", "StepError", "Substitute", "Table", "TableError", "Topology",
-    "WorkerError",
-    "audio", "batched", "calibrate", "cascade", "choice", "col", "concat", "connect", "cutmix",
-    "exact_match", "f1", "from_arrow", "from_columns", "from_huggingface", "from_items",
-    "from_source", "from_torch", "image", "impure", "laws", "list", "loop", "merge_states", "mix",
-    "mixup", "models", "num", "owns", "per_group", "read_arrow", "read_csv", "read_delta",
-    "read_files", "read_iceberg", "read_json", "read_lance", "read_lines", "read_npy",
-    "read_parquet", "read_table", "read_tar", "recall_at", "register_law", "register_operator",
-    "register_rule", "register_source", "requests", "rerank", "reshard", "stateful", "text",
-    "tools", "train", "zip",
+    "Access", "Budget", "ColumnError", "DeadlineError", "Expr", "FailureBudgetExceeded",
+    "FolderError", "Grouped", "Index", "Job", "Latest", "Law", "Loader", "LoaderError", "LoaderOptions",
+    "Metric", "Operator", "PicklingError", "Pipeline", "PlanError", "Ragged", "RequestError",
+    "Rewrite", "RowError", "Rule", "Served", "Service", "ServiceError", "ServiceOptions",
+    "SilvaError", "Skip", "SourceError", "StateError", "StepError", "Substitute", "Table",
+    "TableError", "Topology", "WorkerError", "audio", "batched", "calibrate", "cascade", "choice", "col",
+    "concat", "connect", "cutmix", "exact_match", "f1", "from_arrow", "from_columns",
+    "from_huggingface", "from_items", "from_source", "from_torch", "image", "impure", "laws",
+    "list", "loop", "mean", "merge_states", "mix", "mixup", "models", "num", "owns", "p95",
+    "per_group", "read_arrow", "read_csv", "read_delta", "read_files", "read_iceberg", "read_json",
+    "read_lance", "read_lines", "read_npy", "read_parquet", "read_table", "read_tar", "recall_at",
+    "register_law", "register_operator", "register_rule", "register_source", "requests", "rerank",
+    "reshard", "stateful", "text", "tools", "train", "zip",
 ]  # fmt: skip
 
 

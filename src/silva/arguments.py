@@ -11,9 +11,10 @@ from silva.operators.from_text import as_function
 from silva.plan import node as logical
 from silva.plan.arguments import names_of
 from silva.plan.class_tags import named
-from silva.plan.expr import Expr, Open, width
+from silva.plan.expr import Expr, width
 from silva.plan.expr import Literal as Constant
 from silva.plan.function import Stateful, Step, describe, locate, read_function
+from silva.plan.open import Open
 from silva.plan.schema import columns, step_reads, verify_comparisons
 
 
@@ -62,6 +63,11 @@ class PadValues(dict[str, Any]):
 
     @staticmethod
     def of(pad: Any) -> Any:
+        if isinstance(pad, bool):
+            raise PlanError(
+                f"pad= takes the value that fills up shorter rows, such as 0, not {pad!r}; for a "
+                f"column of booleans, name it: pad={{'x': {pad!r}}}"
+            )
         return PadValues(pad) if isinstance(pad, dict) else pad
 
     def __hash__(self) -> int:  # type: ignore[override]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from silva.errors import PlanError
-from silva.plan.arguments import explains
+from silva.plan.arguments import explains, several
 from silva.plan.node import Node, Shuffle, SkipRows
 from silva.plan.schema import chosen_by_order, columns, types, verify
 from silva.plan.show import show_node, show_plan
@@ -98,7 +98,7 @@ class InspectVerbs:
                 f"loader(service=…) has no argument {theirs[0]!r}, because the service runs the "
                 f"pipeline: set it there, sv.Service({{…}}, {theirs[0]}=…), if it has one"
             )
-        check_known("loader", ServiceOptions, arguments)
+        check_known("loader", arguments, ServiceOptions)
         return Served(service, self.fingerprint, ServiceOptions(**arguments))
 
     def _loader_of_all_rows(self, **arguments: Unpack[LoaderArguments]) -> Loader:
@@ -107,7 +107,7 @@ class InspectVerbs:
         from silva.options import LoaderOptions, check_known
 
         verify(self.plan)
-        check_known("loader", LoaderOptions, arguments)
+        check_known("loader", arguments, LoaderOptions)
         return Loader(self.plan, LoaderOptions(**arguments))
 
     @property
@@ -245,7 +245,8 @@ class InspectVerbs:
         if on is not None:
             from silva.serve.search.attribution.what_if import what_if
 
-            return what_if(self.plan, list(on), metric, gold, asked, load=load, seconds=seconds)
+            rows = several("what_if(on=…)", on)
+            return what_if(self.plan, rows, metric, gold, asked, load=load, seconds=seconds)
         for name, given in (("metric", metric), ("gold", gold), ("load", load)):
             if given is not None:
                 raise PlanError(f"what_if({name}=…) is about rows with known answers: give on=rows")
@@ -262,7 +263,8 @@ class InspectVerbs:
         """Predicts the rows per second that a loop over `loader(**arguments)` will reach, over all
         of its epochs and from its first moment on.
 
-        Measures the first rows for at most a second, on this thread. `consumer`: seconds that the
+        Measures the first rows for half a second on this thread, and then for two seconds as the
+        run will go, up to six where backends are still being compared. `consumer`: seconds that the
         body of the loop takes for a batch, without the wait for it.
 
         >>> import silva as sv
@@ -275,7 +277,7 @@ class InspectVerbs:
         from silva.options import LoaderOptions, check_known
 
         verify(self.plan)
-        check_known("forecast", LoaderOptions, arguments)
+        check_known("forecast", arguments, LoaderOptions)
         return measured_forecast(self.plan, LoaderOptions(**arguments), consumer)
 
     def headroom(

@@ -38,11 +38,11 @@ class Thread(threading.Thread):
         super().__init__(target=target, args=args, name=f"silva-{name}", daemon=True)
 
     def run(self) -> None:
-        with contextlib.suppress(_Exit):
+        with contextlib.suppress(Exit):
             super().run()
 
 
-class _Exit(KeyboardInterrupt):
+class Exit(KeyboardInterrupt):
     """Raised in a thread that still runs when Python exits."""
 
 
@@ -98,7 +98,7 @@ def _end_threads() -> None:
     join_all(_alive())
     for thread in _alive():  # takes effect between two of its Python instructions
         number = ctypes.c_ulong(thread.ident or 0)
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(number, ctypes.py_object(_Exit))
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(number, ctypes.py_object(Exit))
     join_all(_alive())
     if _alive() and sys.version_info < (3, 14):
         _park_aborting_threads()

@@ -204,9 +204,9 @@ def arguments_of(reader: type) -> set[str]:
     return {n for n, p in signature(reader).parameters.items() if p.kind is p.KEYWORD_ONLY}
 
 
-def check_known(verb: str, reader: type, arguments: Iterable[str]) -> None:
-    """Raises a `PlanError` for an argument that a reader does not accept."""
-    there = arguments_of(reader)
+def check_known(verb: str, arguments: Iterable[str], *readers: type) -> None:
+    """Raises a `PlanError` for an argument that none of the readers accepts."""
+    there = {name for reader in readers for name in arguments_of(reader)}
     for name in arguments:
         if name not in there:
             raise unknown(verb, name, sorted(there))

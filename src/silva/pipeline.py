@@ -34,6 +34,7 @@ from silva.plan.arguments import (
 from silva.plan.expr import Call, Col, Expr, RowId
 from silva.plan.function import Function, Marks, Stateful, describe, locate
 from silva.plan.hints import ARGUMENTS, METHODS
+from silva.plan.open import refuses_choices
 from silva.plan.schema import MOST_POSITIONS, POSITIONS, SEGMENTS, columns, is_batched, is_random
 from silva.serving import ServeVerbs
 from silva.writing import WriteVerbs
@@ -52,6 +53,7 @@ _BY_GROUP = (
 _OPTIONS = ("optimize", "disable", "shards", "seed", "fidelity")
 
 
+@refuses_choices("derive", "filter")
 @explains_verbs
 class Pipeline(InspectVerbs, WriteVerbs, ServeVerbs):
     """Rows with named columns, and the steps that derive them.

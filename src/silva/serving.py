@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
+from silva.plan.arguments import explains_verbs, several
 from silva.plan.node import Node
 
 if TYPE_CHECKING:
@@ -14,9 +15,11 @@ if TYPE_CHECKING:
     from silva.serve.http.options import AsgiArguments, ServeArguments
     from silva.serve.http.server import Server
     from silva.serve.search.evaluation import Evaluation
+    from silva.serve.search.tuning.constraints import Budget, Constraint
     from silva.serve.search.tuning.tuned import Tuned
 
 
+@explains_verbs
 class ServeVerbs:
     """The verbs of `Pipeline` that answer requests; it begins with `sv.requests`."""
 
@@ -105,29 +108,28 @@ class ServeVerbs:
         """
         from silva.serve.search.evaluation import evaluate
 
-        return evaluate(self.plan, list(dev), metric)
+        return evaluate(self.plan, several("evaluate(dev)", dev), metric)
 
     def tune(
         self,
         dev: Iterable[Mapping[str, Any]],
         *,
         maximize: Any,
-        p95: float | None = None,
-        cost: float | None = None,
-        seconds: float | None = None,
-        executions: int | None = None,
+        subject_to: Sequence[Constraint] = (),
+        budget: Budget | None = None,
         delta: float = 0.05,
     ) -> Tuned:
         """Finds the best values of all choices, and which of them are worth what they cost.
 
-        All configurations race on the rows of `dev` for `maximize`, a metric between 0 and 1. A
-        step that several have alike runs once. `p95` bounds the seconds that a request takes alone,
-        in 95 % of requests; `cost` bounds the money that its models take, on average. `seconds` or
-        `executions` (rows that steps run on) is the budget of the search. A configuration is called
-        worse, or said to break a bound, only on evidence: the chance that any such claim is wrong
-        is at most `delta`.
+        All configurations race on the rows of `dev` for `maximize`, a metric between 0 and 1 or a
+        list of several. A step that several have alike runs once. `subject_to` lists constraints on
+        what a request takes: `sv.p95("latency") <= 0.5`, seconds that it takes alone, or
+        `sv.mean("cost") <= 2e-4`, the money that its models take. `budget`, such as
+        `sv.Budget(seconds=60)`, bounds the search. A configuration is called worse, or said to
+        break a constraint, only on evidence: the chance that any such claim is wrong is at most
+        `delta`.
 
-        `tuned.front` holds the configurations that nothing beats in both score and cost.
+        `tuned.front` holds the configurations that nothing beats in all scores and in cost.
         `tuned.best` is the pipeline with the best score, an ordinary one; it refuses where the rows
         cannot tell which it is.
 
@@ -141,16 +143,8 @@ class ServeVerbs:
         """
         from silva.serve.search.tuning.tune import tune
 
-        return tune(
-            self.plan,
-            list(dev),
-            maximize,
-            p95=p95,
-            cost=cost,
-            seconds=seconds,
-            executions=executions,
-            delta=delta,
-        )
+        rows = several("tune(dev)", dev)
+        return tune(self.plan, rows, maximize, subject_to=subject_to, budget=budget, delta=delta)
 
     def calibrate(
         self,
@@ -180,7 +174,14 @@ class ServeVerbs:
         from silva.serve.search.calibration import calibrated
 
         return Pipeline(
-            calibrated(self.plan, list(dev), metric, epsilon=epsilon, delta=delta, column=column)
+            calibrated(
+                self.plan,
+                several("calibrate(dev)", dev),
+                metric,
+                epsilon=epsilon,
+                delta=delta,
+                column=column,
+            )
         )
 
     def _opened_program(self) -> Program:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 from silva.cost.machine import parse_bytes
 from silva.errors import PlanError
 from silva.folders import OwnFolder
-from silva.io.objects.addresses import local_folder
 from silva.plan.arguments import name_of
 from silva.plan.node import Node
 from silva.plan.schema import columns, verify
@@ -54,7 +53,7 @@ class WriteVerbs:
         """
         from silva.sinks.parquet import ParquetWriter
 
-        place = OwnFolder(local_folder(folder, "files that are written"))
+        place = _folder(folder)
         writer = ParquetWriter(place, schema, compression)
         return _write(self.plan, place, writer, shard_rows, shard_bytes, arguments)
 
@@ -87,7 +86,7 @@ class WriteVerbs:
         key = "key" if key is None and "key" in there else key
         if not set(there) - {key}:
             raise PlanError("to_tar needs a column besides the keys to write")
-        place = OwnFolder(local_folder(folder, "files that are written"))
+        place = _folder(folder)
         writer = TarWriter(place, key)
         return _write(self.plan, place, writer, shard_rows, shard_bytes, arguments)
 
@@ -164,6 +163,12 @@ class WriteVerbs:
             self.plan, path, keyword=keyword, vector=vector, id=id, text=text, embed=embed,
             recall=recall, arguments=arguments,
         )  # fmt: skip
+
+
+def _folder(folder: str | Path) -> OwnFolder:
+    from silva.io.objects.addresses import local_folder
+
+    return OwnFolder(local_folder(folder, "files that are written"))
 
 
 def _write(

@@ -17,8 +17,8 @@ from silva.errors import ColumnError, FolderError, SilvaError
 from silva.serve.index.contents import Contents
 from silva.serve.index.version import IndexFolder, Version
 from silva.serve.models.answers import Answers
+from silva.serve.models.codecs import Scores, Texts, Vectors
 from silva.serve.models.model import Answer
-from silva.serve.models.opened import _Structs, _Vectors
 from silva.store.versions.sealed import encode, seal, unseal
 
 _KEY = b"k" * 32
@@ -27,7 +27,7 @@ _NAME = "answers.sqlite"
 
 def _answers(folder: Path) -> Target:
     """Values of answers, as somebody else has written them under the right key."""
-    codecs: list[Any] = [_Structs(Answer), _Structs(float), _Vectors()]
+    codecs: list[Any] = [Texts(), Scores(), Vectors()]
     good = [Answer("text", "length", 1, 2, 3), 0.5, np.arange(5.0, dtype=np.float32)]
     seeds = [codec.encode(value) for codec, value in zip(codecs, good, strict=True)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import pickle
 import threading
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -85,6 +86,27 @@ def test_batches_of_different_lengths_share_their_memory():
         assert allocation.free_bytes() == 0, "it lies in the only buffer there is"
         del array
         assert allocation.free_bytes() == 24 << 20
+
+
+def resident(array: np.ndarray) -> int:
+    """Bytes of memory behind an array and what follows it in its buffer."""
+    mapped = Path("/proc/self/smaps").read_text().splitlines()
+    begins = [i for i, line in enumerate(mapped) if line.startswith(f"{address(array):x}-")]
+    rss = next(line for line in mapped[begins[0] :] if line.startswith("Rss:"))
+    return int(rss.split()[1]) << 10
+
+
+def test_a_buffer_gives_back_what_smaller_arrays_leave():
+    allocation._free.clear()
+    array = empty((32 << 20,), np.uint8)
+    array[:] = 1
+    for _ in range(2):
+        where = address(array)
+        del array
+        array = empty((12 << 20,), np.uint8)
+        assert address(array) == where, "it lies in the only buffer there is"
+        array[:] = 2
+    assert resident(array) < 16 << 20
 
 
 def test_threads_never_share_a_buffer():

@@ -41,6 +41,29 @@ def test_columns_of_a_source() -> None:
     assert "It is not read, because no step needs it." in pipeline().why("spare")
 
 
+def test_a_rule_or_a_choice_of_the_planner() -> None:
+    text = pipeline().why("drop_unread")
+    assert text.splitlines() == [
+        "Rule drop_unread: nothing reads the columns that these steps write.",
+        "  · gone",
+    ]
+
+
+def test_a_note_is_about_what_it_names_and_not_about_a_word_of_its_reason() -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, show_progress=False)
+    bpe.train_from_iterator(["red fox"], trainer)
+    rows = sv.from_columns({"text": ["red fox"], "ids": [1]})
+    tokenized = rows.derive(tokens=sv.text("text").tokenize(bpe))
+    for name in ("tokens", "tokenize", "fast_tokenizer"):
+        assert "Rule fast_tokenizer: " in tokenized.why(name)
+    assert "fast_tokenizer" not in tokenized.why("ids")  # the reason says: the same ids
+
+
 def test_random_steps_operators_and_filters() -> None:
     assert "The step is random" in pipeline().why("n")
     assert "`clip` is used by derive c = x.clip(" in pipeline().why("clip")

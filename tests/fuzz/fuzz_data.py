@@ -79,6 +79,9 @@ MEMORY: dict[str, dict[str, Any]] = {
         "numpy": lambda n: np.array(_nuls(n), dtype="U4"),
         "scalars": lambda n: [np.str_(text) for text in _nuls(n)],
         "surrogates": lambda n: ["a\udc80"[: i % 3] for i in range(n)],
+        "categories": lambda n: pa.chunked_array(
+            [pa.array([None if i % 4 == 2 else f"s{i % 3}" for i in range(n)], pa.string())]
+        ).dictionary_encode(),
     },
     "l": {
         "lists": _lists,
@@ -110,6 +113,7 @@ MEMORY: dict[str, dict[str, Any]] = {
         "small": lambda n: np.ma.array(np.arange(n, dtype=np.int16), mask=np.arange(n) % 7 == 3),
         "constants": lambda n: [np.ma.masked if i % 5 == 0 else i for i in range(n)],
         "unmasked": lambda n: np.ma.array(np.arange(n), mask=np.zeros(n, bool)),
+        "arrow": lambda n: pa.array([None if i % 5 == 0 else i for i in range(n)], pa.int64()),
         "backwards": lambda n: np.ma.array(np.arange(n), mask=np.arange(n) % 5 == 0)[::-1],
     },
     "a": {
@@ -158,6 +162,8 @@ def columns_of(n: int, kinds: dict[str, str]) -> dict[str, Any]:
 
 def _rows(values: Any) -> list[Any]:
     """Each row as it is: a scalar of an array stays one."""
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return list(values.to_pylist())
     return [None if value is np.ma.masked else value for value in values]
 
 

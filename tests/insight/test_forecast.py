@@ -14,6 +14,8 @@ from silva.cost.replay import Own
 from silva.errors import PlanError
 from silva.insight.expected_run import StageLoad, Trial, Workers, spread_of
 from silva.insight.forecast import forecast
+from silva.loader import forecasts
+from silva.options import LoaderOptions
 
 COMPUTES = Work(4e-3, 4e-3, 2e-4)
 WAITS = Work(4e-3, 1e-5, 1e-5)
@@ -87,6 +89,14 @@ def test_a_trial_whose_rate_varies_makes_the_interval_wider() -> None:
     assert wide[1] > 1.2 * wide[0]
 
 
+def test_an_interval_holds_a_run_that_differs_by_two_deviations_of_its_trials() -> None:
+    loads, two = (StageLoad("s", COMPUTES, block_rows=12),), Workers(2, 2, 2)
+    for spread in (0.1, 0.3, 0.9):
+        found = forecast(loads, Own(0.0), 1e6, two, tried=Trial(None, spread=spread))
+        assert found.high > (1 + 2 * spread) * found.rows_per_second
+        assert found.low < found.rows_per_second / (1 + 2 * spread)
+
+
 def test_a_run_as_short_as_its_trial_takes_as_long_however_many_rows_were_expected() -> None:
     loads, two = (StageLoad("s", COMPUTES, block_rows=12),), Workers(2, 2, 2)
     for expected in (None, 30, 100, 400):
@@ -153,3 +163,22 @@ def test_the_forecast_of_a_real_run_is_near_its_clock() -> None:
             list(loader)
         ratios.append(found.rows_per_second * (time.perf_counter() - began) / rows)
     assert min(abs(ratio - 1) for ratio in ratios) < 0.25
+
+
+@pytest.mark.rest
+def test_a_trial_goes_on_until_nothing_is_compared() -> None:
+    """What is still being tried says little of the run, however long it has taken to start."""
+    pipeline = sv.from_columns({"x": range(1 << 20)}).derive(y=spin(1)).select("y").batch(8)
+    asked = LoaderOptions(workers=2, backend="processes")
+    tried, facts = forecasts._run_until(time.monotonic(), pipeline.plan, asked, consumer=0.0)
+    assert all(stage.settled for stage in facts.stages)
+    assert not tried.ended
+    assert tried.rows > 8  # more than the batch after which its time was over
+
+
+def test_the_time_for_a_trial_begins_with_its_first_batch(monkeypatch) -> None:
+    """Workers may take longer to start than the trial may take."""
+    monkeypatch.setattr(forecasts, "_UNSETTLED_SECONDS", 1e-9)
+    pipeline = sv.from_columns({"x": range(1 << 20)}).derive(y=lambda x: x).batch(8)
+    tried, _ = forecasts._run_until(time.monotonic(), pipeline.plan, LoaderOptions(workers=2), 0.0)
+    assert tried.rows > 8

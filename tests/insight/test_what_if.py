@@ -38,6 +38,14 @@ def test_a_factor_may_be_more_than_one_or_nothing(loader) -> None:
     assert loader.what_if(read=0.5).gain >= 1.0
 
 
+def test_a_step_of_several_pipelines_is_one_step() -> None:
+    part = sv.from_columns({"x": range(40)}).derive(slow=spin(0.2))
+    loader = sv.concat([part, part]).batch(8).loader(backend="inline")
+    list(loader)
+    asked = loader.what_if(slow=0.5)
+    assert asked.gain == pytest.approx(loader.what_if(**{"slow#0": 0.5}).gain)
+
+
 def test_workers_cores_backend_and_memory(loader) -> None:
     processes = loader.what_if(backend="processes", workers=4, cores=4)
     assert processes.gain > 2.5

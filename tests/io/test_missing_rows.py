@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import silva as sv
 from silva.plan.fingerprint import fingerprint
+from silva.testing import cut_blocks
 
 
 def masked(values, mask):
@@ -106,3 +110,66 @@ def test_an_expression_sees_what_is_missing_before_and_after_batch(step):
     (after,) = rows.batch(3).derive(y=step).select("y").head(1)
     assert after["y"].tolist() == before["y"].tolist()
     assert type(after["y"]) is type(before["y"])
+
+
+LARGE = 2**53 + 1
+"""A whole number that no float holds."""
+_WITH_REPEATS = pa.DictionaryArray.from_arrays([0, 1, None, 2], ["a", None, "b"])
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (pa.array([LARGE, None]), [LARGE, None]),
+        (pa.chunked_array([[LARGE], [None]]), [LARGE, None]),
+        (pa.array([0.5, None]), [0.5, None]),
+        (pa.array([[1], None]), [[1], None]),
+        (pa.chunked_array([_WITH_REPEATS]), ["a", None, None, "b"]),
+        (pd.Series([LARGE, None], dtype="Int64"), [LARGE, None]),
+        (pd.Series([LARGE, None], dtype="int64[pyarrow]"), [LARGE, None]),
+        (pd.array([LARGE, None], dtype="Int64"), [LARGE, None]),
+        (pd.Series(["a", None], dtype="string"), ["a", None]),
+        (pd.Index(["a", None], dtype="string"), ["a", None]),
+        (pd.Series(["a", None], dtype="category"), ["a", None]),
+        (pd.Series([True, None], dtype="boolean"), [True, None]),
+    ],
+    ids=lambda value: str(getattr(value, "dtype", getattr(value, "type", ""))) or None,
+)
+def test_nulls_of_other_libraries_arrays_stay_null(values, expected):
+    rows = sv.from_columns({"v": values})
+    found = [row["v"] for row in rows.loader(backend="inline")]
+    assert [v.tolist() if isinstance(v, np.ndarray) else v for v in found] == expected
+    assert [type(v) for v in found if isinstance(v, int)] == [
+        type(v) for v in expected if isinstance(v, int)
+    ]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pd.Series(pd.period_range("2020", periods=2, freq="M")),
+        pd.Series(pd.interval_range(0, 2)),
+        pd.Series(pd.arrays.SparseArray([1, 0])),
+        pd.Series(pd.to_datetime(["2020-01-01", "2021-01-01"], utc=True)),
+    ],
+    ids=lambda values: str(values.dtype),
+)
+def test_values_that_only_pandas_has_stay_as_they_are(values):
+    assert [row["v"] for row in sv.from_columns({"v": values})] == list(values)
+
+
+def test_nan_of_a_pandas_series_of_floats_stays_nan():
+    (number,) = sv.from_columns({"v": pd.Series([np.nan])}).head(1)
+    assert np.isnan(number["v"])
+
+
+def test_a_batched_function_may_return_arrow_arrays_with_nulls():
+    @sv.batched
+    def without_one(x):
+        given = pa.array(x)
+        return pc.if_else(pc.equal(given, 1), None, given)
+
+    rows = sv.from_columns({"x": [0, 1, LARGE]}).derive(y=without_one)
+    for sizes in ([3], [1], [2]):
+        loader = cut_blocks(rows.loader(backend="inline"), sizes)
+        assert [row["y"] for row in loader] == [0, None, LARGE]

@@ -21,7 +21,8 @@ import trained_tokenizers
 from fuzzed_text import fuzzed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from odd_tokenizers import draw_texts, draw_tokenizer
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 import silva as sv
 from silva.operators.text import fast_tokenizer
@@ -303,6 +304,14 @@ def test_it_is_given_up_if_it_fails_on_a_row(monkeypatch: pytest.MonkeyPatch) ->
         assert rows_of(tokenized(tokenizer), workers=0) == right(tokenizer, LINES)
 
 
+def test_a_text_that_is_no_unicode_fails_its_row_alone(recwarn: pytest.WarningsRecorder) -> None:
+    found = fast(Tokenizer.from_str(TOKENIZERS["GPT-2"].to_str()))
+    with pytest.raises(TypeError):
+        found.flat_ids(["a", "\ud800"], False)
+    assert found._state.encoder is not None
+    assert not recwarn.list
+
+
 def test_it_is_not_used_if_it_fails_where_tokenizers_does_not() -> None:
     """Bytes without a token: tokenizers leaves them out, fastokens raises."""
     tokenizer = Tokenizer(models.BPE())
@@ -401,6 +410,76 @@ def test_a_tokenizer_to_which_other_characters_are_white_space_is_left_to_tokeni
     found = find_fast(given)
     assert isinstance(found, str)
     assert r"gives other ids for '\u180e" in found
+
+
+def test_text_with_a_character_that_is_white_space_to_one_library_is_left_to_tokenizers() -> None:
+    """No hard text shows the difference, since two tabs are the only ones that merge."""
+    bytes_alone = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: number for number, token in enumerate([*bytes_alone, "ĉĉ"])}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[("ĉ", "ĉ")]))
+    tokenizer.pre_tokenizer = trained_tokenizers.split(r" ?[^\s]+|\s+(?!\S)|\s+")
+    found = fast(tokenizer)
+    found._state.to_compare = 0
+    texts = ["\t\t\u180e", "\t\t", "a\t\t\u180e b"]
+    for some in (texts, texts[:1], texts[1:2]):
+        assert ids_of(found, some) == right(tokenizer, some)
+
+
+_LETTERS = {"<unk>": 0, "a": 1, "b": 2, "<": 3, ">": 4, "ab": 5}
+
+
+@pytest.mark.parametrize(
+    ("model", "text", "why"),
+    [
+        (models.BPE(_LETTERS, [("a", "b")], unk_token="<unk>", fuse_unk=True), "<unk>", "<unk>"),
+        (models.BPE(_LETTERS, [("a", "b")]), "axb", "the characters that this tokenizer drops"),
+    ],
+    ids=["the unknown token as text", "unknown characters are dropped"],
+)
+def test_unknown_characters_have_the_ids_of_tokenizers(model: Any, text: str, why: str) -> None:
+    tokenizer = Tokenizer(model)
+    found = find_fast(read_tokenizer(tokenizer))  # type: ignore[arg-type]
+    assert isinstance(found, str)
+    assert why in found
+    ids = sv.text("line").tokenize(tokenizer)
+    rows = sv.from_columns({"line": [*LINES[:70], text]}).derive(ids=ids).select("ids")
+    assert rows_of(rows, workers=0) == right(tokenizer, [*LINES[:70], text])
+
+
+def test_a_tokenizer_that_panics_fails_rows_and_not_the_plan() -> None:
+    tokenizer = Tokenizer.from_str(TOKENIZERS["GPT-2"].to_str())
+    tokenizer.normalizer = normalizers.Replace("", "a")
+    pipeline = tokenized(tokenizer)
+    assert "tokenizers fails on a hard text" in " ".join(pipeline.explain().split())
+    with pytest.raises(sv.RowError, match="out of bounds"):
+        rows_of(pipeline, workers=0)
+
+
+def count_odd_ones_with_the_same_ids(seeds: range) -> int:
+    used_ones = 0
+    for seed in seeds:
+        chance = random.Random(seed)
+        tokenizer = draw_tokenizer(chance)
+        found = find_fast(read_tokenizer(tokenizer))  # type: ignore[arg-type]
+        if isinstance(found, str):
+            continue
+        used_ones += 1
+        found._state.to_compare = 0
+        texts = draw_texts(chance, 100)
+        for special in (False, True):
+            for start in range(0, len(texts), 4):
+                some = texts[start : start + 4]
+                assert ids_of(found, some, special) == right(tokenizer, some, special), seed
+    return used_ones
+
+
+def test_odd_tokenizers_give_the_same_ids_or_are_not_used() -> None:
+    assert count_odd_ones_with_the_same_ids(range(6)) > 0
+
+
+@pytest.mark.rest
+def test_many_odd_tokenizers_give_the_same_ids_or_are_not_used() -> None:
+    assert count_odd_ones_with_the_same_ids(range(6, 300)) > 60
 
 
 @pytest.mark.parametrize("name", token_ids.KINDS)

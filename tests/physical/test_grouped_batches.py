@@ -207,3 +207,26 @@ def test_rows_are_distinct_as_they_are_before_padding():
     (batch,) = rows.batch(4, pad=0, grouped="t").head(1)
     assert batch["t"].inverse.tolist() == [0, 1, 2, 1]
     assert batch["t"].values.tolist() == [[0, 0]] * 3
+
+
+def test_reading_one_batch_finds_the_groups_of_its_neighbours_only():
+    """The others of a block are grouped when one of them is read."""
+    size, count = 1024, 32
+    rows = Array(np.arange(size * count) // 3)
+    made = grouped_batches(Block({"x": rows}, np.arange(len(rows))), size, None, (("x",),))
+    first, second = (next(made)["x"] for _ in range(2))
+    assert len(first.values) == 342
+    third, *others = (batch["x"] for batch in made)
+
+    def is_found(batch: sv.Grouped) -> bool:
+        return "values" in vars(batch)
+
+    assert is_found(first)
+    assert is_found(third), "it was made after the groups were found"
+    assert not is_found(second), "it was made before"
+    assert not any(map(is_found, others[5:]))
+    alone = [appearance(rows.data[at : at + size]) for at in range(0, len(rows), size)]
+    for batch, (_, number) in zip([first, second, third, *others], alone, strict=True):
+        assert isinstance(batch, sv.Grouped)
+        assert batch.inverse.tolist() == number.tolist()
+        assert batch.offsets is None

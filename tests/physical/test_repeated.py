@@ -49,6 +49,12 @@ def calls(pipeline: sv.Pipeline, **given: Any) -> tuple[int, list[dict[str, Any]
     return f.calls, found  # type: ignore[attr-defined]
 
 
+def test_no_column_is_taken_for_a_result_that_is_kept() -> None:
+    odd = {f"{prefix}{step}.0": [99] for prefix in ("", "\0") for step in range(4)}
+    found = sv.from_columns({"x": [3], **odd}).derive(a=f).derive(b=f).head(1)
+    assert found == [{"x": 3, **dict.fromkeys(odd, 99), "a": 9, "b": 9}]
+
+
 @pytest.mark.parametrize(
     ("pipeline", "count"),
     [

@@ -68,7 +68,7 @@ def test_reads_names_the_columns_of_functions_without_readable_parameters():
     [
         (lambda *args: 1, r"\*args.*Columns: 'x', 'y'"),
         (lambda **kwargs: 1, r"\*\*kwargs"),
-        (lambda z: z, r"reads 'z', but the columns here are 'x', 'y'"),
+        (lambda z: z, r"reads 'z', but the columns here are 'x', 'y'; reads='…' names the column"),
         (lambda xx, yy: 0, r"'xx', 'yy'"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import pickle
 
@@ -51,6 +52,12 @@ VERBS = {
     "read_csv": sv.read_csv,
     "read_json": sv.read_json,
     "read_parquet": sv.read_parquet,
+    "tokenize": functools.partial(sv.text("x").tokenize, len),
+    "search": functools.partial(sv.Index.search, None, "question"),
+    "serve": sv.requests("x").serve,
+    "tune": functools.partial(sv.requests("x").tune, []),
+    "loop": sv.loop,
+    "Endpoint": sv.models.Endpoint,
 }
 
 
@@ -72,12 +79,33 @@ def test_an_argument_that_nobody_knows_shows_those_there_are():
         ROWS.explode("y", index="i")
     with pytest.raises(sv.PlanError, match="rand_augment has no argument 'n'; it takes num_ops, "):
         sv.image("x").rand_augment(n=2)
-    with pytest.raises(sv.PlanError, match="tokenize has no argument 'padding'; it takes tokeni"):
-        sv.text("x").tokenize(len, padding=True)
+    with pytest.raises(sv.PlanError, match="tokenize has no argument 'stride'; it takes tokeni"):
+        sv.text("x").tokenize(len, stride=2)
     with pytest.raises(
         sv.PlanError, match=r"^take: too many positional arguments; it takes count$"
     ):
         ROWS.take(1, 2)
+
+
+def test_requests_are_asked_by_the_names_of_their_columns():
+    answers = sv.requests("x")
+    with pytest.raises(sv.PlanError, match=r"^ask: too many .*: write ask\(question=…\)"):
+        answers.ask(5)
+    with pytest.raises(sv.PlanError, match=r"^ask: too many .*: write ask\(question=…\)"):
+        answers.ask({"x": 5}, deadline=1.0)
+
+
+def test_arguments_of_a_served_pipeline_that_nobody_knows_show_those_there_are():
+    with pytest.raises(
+        sv.PlanError, match=r"^serve has no argument 'many'; it takes behind_proxy, cluster"
+    ):
+        sv.requests("x").serve(many=1)
+    with pytest.raises(
+        sv.PlanError, match=r"^asgi has no argument 'port'; it takes deadline, kept_bytes"
+    ):
+        sv.requests("x").asgi(port=1)
+    with pytest.raises(sv.PlanError, match=r"^Endpoint: missing a required argument: 'name'; it"):
+        sv.models.Endpoint("http://127.0.0.1/v1")
 
 
 def test_a_type_error_inside_a_verb_stays_as_it_is():

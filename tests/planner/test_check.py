@@ -14,6 +14,7 @@ from sklearn.datasets import load_sample_image
 
 import silva as sv
 from silva.plan import expr
+from silva.plan.show import show_plan
 from silva.testing import digest, stream
 
 pytestmark = pytest.mark.usefixtures("forget_rules")
@@ -85,6 +86,8 @@ def test_the_one_that_is_wrong_is_found_among_others() -> None:
         applied = {o.rule.name: o.applied for o in loader.outcomes}
         assert applied[right.name]
         assert not applied[wrong.name]
+        repeated = show_plan(loader._planner._plain)  # by which a block that fails is run again
+        assert "b = z - x" in repeated
 
 
 def test_the_trainer_may_change_its_batches_meanwhile() -> None:

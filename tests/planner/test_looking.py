@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import random
+import sys
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -202,7 +203,10 @@ def test_a_search_that_takes_longer_than_was_expected_ends_before_the_first_batc
             looks.append(1)
             return sum(looks)
 
-    steps = [Movable(Work(float(n)), 0.5, 0, True) for n in range(1, 11)]
+    # which of two resources is the bottleneck depends on the order: sets must be looked at
+    steps = [
+        Movable(Work(seconds=float(n % 3), memory=float(n % 4)), 0.5, 0, True) for n in range(10)
+    ]
     found = search(steps, deadline=Deadline(10, Clock()))
     assert len(looks) == 10, "of 2 ** 10 sets of steps"
     assert sorted(found.order) == list(range(10))
@@ -226,6 +230,21 @@ def test_looks_that_would_take_more_than_their_share_of_the_run_do_not_happen(
     assert planning.seconds == planning.plans + planning.backends + planning.checks
     assert (planning.seconds > 0) == (look > 0)
     assert (planning.backends > 0) == (look > 0)
+
+
+def test_what_the_first_look_imports_is_not_expected_of_the_next_one(monkeypatch) -> None:
+    """A look waits if one more would take too long; the search is imported only once."""
+    search = "silva.planner.choose"
+    monkeypatch.delitem(sys.modules, search, raising=False)
+    costs = ScriptedCosts(*[(1.0, 2.0)] * 20, *[(10.0, 2.0)])
+    costs.effort = Effort(0.0, math.inf, math.inf)
+    pipeline = two_filters().loader(backend="inline")
+    clock = {"cpu_clock": lambda: 100.0 * (search in sys.modules)}
+    with pipeline.with_seams(costs=costs, **clock) as loader:
+        read(loader)
+        assert history(loader) != []
+        assert loader.facts().planning.plans == 100.0
+        assert loader._planner.chooser._look_seconds == 0.0
 
 
 # Drift.

@@ -13,6 +13,8 @@ import torch
 
 import silva as sv
 from silva.plan.decision import Decision
+from silva.planner import planner
+from silva.rewrite import runner
 from silva.testing import digest, replanned, stream
 
 ROWS = 1200
@@ -351,3 +353,20 @@ def test_a_costly_filter_overtakes_another_one_to_pass_an_explode() -> None:
                     assert _names(loader) == []
             found.append(seen)
         assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(("merges", "passes"), [(False, 1), (True, 2)])
+def test_rules_run_again_only_where_they_have_changed_steps(monkeypatch, merges, passes) -> None:
+    """The trainer waits for them before its first batch."""
+    counted = []
+
+    def counting(*given, **options):
+        counted.append(given)
+        return runner.optimize(*given, **options)
+
+    monkeypatch.setattr(planner, "optimize", counting)
+    x = sv.col("x")
+    first = sv.from_columns({"x": range(4)}).derive(y=x + 1)
+    rows = first.derive(z=sv.col("y") * 2) if merges else first
+    rows.select("z" if merges else "y").batch(2).loader(workers=0)
+    assert len(counted) == passes

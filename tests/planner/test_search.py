@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from silva.cost.model import Hardware, Work
+from silva.cost.model import NOTHING, Hardware, Work
 from silva.planner.search import CacheOffer, Keeping, Movable, arrange, search
 
 
@@ -69,6 +69,7 @@ def _steps(draw: st.DrawFn) -> list[Movable]:
             keeps=draw(st.sampled_from([1.0, 1.0, 0.9, 0.5, 0.01])),
             before=draw(st.integers(0, (1 << i) - 1)) if i else 0,
             keepable=draw(st.booleans()),
+            each=draw(st.just(NOTHING) | _works),
         )
         for i in range(count)
     ]
@@ -124,7 +125,8 @@ def test_many_steps_are_arranged_lawfully(steps: list[Movable], epochs: int) -> 
         step = steps[i % len(steps)]
         many.append(replace(step, before=step.before << (i - i % len(steps))))
     many = [
-        Movable(s.work, s.keeps, s.before & ((1 << i) - 1), s.keepable) for i, s in enumerate(many)
+        Movable(s.work, s.keeps, s.before & ((1 << i) - 1), s.keepable, s.each)
+        for i, s in enumerate(many)
     ]
     found = _by_rank(many, epochs, Offer(1.0, 0.1), Hardware())
     assert sorted(found.order) == list(range(20))
@@ -141,6 +143,29 @@ def test_twelve_free_steps_are_looked_at_set_by_set() -> None:
     ranks = [steps[i].work.seconds / (1 - steps[i].keeps) for i in found.order]
     assert ranks == sorted(ranks)
     assert offer.asked < 2 * (1 << 12)  # and not 12! = 479,001,600
+
+
+@dataclass(frozen=True)
+class CountedHardware(Hardware):
+    """Counts what the search computes."""
+
+    asked: list[Work] = field(default_factory=list)
+
+    def seconds(self, work: Work) -> float:
+        self.asked.append(work)
+        return super().seconds(work)
+
+
+def test_sets_of_steps_that_cannot_lead_to_anything_faster_are_left_alone() -> None:
+    """Of filters in one order that suits every resource, the first few sets show it."""
+    works = [Work(s, s, 0.1 * s) for s in (1.0 + i for i in range(12))]
+    for keeps in (0.5, 0.98, 1.0):
+        hardware = CountedHardware(8, 8, False)
+        steps = [Movable(work, keeps, 0, True) for work in works]
+        assert search(steps[::-1], hardware=hardware).seconds == pytest.approx(
+            arrange(steps, range(12), hardware=Hardware(8, 8, False)).seconds
+        )
+        assert len(hardware.asked) < 100, "and not one for each of 12 * 2 ** 11 steps to a set"
 
 
 class CountedOffer(Offer):

@@ -89,12 +89,14 @@ def test_rates_are_those_of_the_present_workers_alone():
     for width, blocks in ((2, 100), (4, 100), (8, 60)):
         lane.width.now = width
         assert lane.steady_pace is None, "blocks in flight were begun by others"
+        assert not lane.settled
         for _ in range(blocks):
             # ten rows of 100 ms, and the more of them at once, the longer each takes
             clock[0] += 1.0 / width
             lane.learn(Result(empty, 10, None, (), (), 1.0 + width / 10, 1e-3), 10)
             lane.returned(clock[0], starting=False)
         assert lane.steady_pace == pytest.approx(10 * width)
+        assert lane.settled
         assert lane.average().seconds == pytest.approx(0.1 + width / 100)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import weakref
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,8 @@ from silva.cache.row_store import MemoryStore
 from silva.columns import Block, allocation, empty
 from silva.run import executor
 from silva.run.memory import MemoryBudget
-from silva.run.pools.task import TasksInFlight
+from silva.run.pools.task import Flight, Task, TasksInFlight
+from silva.run.pools.threads import InlinePool
 
 MEMORY = 8 << 20
 ROW = 32 << 10
@@ -126,3 +129,82 @@ def test_segments_of_two_epochs_at_once_share_the_memory() -> None:
     assert memory.lane_bytes() == 1 << 20
     memory.hold(lambda: 10_000.0)  # the next epoch has begun
     assert memory.lane_bytes(own=10_000.0) == (1 << 20) - 900_000
+
+
+def shared_bytes(loader: Any) -> int:
+    """Bytes of the shared memory that worker processes have open."""
+    total = 0
+    for pid in loader._executor.processes():
+        for entry in os.scandir(f"/proc/{pid}/fd"):
+            if os.readlink(entry.path).startswith("/memfd:silva ("):
+                total += os.stat(entry.path).st_blocks * 512
+    return total
+
+
+def test_the_shared_memory_of_processes_shrinks_when_memory_is_scarce() -> None:
+    batches = rows(200).batch(4)
+    with batches.loader(backend="processes", workers=2, memory=MEMORY) as loader:
+        for _ in loader:
+            pass
+        memory, pools = loader._executor.memory, list(loader._executor._pools.values())
+        before = shared_bytes(loader)
+        waits = sum(pool.free_bytes() for pool in pools)
+        assert 0 < waits <= before
+        with memory.holding(lambda: 2.0 * MEMORY):
+            memory.release_free(pools)
+        assert sum(pool.free_bytes() for pool in pools) == 0
+        assert shared_bytes(loader) <= before - waits
+        assert [int(b["y"][0][0]) for b in loader] == [4 * i % 251 for i in range(50)]
+
+
+@pytest.mark.parametrize("backend", ["inline", "threads"])
+def test_rows_that_wait_for_the_rest_of_their_batch_count(backend: str) -> None:
+    most = 0.0
+
+    def noted(x: int) -> np.ndarray:
+        nonlocal most
+        most = max(most, loader._executor.memory.in_flight())
+        return large(x)
+
+    # a pipeline of two, so that blocks do not end where batches do
+    whole = sv.concat([sv.from_columns({"x": range(n)}).derive(y=noted) for n in (255, 1)])
+    loader = whole.batch(256).loader(backend=backend, workers=1, memory=MEMORY)
+    with loader:
+        for batch in loader:
+            assert len(batch["y"]) == 256
+    assert most > 200 * ROW, "most of the batch, and no more than one block in flight"
+
+
+def test_a_running_task_counts_its_rows_and_its_columns() -> None:
+    flights: TasksInFlight[int] = TasksInFlight()
+    for number in range(4):
+        task: Any = Task(None, None, None)  # type: ignore[arg-type]
+        flights.add(Flight(number, task, InlinePool(), 10))
+    assert flights.held(1.0) == 40
+    assert flights.held(1.0, at_once=2) == 60
+    assert flights.held(1.0, 10, at_once=2) == 70
+    assert flights.held(1.0, at_once=8) == 80
+    assert flights.to_come(1.0, at_once=1) == 30
+    assert flights.to_come(1.0, at_once=8) == 0
+
+
+def test_free_memory_is_there_for_the_results_to_come() -> None:
+    allocation._free.clear()
+    arrays = [empty((4 << 20,), np.uint8) for _ in range(4)]
+    del arrays
+    memory = MemoryBudget(16 << 20)
+    memory.hold(lambda: 12.0 * (1 << 20), to_come=lambda: 8.0 * (1 << 20))
+    memory.release_free()
+    assert allocation.free_bytes() == 12 << 20
+
+
+def test_the_first_batch_of_a_later_epoch_is_not_held() -> None:
+    with rows(40).batch(4).loader(backend="threads", workers=2, epochs=2) as loader:
+        for _ in loader:
+            pass
+        assert loader._epochs._next is not None
+        batches = iter(loader)
+        first = weakref.ref(next(batches)["y"])
+        next(batches)
+        next(batches)
+        assert first() is None

@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 import silva as sv
+from silva.columns import Block
 from silva.cost.experiment import Progress
 from silva.cost.machine import Machine
+from silva.physical.stage.stage import Result
 from silva.run.memory import MemoryBudget
 from silva.run.placement.lane import Lane
 from silva.run.placement.sizing import MOST_THREADS, Growth, Width
@@ -191,6 +194,31 @@ def test_a_stage_that_waits_has_more_threads_than_cores_and_one_that_computes_ha
     assert lane_on_threads(10e-3, 9e-3, 0.0).width.most == 2
     assert lane_on_threads(10e-3, 2e-3, 0.0).width.most in (8, 9, 10)  # two cores, fully used
     assert lane_on_threads(10e-3, 2e-3, 1.0).width.most in (3, 4, 5)  # one GIL
+
+
+def lane_beside_others(in_line: float, *, counted: bool) -> Lane:
+    """A stage on threads whose blocks wait 30 ms each. While it tries 16 threads, other work keeps
+    each of them in line for a core for so many seconds of a block more."""
+    rows, now = sv.from_columns({"x": range(3)}).derive(y=lambda x: x), [0.0]
+    stage = rows.loader(backend="inline")._lowered().stage
+    seams = Seams(machine=Machine(cpus=2, memory=1 << 30), clock=lambda: now[0])
+    lane = Lane(stage, "stage 1", "threads", 2, MemoryBudget(1 << 30), seams)
+    lane.growth.most = MOST_THREADS
+    block = Block({}, np.empty(0, np.uint64))
+    while now[0] < 10:
+        queued = in_line if lane.growth.now == 16 else 0.0
+        now[0] += (0.03 + queued) / lane.growth.now
+        seen = queued if counted else 0.0
+        lane.learn(Result(block, 10, None, (), (), 0.03 + queued, 1e-4, queued=seen), 10)
+        lane.stats.starved = now[0]
+        lane.grow()
+    return lane
+
+
+def test_other_work_on_the_machine_does_not_take_threads_back() -> None:
+    assert lane_beside_others(0.02, counted=True).growth.now == MOST_THREADS
+    assert lane_beside_others(0.02, counted=False).growth.now == 8  # as if 16 were no faster
+    assert lane_beside_others(0.0, counted=True).growth.now == MOST_THREADS
 
 
 def test_a_stage_with_other_steps_begins_with_few_threads_again() -> None:

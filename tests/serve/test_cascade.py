@@ -272,3 +272,10 @@ def test_the_benchmark_judges_a_cascade_by_the_exact_risk() -> None:
     assert kept.without == pytest.approx(1 - right.mean())
     assert 0.05 < kept.avoided < 0.6
     assert margin([{"score": 4.0}, {"score": 1.0}]) == 0.75
+
+
+def test_the_large_model_answers_where_nobody_says_how_sure_the_small_one_is() -> None:
+    said = [1, 0.6, True, np.float32(1), 0.4, False, None, "1", [1], np.ones(2), 1j, 10**400]
+    rows = sv.from_items([{"small": "small", "large": "large", "sure": one} for one in said])
+    made = sv.cascade(sv.col("small"), sv.col("large"), accept=sv.col("sure"), threshold=0.5)
+    assert [row["y"] for row in rows.derive(y=made)] == ["small"] * 4 + ["large"] * 8

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 import silva as sv
@@ -101,3 +104,89 @@ def test_reranking_may_be_left_out() -> None:
     found = [resolve(rows.plan, one) for one in configurations(rows.plan)]
     ids = [[hit["id"] for hit in Pipeline(one).ask(q="a", hits=hits)["y"]] for one in found]
     assert ids == [[1, 2], [3, 2]]
+
+
+def every(pipeline: sv.Pipeline, column: str, **row: object) -> dict[tuple[object, ...], object]:
+    """What each configuration gives for a row, by the values of the choices; None where a filter
+    drops it."""
+    found = {}
+    for one in configurations(pipeline.plan):
+        answer = Pipeline(resolve(pipeline.plan, one)).ask(**row)
+        found[tuple(one.values())] = None if answer is None else answer[column]
+    return found
+
+
+def test_methods_of_built_in_columns_take_choices() -> None:
+    size = sv.requests("b").derive(y=sv.image("b").resize(sv.choice(4, 8)).flip())
+    photo = np.zeros((6, 6, 3), np.uint8)
+    shapes = {k: np.shape(v) for k, v in every(size, "y", b=photo).items()}
+    assert shapes == {(4,): (4, 4, 3), (8,): (8, 8, 3)}
+    words = sv.text("s").split(sv.choice(None, "-")).length()
+    assert every(sv.requests("s").derive(y=words), "y", s="a b-c") == {(None,): 2, ("-",): 2}
+    either = sv.choice(sv.text("s").lower(), sv.text("s").upper(), name="case").strip()
+    assert every(sv.requests("s").derive(y=either), "y", s=" a") == {(0,): "a", (1,): "A"}
+    number = sv.num(sv.choice("x", "z")).clip(low=sv.choice(0, 5))
+    clip = sv.requests("x", "z").derive(y=number)
+    assert every(clip, "y", x=3, z=7) == {("x", 0): 3, ("x", 5): 5, ("z", 0): 7, ("z", 5): 7}
+
+
+def test_explain_names_the_parameter_of_a_method_and_the_value_taken() -> None:
+    open_one = sv.requests("s").derive(y=sv.text("s").replace(sv.choice("a", "b"), "-").length())
+    told = str(open_one.over([{"s": "ab"}]).explain())
+    assert "choice old: the first of 2 values is taken, `'a'`; tune() finds the best" in told
+    assert "(s.replace(old='a', new='-', regex=False) with old=choice('a', 'b')).length()" in repr(
+        open_one
+    )
+
+
+def test_choices_stand_within_lists_and_beside_each_other() -> None:
+    kept = sv.requests("x").filter(X.is_in([1, sv.choice(2, 3, name="other")]))
+    assert every(kept, "x", x=3) == {(2,): None, (3,): 3}
+    least = sv.requests("x").filter(sv.num("x").clip(high=sv.choice(1, 9)) > sv.choice(2, 3))
+    assert every(least, "x", x=3) == {(1, 2): None, (1, 3): None, (9, 2): 3, (9, 3): None}
+    both = sv.choice(1, 2)
+    same = sv.requests("x").derive(y=sv.num("x").clip(both, both))
+    assert every(same, "y", x=5) == {(1,): 1, (2,): 2}
+
+
+def test_cascades_and_loops_take_choices_in_all_of_their_arguments() -> None:
+    small, large = sv.num("x").clip(high=sv.choice(1, 2)), X * sv.choice(10, 20, name="factor")
+    answer = sv.cascade(small, large, accept=X, threshold=sv.choice(2, 5))
+    found = every(sv.requests("x").derive(y=answer), "y", x=3)
+    assert found == {
+        (1, 10, 2): 1, (1, 10, 5): 30, (1, 20, 2): 1, (1, 20, 5): 60,
+        (2, 10, 2): 2, (2, 10, 5): 30, (2, 20, 2): 2, (2, 20, 5): 60,
+    }  # fmt: skip
+    turn = sv.requests("x").derive(x=X // sv.choice(2, 3, name="by"))
+    turns = sv.loop(turn, until=sv.choice(2, 1, name="end") > X, at_most=sv.choice(9, 2))
+    lengths = every(sv.requests("x").derive(y=turns).derive(y=lambda y: len(y)), "y", x=9)
+    assert lengths == {
+        (2, 2, 9): 3, (2, 2, 2): 2, (2, 1, 9): 4, (2, 1, 2): 2,
+        (3, 2, 9): 2, (3, 2, 2): 2, (3, 1, 9): 3, (3, 1, 2): 2,
+    }  # fmt: skip
+
+
+def test_the_condition_of_a_search_takes_choices(tmp_path: Path) -> None:
+    passages = sv.from_columns({"year": [1969, 1971], "text": ["A red fox.", "A red hen."]})
+    index = passages.to_index(tmp_path / "index", keyword="text", workers=0)
+    hits = index.search("q", where=sv.col("year") > sv.choice(1960, 1970, name="since"))
+    counts = sv.requests("q").derive(y=hits).derive(y=lambda y: len(y))
+    assert every(counts, "y", q="red") == {(1960,): 2, (1970,): 1}
+
+
+def test_verbs_that_take_no_choice_say_so() -> None:
+    rows = sv.from_columns({"x": [1]})
+    refused = [
+        (
+            lambda: rows.shuffle(window=sv.choice(1, 2)),
+            r"shuffle\(window=…\) takes no choice\(1, 2\)",
+        ),
+        (lambda: rows.batch(sv.choice(1, 2)), r"batch\(…\) takes no choice"),
+        (lambda: rows.map_rows(sv.choice(len, abs)), r"map_rows\(…\) takes no choice"),
+        (lambda: rows.select(sv.choice("x", "y")), r"select\(…\) takes no choice"),
+        (lambda: sv.text("x").split(by=sv.choice(1, 2)), "split has no argument 'by'"),
+        (lambda: rows.evaluate([{"x": 1}], X * sv.choice(1, 2)), "leaves nothing open"),
+    ]
+    for attempt, message in refused:
+        with pytest.raises(sv.PlanError, match=message):
+            attempt()

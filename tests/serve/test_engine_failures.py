@@ -11,6 +11,7 @@ import pytest
 from tests.serve.engine_tools import answers, opened, wait
 
 import silva as sv
+from silva.lifetime import Thread
 from silva.physical.stage.global_generators import GATE
 from silva.serve.engine import engine as engines
 from silva.serve.engine.engine import Engine, Late, Outcome
@@ -220,7 +221,7 @@ def test_requests_cannot_be_joined_with_requests() -> None:
         sv.requests("x").join(other, on="x")
 
 
-@pytest.mark.parametrize("value", [2**64, -(2**63) - 1, "\ud800"])
+@pytest.mark.parametrize("value", [2**64, -(2**63) - 1, "\ud800", {1: 2}])
 def test_requests_without_an_identity_are_refused(value: Any) -> None:
     asked = sv.requests("x").derive(y=lambda x: 1)
     for ask in (lambda: asked.ask(x=value), lambda: asked.run([{"x": value}])):
@@ -254,3 +255,28 @@ def test_a_failure_is_not_lost_to_an_earlier_step_that_ends_after_it() -> None:
         (outcome,) = asyncio.run(answers(engine, [{"x": 1, "y": 0}]))
     assert isinstance(outcome, Outcome)
     assert [type(one.cause) for one in outcome.failures] == [ZeroDivisionError]
+
+
+def test_requests_fail_at_once_where_no_thread_can_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And the step goes on when there are threads again."""
+
+    def step(x):
+        return x + 1
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def every(engine: Any) -> None:
+        with monkeypatch.context() as without:
+            without.setattr(Thread, "start", refuse)
+            lost = await answers(engine, [{"x": 1}, {"x": 1}, {"x": 2}], deadline=60)
+        assert [str(one) for one in lost] == [
+            "a thread cannot be started: can't start new thread"
+        ] * 3
+        (found,) = await answers(engine, [{"x": 1}])
+        assert found.rows == [{"x": 1, "y": 2}]
+
+    with opened(sv.requests("x").derive(y=step)) as engine:
+        asyncio.run(every(engine))

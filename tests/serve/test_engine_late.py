@@ -44,3 +44,23 @@ def test_rows_that_cost_nothing_are_taken_together(seconds: float) -> None:
     for rows in (1, 8):
         curve.add(rows, 0.01)
     assert curve.most_rows(seconds, waiting=10) == 10
+
+
+def test_no_batch_is_made_small_for_one_that_makes_more_late() -> None:
+    """The oldest of 150 would be in time in a batch of 25, and most of those behind it not."""
+    sizes: list[int] = []
+
+    @sv.batched
+    def first(x):
+        sizes.append(len(x))
+        return x
+
+    arrivals = iter([0.001 * n for n in range(150)])
+    made = sv.requests("x").derive(y=first)
+    with opened(made, slo=0.2, clock=lambda: next(arrivals, 0.15)) as engine:
+        (station,) = engine.stations
+        for count in (1, 150):
+            station.curve.add(count, 0.04 + 0.0004 * count)
+        station.batches = 2
+        asyncio.run(answers(engine, [{"x": n} for n in range(150)]))
+    assert sizes[0] == 150

@@ -185,3 +185,21 @@ def test_an_open_index_outlives_its_files(tmp_path: Path) -> None:
             other.lookup([1])
         (found,) = asyncio.run(answers(engine, [{"q": "fox"}]))
     assert [hit["id"] for hit in found.rows[0]["hits"]] == [1]
+
+
+def test_no_batch_but_the_first_is_run_again_to_check_a_batched_function() -> None:
+    """Clients wait for each batch: offline, the 128th, 256th, … is checked, too."""
+    calls: list[int] = []
+
+    @sv.batched
+    def double(x: Any) -> Any:
+        calls.append(len(x))
+        return [2 * one for one in x]
+
+    async def ask(engine: Engine) -> None:
+        for number in range(300):
+            await answers(engine, [{"x": 4 * number + i} for i in range(4)])
+
+    with opened(sv.requests("x").derive(y=double)) as engine:
+        asyncio.run(ask(engine))
+    assert 1200 < sum(calls) <= 1200 + 2 * 4  # once on the loop, once on a thread

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import os
 import random
@@ -12,13 +13,17 @@ from typing import Any
 import psutil
 import pytest
 from tests.serve.conftest import Upstream
+from tests.serve.engine_tools import answers
+from tests.serve.engine_tools import opened as engine_of
 
 import silva as sv
 from silva.serve.models.errors import ModelError, QuestionError
 from silva.serve.models.gguf.child import Child
 from silva.serve.models.gguf.gguf import Gguf, OpenGguf
 from silva.serve.models.model import Answer, Question, Settings
+from silva.serve.models.opened import models
 from silva.serve.models.prompt import Message, Prompt
+from silva.serve.tenant import Tenant, acting_for
 
 pytestmark = pytest.mark.rest
 
@@ -225,3 +230,45 @@ def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.gguf").write_bytes(b"pickle")
     with pytest.raises(sv.PlanError, match="not a GGUF"):
         Gguf(str(tmp_path / "x.gguf"))
+
+
+def test_requests_that_wait_share_passages_and_keep_their_texts(
+    model: Gguf, opened: OpenGguf, questions: list[Question]
+) -> None:
+    rows = [{"text": text, "question": asked} for asked in ASKED for text in PASSAGES]
+    of = {"".join(q.messages[0].parts[1::2]): q for q in questions}
+    expected = texts(opened.generate([of[row["text"] + row["question"]] for row in rows]))
+    alternating = opened.usage.computed_tokens
+    served = Gguf(model.path, context=1024)
+    step = served.generate(messages=PROMPT, max_tokens=8)
+    asked = sv.requests("text", "question").derive(answer=step)
+    with engine_of(asked) as engine:
+        found = asyncio.run(answers(engine, rows))
+        assert [one.rows[0]["answer"] for one in found] == expected
+        assert engine.stations[0].overtakes
+    used = served.usage
+    assert used is not None
+    assert used.computed_tokens < 0.6 * alternating
+    told = " ".join(asked.explain().split())
+    assert f"read {used.computed_tokens:,} of {used.prompt_tokens:,} tokens" in told
+    models().close()
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_no_tenant_learns_from_the_time_what_another_one_asked(
+    model: Gguf, questions: list[Question], exact: bool
+) -> None:
+    found = Gguf(model.path, context=1024, exact=exact).open()
+    ann, bob = Tenant("ann"), Tenant("bob")
+    made = []
+    try:
+        for tenant in (ann, bob):
+            with acting_for(tenant):
+                made += found.generate(questions[:2])
+    finally:
+        found.close()
+    first, second = [one for one in made if isinstance(one, Answer)][::2]
+    assert first.text == second.text or not exact
+    assert first.computed_tokens == second.computed_tokens == first.prompt_tokens
+    spent = [tenant.purse.spent("computed_tokens") for tenant in (ann, bob)]
+    assert spent[0] == spent[1] > 0

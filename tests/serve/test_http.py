@@ -153,6 +153,17 @@ def test_a_function_tells_the_client_what_is_wrong() -> None:
     assert reply.json()["error"]["message"] == "x is too large"
 
 
+def test_an_error_whose_text_cannot_be_had_is_answered_all_the_same() -> None:
+    class Silent(sv.RequestError):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    with client(fails(Silent())) as http:
+        reply = http.post("/", json={"x": 1})
+    assert reply.status_code == 422
+    assert reply.json()["error"]["kind"] == "request"
+
+
 def test_the_log_holds_what_a_reply_leaves_out(caplog: pytest.LogCaptureFixture) -> None:
     with client(fails(ValueError("no disk"))) as http:
         request = http.post("/", json={"x": 1}).headers["x-request-id"]

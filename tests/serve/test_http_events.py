@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.serve.conftest import Upstream
-from tests.serve.http_tools import client, metric
+from tests.serve.http_tools import client, connected, metric
 
 import silva as sv
 from silva.serve.models.model import Answer, Model, Question
@@ -213,3 +213,16 @@ def test_a_fallback_begins_the_text_anew(name: str, upstream: Upstream) -> None:
     assert found[0] == ("text", {"a": "half an ans"})
     assert "".join(piece["a"] for kind, piece in after if kind == "text") == "<?>"
     assert found[-1] == ("row", {"q": "?", "a": "<?>"})
+
+
+@pytest.mark.rest
+def test_a_client_that_does_not_read_is_not_waited_for() -> None:
+    """The text is longer than what the sockets of both sides hold."""
+    STAGES["long"] = Stage(["x" * 1_000_000] * 32)
+    asked = sv.requests("q").derive(answer=Speaker("long").generate("{q}"))
+    body = b'{"q": "a"}'
+    head = f"accept: text/event-stream\r\ncontent-length: {len(body)}"
+    with client(asked, deadline=1.0) as http, connected(http, head, body):
+        while not metric(http, "silva_hang_ups_total"):
+            pass
+        assert metric(http, 'silva_replies_total{status="200"}') == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -164,6 +165,70 @@ def test_a_cosine_depends_on_its_two_vectors_alone() -> None:
         assert (cosines(vectors[start : start + 5].copy(), query) == whole[start : start + 5]).all()
 
 
+def searched(index: sv.Index, queries: Any, k: int = 4) -> list[list[tuple[Any, float]]]:
+    """The ids and scores of the hits of each query."""
+    rows = sv.from_columns({"q": queries}).derive(hits=index.search(by="vector", vector="q", k=k))
+    return [[(hit["id"], hit["score"]) for hit in row["hits"]] for row in rows]
+
+
+_NORMS = [1e-300, 1e-200, 1e-45, 1e-38, 1e-20, 1.0, 1e20, 1e38, 1e200, 1e300]
+
+
+@pytest.mark.parametrize("recall", [None, 0.5])
+def test_very_large_and_very_small_vectors_are_ranked_as_any_others(
+    tmp_path: Path, recall: float | None
+) -> None:
+    rng = np.random.default_rng(0)
+    made, queries = rng.normal(size=(200, 8)), rng.normal(size=(10, 8))
+    norms = np.resize(_NORMS, 200)[:, None]
+    one = sv.from_columns({"id": np.arange(200), "v": made})
+    other = sv.from_columns({"id": np.arange(200), "v": made * norms})
+    plain = one.to_index(tmp_path / "plain", vector="v", recall=recall, workers=0)
+    index = other.to_index(tmp_path / "scaled", vector="v", recall=recall, workers=0)
+    scaled = queries * np.array(_NORMS)[:, None]
+    assert searched(index, scaled) == searched(plain, scaled) == searched(plain, queries)
+
+
+def test_common_vectors_have_the_bits_that_they_always_had() -> None:
+    rng = np.random.default_rng(0)
+    for norm in (1e-6, 1.0, 1e6):
+        plain = (norm * rng.normal(size=(100, 384))).astype(np.float32)
+        before = plain / np.sqrt(np.vecdot(plain, plain))[:, None]
+        assert unit(plain).tobytes() == before.tobytes()
+        assert unit(plain.astype(np.float64)).tobytes() == before.tobytes()
+
+
+@pytest.mark.parametrize("recall", [None, 0.5])
+def test_a_vector_of_zeros_has_the_cosine_0_with_every_other(
+    tmp_path: Path, recall: float | None
+) -> None:
+    made = np.random.default_rng(0).normal(size=(200, 8))
+    made[7] = 0
+    rows = sv.from_columns({"id": np.arange(200), "v": made})
+    index = rows.to_index(tmp_path / "idx", vector="v", recall=recall, workers=0)
+    assert searched(index, [np.zeros(8)]) == [[(n, 0.0) for n in range(4)]]
+    assert (7, 0.0) in searched(index, made[:1], k=200)[0]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_query_that_is_not_finite_fails_its_row_alone(tmp_path: Path, bad: float) -> None:
+    rows = sv.from_columns({"id": [1, 2], "v": np.eye(2)})
+    index = rows.to_index(tmp_path / "idx", vector="v", workers=0)
+    asked = sv.from_columns({"q": np.array([[1.0, 0.0], [bad, 1.0], [0.0, 1.0]])})
+    made = asked.derive(hits=index.search(by="vector", vector="q", k=1))
+    with made.loader(workers=0, on_error=sv.Skip()) as loader:
+        assert [row["hits"][0]["id"] for row in loader] == [1, 2]
+        assert "NaN or infinity" in loader.failures[0].error
+
+
+@pytest.mark.parametrize("query", ["text", ["1", "2"], None, [True, False], [[1.0], [1.0, 2.0]]])
+def test_a_query_that_is_no_vector_fails_its_row(index: sv.Index, query: Any) -> None:
+    asked = sv.from_items([{"q": query}])
+    made = asked.derive(hits=index.search(by="vector", vector="q"))
+    with pytest.raises(sv.RowError, match="searched by a vector"):
+        made.head()
+
+
 def test_many_threads_search_one_open_index(index: sv.Index) -> None:
     expected = found(index, "red fox", k=3)
     again = sv.Index(index.path, embed=Letters())
@@ -191,6 +256,13 @@ def test_passages_are_looked_up_by_their_ids(index: sv.Index) -> None:
     ]
     with pytest.raises(sv.SilvaError, match="no passage 'x'"):
         index.lookup(["x"])
+
+
+def test_an_id_that_is_no_text_is_not_in_an_index(index: sv.Index) -> None:
+    for call in (index.lookup, index.delete):
+        for wrong in ("\ud800", 5, None, [1], 10**400):
+            with pytest.raises(sv.SilvaError):
+                call([wrong])
 
 
 def test_a_choice_may_stand_where_a_parameter_stands(index: sv.Index) -> None:
@@ -337,6 +409,7 @@ def test_the_same_build_is_not_built_again_and_another_one_replaces_it(tmp_path:
         ({"id": [1.5], "text": ["a"]}, {"keyword": "text"}, "numbers or text"),
         ({"v": [[1.0], [1.0, 2.0]]}, {"vector": "v"}, "several lengths"),
         ({"v": [[1.0, float("nan")]]}, {"vector": "v"}, "NaN"),
+        ({"v": [[math.inf, 1.0]]}, {"vector": "v"}, "infinity"),
         ({"v": ["a"]}, {"vector": "v"}, "not vectors"),
         ({"v": [[1.0]]}, {"vector": "v", "recall": 2}, "between 0 and 1"),
     ],
@@ -499,6 +572,14 @@ def test_rerank_by_a_model_asks_for_each_pair_once(index: sv.Index) -> None:
     assert first == second
     assert len(first) == 1
     assert first[0]["score"] < 0
+
+
+def test_rerank_says_that_ids_cannot_be_sorted() -> None:
+    hits = [{"id": None, "text": "a"}, {"id": 1, "text": "b"}]
+    rows = sv.from_items([{"q": "x", "h": hits}])
+    made = rows.derive(h=sv.rerank("q", "h", by=lambda q, text: 1.0))
+    with pytest.raises(sv.RowError, match="sorted by their ids"):
+        made.head()
 
 
 def test_rerank_refuses_what_is_no_list_of_hits() -> None:

@@ -13,123 +13,13 @@ import pytest
 import silva as sv
 from silva.plan.choice import configurations
 from silva.serve.models.model import Answer, Model, Question
-from silva.serve.search.intervals import mean_interval, quantile_interval
+from silva.serve.search.intervals import quantile_interval
 from silva.serve.search.metrics import metric_of
-from silva.serve.search.tuning.contest import Bounds, Configurations
-from silva.serve.search.tuning.paired import log_evidence, needed_evidence
-from silva.serve.search.tuning.racing import Race
+from silva.serve.search.tuning.constraints import Constraint
+from silva.serve.search.tuning.contest import Configurations
 from silva.serve.search.tuning.sharing import Shared
 
 X = sv.col("x")
-
-
-class Planted:
-    """A contest whose scores and costs are known."""
-
-    def __init__(
-        self,
-        scores: np.ndarray,
-        costs: Sequence[float] | None = None,
-        late: Sequence[bool] | None = None,
-    ) -> None:
-        """`scores`: a row for each row, a column for each candidate. `late`: who breaks a bound,
-        which is never shown."""
-        self.scores = scores
-        self.cost = np.ones(scores.shape[1]) if costs is None else np.asarray(costs)
-        self.late = [False] * scores.shape[1] if late is None else late
-        self.executions = 0
-
-    def answer(self, candidate: int, rows: Sequence[int]) -> np.ndarray:
-        self.executions += len(rows)
-        return self.scores[list(rows), candidate]
-
-    def costs(self, candidate: int) -> np.ndarray:
-        return self.cost[candidate : candidate + 1]
-
-    def costs_no_more(self, candidate: int, other: int) -> bool:
-        return bool(self.cost[candidate] <= self.cost[other])
-
-    def meets(self, candidate: int) -> bool:
-        return not self.late[candidate]
-
-    def misses(self, candidate: int) -> str | None:
-        return None
-
-    def seems_to_miss(self, candidate: int) -> str | None:
-        return "late" if self.late[candidate] else None
-
-    def spent(self) -> float:
-        return self.executions
-
-
-def race(contest: Planted, budget: float | None = None) -> Race:
-    rows, count = contest.scores.shape
-    made = Race(contest, count, range(rows), delta=0.05, budget=budget)
-    made.run()
-    return made
-
-
-def alike(rng: np.random.Generator, means: Sequence[float], rows: int = 400) -> np.ndarray:
-    """Scores of 0 and 1 with these means; rows differ in difficulty."""
-    hard = rng.random((rows, 1))
-    own = rng.random((rows, len(means)))
-    drawn = np.where(rng.random((rows, len(means))) < 0.7, hard, own)
-    return (drawn < np.asarray(means)).astype(float)
-
-
-def test_equal_configurations_are_seldom_called_worse() -> None:
-    wrong = 0
-    for seed in range(60):
-        contest = Planted(alike(np.random.default_rng(seed), [0.8] * 12, 200))
-        wrong += bool(race(contest).beaten_by)
-    assert wrong <= 0.05 * 60
-
-
-def test_the_best_configuration_is_not_lost_by_looking_often() -> None:
-    wrong = 0
-    for seed in range(60):
-        means = [0.85, *[0.8] * 11]
-        wrong += 0 in race(Planted(alike(np.random.default_rng(seed), means, 200))).beaten_by
-    assert wrong <= 0.05 * 60
-
-
-def test_evidence_grows_as_rarely_as_promised_at_any_look() -> None:
-    rng, alpha, draws = np.random.default_rng(0), 0.1, 400
-    crossed = 0
-    for _ in range(draws):  # sparse differences with a mean of 0
-        won = rng.choice([-1.0, 0.0, 1.0], p=[0.04, 0.92, 0.04], size=300)
-        crossed += any(log_evidence(won[:n]) >= np.log(1 / alpha) for n in range(10, 301, 10))
-    assert crossed / draws <= alpha
-
-
-def test_what_is_clearly_worse_is_left_early() -> None:
-    contest = Planted(alike(np.random.default_rng(0), [0.9, *[0.3] * 11]))
-    found = race(contest)
-    assert set(found.beaten_by) == set(range(1, 12))
-    assert contest.executions <= 0.4 * contest.scores.size
-
-
-def test_what_costs_less_stays() -> None:
-    found = race(Planted(alike(np.random.default_rng(0), [0.9, 0.3]), costs=[2.0, 1.0]))
-    assert found.racing == [0, 1]
-
-
-def test_what_breaks_a_bound_leaves_nobody_out() -> None:
-    scores = alike(np.random.default_rng(0), [0.95, 0.5])
-    assert race(Planted(scores)).beaten_by == {1: 0}
-    assert race(Planted(scores, late=[True, False])).beaten_by == {}
-
-
-def test_a_budget_is_spent_on_what_promises_most() -> None:
-    means = [0.9, 0.88, *np.linspace(0.3, 0.8, 22)]
-    contest = Planted(alike(np.random.default_rng(0), means))
-    found = race(contest, budget=0.25 * contest.scores.size)
-    assert contest.executions <= 0.25 * contest.scores.size
-    most = max(map(len, found.scores))
-    assert {0, 1} <= {i for i, one in enumerate(found.scores) if len(one) == most}
-
-
-# The verb.
 
 
 def doubled(count: int) -> list[dict[str, Any]]:
@@ -144,7 +34,7 @@ def test_best_refuses_what_rows_cannot_tell_apart() -> None:
     same = sv.requests("x").derive(y=sv.choice(X * 2, X + X, X * 3, name="op"))
     tuned = same.tune(doubled(64), maximize=right)
     assert {one.configuration["op"] for one in tuned.tied} | {0, 1} == {0, 1}
-    with pytest.raises(sv.PlanError, match=r"64 rows cannot tell .*op=\d, from op=\d"):
+    with pytest.raises(sv.PlanError, match=r"64 rows cannot tell .*op=x.*, from op=x"):
         _ = tuned.best
     assert not any("scores more" in str(one.why_not) for one in tuned.candidates[:2])
     assert not any("slower" in str(one.why_not) for one in tuned.candidates)
@@ -167,10 +57,9 @@ def test_a_search_needs_rows_and_a_budget() -> None:
     both = sv.requests("x").derive(y=sv.choice(X + 1, X * 2, name="op"))
     wrong: list[tuple[list[Any], Mapping[str, Any], str]] = [
         ([], {}, "at least one row"),
-        (doubled(9), {"seconds": 0.0}, "positive"),
-        (doubled(9), {"executions": 0}, "from 1 up"),
-        (doubled(9), {"executions": 9, "seconds": 1.0}, "not both"),
-        (doubled(9), {"p95": 0.0}, "above 0"),
+        (doubled(9), {"budget": 60}, r"sv\.Budget\(seconds=60\)"),
+        (doubled(9), {"subject_to": [0.5]}, "takes constraints such as"),
+        (doubled(9), {"subject_to": sv.p95("latency") <= 0.5}, "takes a list"),
         (doubled(9), {"delta": 1.5}, "between 0 and 1"),
     ]
     for rows, arguments, message in wrong:
@@ -178,18 +67,46 @@ def test_a_search_needs_rows_and_a_budget() -> None:
             both.tune(rows, maximize=right, **arguments)
     with pytest.raises(sv.PlanError, match="divide by the largest"):
         both.tune(doubled(9), maximize=lambda y: y)
+    with pytest.raises(sv.PlanError, match="at least one metric"):
+        both.tune(doubled(9), maximize=[])
+    for attempt, message in [
+        (lambda: sv.Budget(), "seconds=… or executions=…"),
+        (lambda: sv.Budget(seconds=0.0), "positive"),
+        (lambda: sv.Budget(executions=0), "from 1 up"),
+        (lambda: sv.p95("latency") <= 0.0, "above 0"),
+        (lambda: sv.mean("time"), "'latency', 'cost' or 'tokens'"),
+    ]:
+        with pytest.raises(sv.PlanError, match=message):
+            attempt()
 
 
-@pytest.mark.parametrize("budget", [{"executions": 16}, {"seconds": 1e-9}])
-def test_what_the_budget_did_not_reach_is_not_ranked(budget: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "budget",
+    [sv.Budget(executions=16), sv.Budget(seconds=1e-9), sv.Budget(seconds=1e9, executions=16)],
+    ids=["executions", "seconds", "both"],
+)
+def test_what_the_budget_did_not_reach_is_not_ranked(budget: sv.Budget) -> None:
     both = sv.requests("x").derive(y=sv.choice(X + 1, X * 2, name="op"))
-    tuned = both.tune(doubled(64), maximize=right, **budget)
+    tuned = both.tune(doubled(64), maximize=right, budget=budget)
     assert [len(one.scores) for one in tuned.candidates] == [16, 0]
     assert "before it was run" in str(tuned.candidates[1].why_not)
     with pytest.raises(sv.PlanError, match="larger one may tell"):
         _ = tuned.best
     assert "op=" in str(tuned)
     assert "not run" in tuned._repr_html_()
+
+
+def test_a_search_shows_what_was_left_out_and_why() -> None:
+    sums = (X + n for n in range(1000, 1011))
+    several = sv.requests("x").derive(y=sv.choice(*sums, X * 2, name="op"))
+    tuned = several.tune(doubled(64), maximize=right)
+    lines = str(tuned).splitlines()
+    assert lines[1].endswith("op=x * 2")
+    assert lines[2].startswith("  left out: op=x + 10")
+    assert lines[2].endswith(": op=x * 2 scores more and costs no more")
+    assert lines[10] == "  and 3 more: see tuned.candidates"
+    assert "left out" not in tuned._repr_html_()
+    assert repr(tuned.front[0]).startswith("<op=x * 2; 1.000")
 
 
 def test_rows_without_an_id_are_numbered() -> None:
@@ -204,18 +121,40 @@ def test_a_configuration_that_breaks_a_bound_is_not_on_the_front() -> None:
     open_model = sv.choice("{x}", "long {x}", name="prompt")
     both = sv.requests("x").derive(y=model.generate(open_model))
     dev = [{"x": str(n)} for n in range(60)]
-    tuned = both.tune(dev, maximize=lambda y: len(y) / 10, cost=1.5e-6)
+    tuned = both.tune(dev, maximize=lambda y: len(y) / 10, subject_to=[sv.mean("cost") <= 1.5e-6])
     assert [one.configuration["prompt"] for one in tuned.front] == ["{x}"]
-    assert "costs 2e-06" in str(tuned.candidates[1].why_not)
+    assert tuned.candidates[1].why_not == "mean('cost') is above 1.5e-06"
     assert tuned.front[0].tokens.value == 1
     assert tuned.best.ask(x="4")["y"] == "4"
+
+
+def test_several_metrics_are_all_maximized() -> None:
+    """One operation is right where the other is small: neither is best by both metrics."""
+    both = sv.requests("x").derive(y=sv.choice(X * 2, X * 0, X - X, X * 2 + 1, name="op"))
+    tuned = both.tune(doubled(64)[1:], maximize=[right, small])
+    assert {one.configuration["op"] for one in tuned.front} in ({0, 1}, {0, 2})
+    assert tuned.front[0].configuration["op"] == 0
+    assert [round(one.value, 2) for one in tuned.front[0].by_metric] == [1.0, 0.02]
+    with pytest.raises(sv.PlanError, match=r"best by all of right.*, small"):
+        _ = tuned.best
+    assert str(tuned).startswith("right")
+    last = next(one for one in tuned.candidates if one.configuration["op"] == 3)
+    assert last.why_not is not None
+    dominated = sv.requests("x").derive(y=sv.choice(X * 0 + 9, X * 2, name="op"))
+    rows = [{"x": 0, "gold": 0}] * 64
+    assert dominated.tune(rows, maximize=[right, small]).best.ask(x=0)["y"] == 0
+
+
+def small(y: Any) -> bool:
+    return bool(y < 3)
 
 
 def test_a_picture_shows_the_front(tmp_path: Path) -> None:
     both = sv.requests("x").derive(y=sv.choice(X + 1, X * 2, name="op"))
     tuned = both.tune(doubled(32), maximize=right)
-    for name in ("front.svg", "front.png"):
-        assert tuned.plot(tmp_path / name).stat().st_size > 1000
+    two = both.tune(doubled(32), maximize=[right, small])
+    for name, one in (("front.svg", tuned), ("front.png", tuned), ("two.svg", two)):
+        assert one.plot(tmp_path / name).stat().st_size > 1000
     with pytest.raises(sv.PlanError, match=r"\.png or an \.svg"):
         tuned.plot(tmp_path / "front.txt")
 
@@ -237,6 +176,7 @@ class _Run:
 
     def score(self, pairs: list[tuple[str, str]]) -> list[float | Exception]:
         self.slow.asked.extend(prompt for prompt, _ in pairs)
+        self.slow.batches.append(len(pairs))
         return [float(prompt.endswith(answer)) for prompt, answer in pairs]
 
     def close(self) -> None: ...
@@ -250,6 +190,7 @@ class Slow(Model):
     def __init__(self, name: str, answers: str = "") -> None:
         self.name = name
         self.asked: list[str] = []
+        self.batches: list[int] = []
 
     @property
     def identity(self) -> str:
@@ -291,22 +232,9 @@ def test_steps_that_do_not_wait_for_each_other_count_once() -> None:
 # Intervals.
 
 
-def test_an_interval_of_few_equal_scores_is_exact() -> None:
-    all_right = mean_interval(np.ones(6))
-    assert all_right.high == 1.0
-    assert all_right.low == pytest.approx(0.025 ** (1 / 6), abs=1e-5)
-    assert mean_interval(np.full(6, 0.5)).low < 0.2
-    evaluated = sv.requests("x").derive(y=X * 2).evaluate(doubled(6), right)
-    assert str(evaluated.mean) == "1.000 (0.541 to 1.000)"
-
-
 def test_few_rows_bound_no_quantile_from_above() -> None:
     assert quantile_interval(np.arange(72.0), 0.95).high == 71.0
     assert quantile_interval(np.arange(71.0), 0.95).high == np.inf
-
-
-def test_a_claim_takes_the_more_evidence_the_more_there_are() -> None:
-    assert needed_evidence(96, 0.05) > needed_evidence(2, 0.05) == pytest.approx(np.log(40))
 
 
 # Metrics.
@@ -328,6 +256,45 @@ def test_a_model_may_judge() -> None:
         answers.evaluate([{"x": 1}], judge.score("{y} is {gold}", "{y}"))
 
 
+def test_a_judge_is_a_step_or_a_metric() -> None:
+    """Its verdict is text, which a function reads; what it has said is kept."""
+    judge = Slow("verdicts")
+    verdict = judge.generate("{y} for {gold}")
+    answers = sv.requests("x", "gold").derive(y=X * 2)
+    dev = [{"x": n, "gold": 2 * n + (n % 2)} for n in range(60)]
+
+    def agrees(verdict: str) -> bool:
+        said, _, wanted = verdict.partition(" for ")
+        return said == wanted != ""
+
+    judged = answers.derive(verdict=verdict)
+    assert judged.evaluate(dev, agrees).mean.value == 0.5
+    assert len(judge.asked) == 60
+    metric = verdict == "4 for 4"
+    assert answers.evaluate(dev, metric).mean.value == pytest.approx(1 / 60)
+    assert len(judge.asked) == 60  # the same questions
+    either = sv.requests("x", "gold").derive(y=X * sv.choice(3, 2)).derive(verdict=verdict)
+    tuned = either.tune(dev, maximize=agrees)
+    assert tuned.front[0].configuration == {"operand": 2}
+    assert tuned.front[0].cost.value > 0
+    found = judged.what_if(on=dev, metric=agrees, gold={"y": "gold"}, seconds=0)
+    assert found.limit == "y"
+    assert found.steps[0].perfect is not None
+    assert found.steps[0].perfect.value == 0.5
+
+
+def test_a_judge_gets_batches_where_steps_are_compared() -> None:
+    judge = Slow("batches")
+    answers = sv.requests("x").derive(y=X * 2)
+    dev = [{"x": n, "gold": 2 * n + (n % 2)} for n in range(40)]
+    metric = judge.score("{y} is {gold}", "{y}")
+    judge.batches.clear()
+    found = answers.what_if(on=dev, metric=metric, gold={"y": lambda row: row["gold"]}, seconds=0)
+    assert found.base is not None
+    assert found.base.value == 0.5
+    assert len(judge.batches) < 40
+
+
 def test_exploded_requests_are_not_judged_by_their_first_row() -> None:
     parts = sv.requests("x").derive(y=lambda x: [x, x]).explode("y")
     with pytest.raises(sv.PlanError, match="several rows of a request"):
@@ -339,39 +306,64 @@ def test_exploded_requests_are_not_judged_by_their_first_row() -> None:
 # Bounds: what is shown of them.
 
 
-def timed(seconds: Sequence[float], **bounds: float) -> Configurations:
+def timed(seconds: Sequence[float], *constraints: Constraint) -> Configurations:
     """One configuration of two, whose rows took so many seconds alone."""
     both = sv.requests("x").derive(y=sv.choice(X + 1, X * 2, name="op"))
     shared = Shared(both.plan, doubled(len(seconds)))
     every = configurations(both.plan)
-    made = Configurations(shared, metric_of(right), every, Bounds(**bounds), by_time=False)
+    made = Configurations(shared, [metric_of(right)], every, constraints)
     rows = np.zeros(len(seconds))
     for one in made.spending:
         one.latency, one.money, one.tokens = np.asarray(seconds), rows, rows
     return made
 
 
+IN_TIME = sv.p95("latency") <= 0.05
+
+
 def test_a_bound_on_latency_is_kept_only_on_evidence() -> None:
-    assert not timed([0.01] * 59, p95=0.05).meets(0)
-    assert timed([0.01] * 130, p95=0.05).meets(0)
-    assert timed([0.01] * 59, p95=0.05).seems_to_miss(0) is None
+    assert not timed([0.01] * 59, IN_TIME).meets(0)
+    assert timed([0.01] * 130, IN_TIME).meets(0)
+    assert timed([0.01] * 59, IN_TIME).seems_to_miss(0) is None
 
 
 def test_few_rows_that_are_in_time_show_no_bound() -> None:
     both = sv.requests("x").derive(y=sv.choice(X + 1, X * 2, name="op"))
-    few = both.tune(doubled(20), maximize=right, p95=60.0)
+    few = both.tune(doubled(20), maximize=right, subject_to=[sv.p95("latency") <= 60.0])
     assert "too few to show it" in str(few)
     assert few.best.ask(x=3)["y"] == 6
-    many = both.tune(doubled(160), maximize=right, p95=60.0)
+    many = both.tune(doubled(160), maximize=right, subject_to=[sv.p95("latency") <= 60.0])
     assert "too few to show it" not in str(many)
 
 
 def test_a_heavy_tail_breaks_a_bound_on_latency() -> None:
-    tail = timed([*[0.009] * 90, *[0.5] * 10], p95=0.05)
+    tail = timed([*[0.009] * 90, *[0.5] * 10], IN_TIME)
     assert not tail.meets(0)
     assert "in these rows" in str(tail.seems_to_miss(0))
     assert tail.misses(0) is None
-    assert "above 0.05" in str(timed([*[0.009] * 70, *[0.5] * 30], p95=0.05).misses(0))
+    assert "above 0.05" in str(timed([*[0.009] * 70, *[0.5] * 30], IN_TIME).misses(0))
+
+
+def test_a_mean_above_its_limit_is_shown_by_evidence() -> None:
+    dear = sv.mean("latency") <= 0.01
+    assert timed([0.02] * 40, dear).misses(0) == "mean('latency') is above 0.01 s"
+    assert timed([0.02] * 3, dear).misses(0) is None  # so few rows show nothing
+    assert timed([0.02] * 3, dear).seems_to_miss(0) is not None
+    assert timed([0.005, 0.006] * 20, dear).meets(0)
+    assert not timed([0.005, 0.006] * 20, sv.mean("latency") <= 0.0055).meets(0)
+
+
+def test_a_mean_at_its_limit_is_seldom_called_above_it_at_any_look() -> None:
+    rng, wrong, draws = np.random.default_rng(0), 0, 80
+    constraint = sv.mean("latency") <= 0.01
+    for _ in range(draws):
+        made = timed(rng.exponential(0.01, 200), constraint)
+        seconds, looks = made.spending[0].latency, []
+        for n in range(10, 201, 10):
+            made.spending[0].latency = seconds[:n]
+            looks.append(made.misses(0))
+        wrong += any(looks)
+    assert wrong / draws <= 0.05
 
 
 def test_costs_that_differ_by_noise_are_no_reason() -> None:

@@ -372,7 +372,9 @@ def _import(file: Path) -> ModuleType:
     """Imports the file as a module. Its folder becomes the first on the path, as when Python runs
     the file, so that workers can import it too."""
     if not file.is_file():
-        raise PlanError(f"there is no file {str(file)!r}")
+        script = Path(f"{str(file).replace('.', '/')}.py")
+        hint = f": a pipeline is named by its file, {script}:NAME" if script.is_file() else ""
+        raise PlanError(f"there is no file {str(file)!r}{hint}")
     sys.path.insert(0, str(file.resolve().parent))
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:

@@ -39,6 +39,9 @@ MOST_FREE_BYTES = 256 << 20
 _MOST_TIMES = 4
 """How many times as large as an array a free buffer may be that is used for it: batches that are
 padded to their longest row differ by less, and share their buffers."""
+_LOOSE_USES = 2
+"""Uses in a row by arrays of at most half its size, after which a buffer gives back the memory that
+they leave: blocks have become smaller."""
 _FILLED = 1.25
 """Bytes of a buffer per byte of an array that fills it; sizes are rounded up by at most 1/8."""
 _MOST_SHARED = 512
@@ -51,6 +54,7 @@ class _Buffer:
     def __init__(self, size: int, file: int | None) -> None:
         """`file`: the memfd in which the memory lies, if it is shared."""
         self.file, self.recyclable = file, True
+        self._loose = 0
         if file is None:
             self.memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         else:
@@ -60,6 +64,15 @@ class _Buffer:
 
     def __len__(self) -> int:
         return len(self.memory)
+
+    def fit(self, size: int) -> None:
+        """Notes that an array of this size will use it."""
+        if self.file is not None:  # its memory was reserved; readers map all of it
+            return
+        self._loose = self._loose + 1 if 2 * size <= len(self) else 0
+        if self._loose == _LOOSE_USES:
+            self.memory.madvise(mmap.MADV_DONTNEED, size, len(self) - size)  # whole pages
+            self._loose = 0
 
     def __del__(self) -> None:
         if self.file is not None:
@@ -121,6 +134,7 @@ def _lease(size: int) -> _Lease:
     if buffer is None:
         _drop_one(size)
         buffer = _Buffer(size, _new_file(size) if _sharers else None)
+    buffer.fit(size)
     lease = _Lease((len(buffer),), np.uint8, buffer=buffer.memory)
     lease._buffer = buffer
     return lease

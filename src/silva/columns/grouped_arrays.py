@@ -1,8 +1,8 @@
 """Arrays whose distinct rows are found when somebody first asks for them.
 
 Batches of an array are slices, which cost less than finding rows that are equal. So the groups of a
-batch are found when its `values` or `inverse` are first read, for all batches of a block at once;
-`expand()`, which needs neither, copies the rows.
+batch are found when its `values` or `inverse` are first read, together with those of its
+neighbours, which are then made with their groups; `expand()`, which needs neither, copies the rows.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from silva.columns.column import Array, Column
 from silva.columns.number_runs import appearance_in_each
 from silva.columns.ragged import Grouped
 
+_ROWS = 8192
+"""Rows that are grouped together, about: many, since each batch by itself costs calls of numpy; and
+no more, since the system takes back the memory of large arrays, and clears it for the next one."""
 _Found = tuple[dict[str, list[np.ndarray]], list[np.ndarray]]
 """For each batch, the distinct rows of each column, and the index."""
 
@@ -32,14 +35,24 @@ class GroupedArrays:
 
     def __init__(self, arrays: Mapping[str, np.ndarray], size: int) -> None:
         self._arrays, self.size = arrays, size
-        self._found: list[_Found] = []
+        self._together = max(_ROWS // size, 1)
+        """Batches that are grouped together."""
+        self._found: dict[int, _Found] = {}
+        """By the number of the first of these batches."""
 
     def batches(self, name: str) -> Iterator[Grouped]:
         """Each batch of a column."""
-        for number in range(len(self._arrays[name]) // self.size):
-            made = _GroupedLater()
-            made.later = self, name, number
-            yield made
+        count = len(self._arrays[name]) // self.size
+        for begin in range(0, count, self._together):
+            for number in range(begin, min(begin + self._together, count)):
+                if begin in self._found:  # who has read one batch reads the others
+                    values, inverse = self._found[begin]
+                    left = slice(number - begin, None)
+                    yield from map(_grouped, values[name][left], inverse[left])
+                    break
+                made = _GroupedLater()
+                made.later = self, name, number
+                yield made
 
     def rows(self, name: str, batch: int) -> np.ndarray:
         """The rows of a batch, copied."""
@@ -47,19 +60,31 @@ class GroupedArrays:
 
     def groups(self, name: str, batch: int) -> tuple[np.ndarray, np.ndarray]:
         """The distinct rows of a batch, and the index, which all columns of the group share."""
-        if not self._found:
-            self._found.append(self._find())
-        values, inverse = self._found[0]  # where two threads found them, those of the first
-        return values[name][batch], inverse[batch]
+        begin = batch // self._together * self._together
+        found = self._found.get(begin)
+        if found is None:  # where two threads find them, those of the first
+            found = self._found.setdefault(begin, self._find(begin))
+        values, inverse = found
+        return values[name][batch - begin], inverse[batch - begin]
 
-    def _find(self) -> _Found:
-        keys = row_keys([Array(data) for data in self._arrays.values()])
+    def _find(self, begin: int) -> _Found:
+        rows = slice(begin * self.size, (begin + self._together) * self.size)
+        arrays = {name: data[rows] for name, data in self._arrays.items()}
+        keys = row_keys([Array(data) for data in arrays.values()])
         first, number, bounds = appearance_in_each(keys, self.size)
         values = {
             name: list(map(data[first].__getitem__, map(slice, bounds, bounds[1:])))
-            for name, data in self._arrays.items()
+            for name, data in arrays.items()
         }
         return values, list(number.reshape(-1, self.size))
+
+
+def _grouped(values: np.ndarray, inverse: np.ndarray) -> Grouped:
+    """A `Grouped` of arrays: half of the time of its constructor, which sets attributes of a frozen
+    class one by one."""
+    made = object.__new__(Grouped)
+    made.__dict__.update(values=values, offsets=None, inverse=inverse)
+    return made
 
 
 class _GroupedLater(Grouped):

@@ -112,7 +112,8 @@ def appearance_in_each(keys: np.ndarray, size: int) -> tuple[np.ndarray, np.ndar
     changes[::size] = True
     heads, run = np.flatnonzero(changes), np.cumsum(changes) - 1
     few, batch = keys[heads], heads // size
-    if ((few[1:] > few[:-1]) | (batch[1:] > batch[:-1])).all():
+    ascending = ((few[1:] > few[:-1]) | (batch[1:] > batch[:-1])).all()
+    if ascending or len(heads) == _distinct_in_each(keys, size):
         first, number = heads, run
     elif len(heads) < len(keys) // _CLUSTERED:
         ranks = np.unique(few, return_inverse=True)[1]
@@ -123,6 +124,13 @@ def appearance_in_each(keys: np.ndarray, size: int) -> tuple[np.ndarray, np.ndar
     bounds = np.searchsorted(first, np.arange(0, len(keys) + 1, size))
     number.reshape(-1, size)[:] -= bounds[:-1, None]
     return first, number, bounds.tolist()
+
+
+def _distinct_in_each(keys: np.ndarray, size: int) -> int:
+    """The number of distinct keys in each batch, added up. Sorting keys alone takes a tenth of the
+    time of ranking them."""
+    ordered = np.sort(keys.reshape(-1, size), axis=1)
+    return len(ordered) + int(np.count_nonzero(ordered[:, 1:] != ordered[:, :-1]))
 
 
 def _ranked_in_each(keys: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:

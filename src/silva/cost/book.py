@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
-import uuid
+import threading
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -49,7 +51,9 @@ class _Entry(msgspec.Struct):
     network: _Count
     moved: _Count
     version: int = _VERSION
-    """Files of silva 0.1 do not have it."""
+    """Files of silva 0.1 do not have it, nor what follows."""
+    squares: _Amount = 0.0
+    by_block: tuple[_Amount, _Amount, _Amount, _Amount, _Amount] = (0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def _decoded(data: bytes) -> Cost:
@@ -59,7 +63,7 @@ def _decoded(data: bytes) -> Cost:
         raise ValueError(f"costs in format {entry.version}, not {_VERSION}")
     found = msgspec.structs.asdict(entry)
     del found["version"]
-    lines = {name: _line(found[name]) for name in ("by_size", "grows")}
+    lines = {name: _line(found[name]) for name in ("by_size", "grows", "by_block")}
     return Cost(**{**found, **lines})
 
 
@@ -109,9 +113,12 @@ class Book:
             "disk": round(cost.disk * share),
             "network": round(cost.network * share),
             "moved": round(cost.moved * share),
+            "squares": cost.squares * share,
+            "by_block": cost.by_block.scaled(share),
         }
         with contextlib.suppress(OSError):
-            text, aside = json.dumps(data).encode(), f"{uuid.uuid4().hex}.tmp"
+            aside = f"{os.getpid()}-{threading.get_ident()}-{time.time_ns()}.tmp"
+            text = json.dumps(data).encode()
             self._folder.write(f"{key}.json", text, aside, replace=True, sync=False)
 
     def tidy(self) -> None:

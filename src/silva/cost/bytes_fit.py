@@ -1,4 +1,4 @@
-"""How the cost of a step grows with the bytes of its rows.
+"""How the cost of a step grows with the bytes of its rows, or with the number of blocks.
 
 A line is fitted through the measured blocks: a cost per row, and a cost per byte. Only five sums
 are kept, so lines of two runs can be added."""
@@ -44,6 +44,10 @@ class Line(NamedTuple):
     def scaled(self, share: float) -> Line:
         """The line of a share of the blocks."""
         return Line(*(share * one for one in self))
+
+    def times(self, factor: float) -> Line:
+        """The line with a cost that is so many times as high."""
+        return self._replace(y=factor * self.y, xy=factor * self.xy)
 
     @property
     def size(self) -> float:

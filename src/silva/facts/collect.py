@@ -242,6 +242,7 @@ def stage_facts(lane: Lane) -> StageFacts:
         epoch_rows=lane.epoch_rows,
         all_rows=None if lane.rows_left is None else stats.rows_in + lane.rows_to_come,
         shares_generators=lane.shares_generators,
+        settled=lane.settled,
     )
 
 

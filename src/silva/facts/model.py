@@ -162,6 +162,8 @@ class StageFacts:
     """Rows that it has had and will have, in all announced epochs; None where that is not known."""
     shares_generators: bool = False
     """Whether its functions draw from global random generators, which threads would share."""
+    settled: bool = True
+    """Whether its place is chosen, nothing is being compared, and its workers were measured."""
 
     @property
     def waits(self) -> float:

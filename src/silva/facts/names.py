@@ -60,7 +60,7 @@ def find_work(facts: RunFacts, name: str) -> list[NamedWork]:
     by_operator = [
         work for work in there if work.operator and name in short_names(work.operator.name)
     ]
-    several = len({(work.stage.name, work.step.id) for work in by_column}) > 1
+    several = len({work.step.id for work in by_column}) > 1
     if several or (by_column and by_operator):
         meanings = sorted({work.text for work in [*by_column, *by_operator]})
         raise PlanError(f"{name!r} could be any of {', '.join(meanings)}: name one by its id")

@@ -24,7 +24,7 @@ from silva.physical.plan import PhysicalNode
 from silva.plan import expr
 from silva.plan.decision import Decision
 from silva.plan.node import Batch, Node, Shuffle, Source, walk
-from silva.plan.operator import Promising
+from silva.plan.operator import Grouping, Promising
 from silva.plan.show import show_plan
 from silva.plan.turn import every_part
 
@@ -65,7 +65,7 @@ def explain_text(facts: RunFacts, analyze: bool) -> str:
     """The whole explanation; with `analyze`, with everything that was measured."""
     parts = {
         "Plan as written": written_lines(facts.written) + _torn_groups(facts.written),
-        **_promises(facts.written),
+        **_told(facts.written),
         "Rules": decision_lines(facts.decisions, INNER),
         "Plan as run": run_lines(facts, facts.plan, analyze=analyze),
     }
@@ -124,14 +124,24 @@ def written_lines(plan: Node, width: int = INNER) -> list[str]:
     return lines
 
 
-def _promises(plan: Node) -> dict[str, list[str]]:
-    """What the parameters of steps promise of results that are not exact, where one does."""
+def _told(plan: Node) -> dict[str, list[str]]:
+    """What the parameters of steps promise of results that are not exact, where one does, and how
+    rows share work by their order."""
     steps = [node.runs for node in walk(plan)]
     parts = (part for step in steps if step is not None for part in every_part(step))
-    values = (value for part in parts if isinstance(part, expr.Call) for _, value in part.params)
-    told = [value.promise for value in values if isinstance(value, Promising)]
-    lines = [piece for text in dict.fromkeys(told) if text for piece in wrapped(text, width=INNER)]
-    return {"Promises": lines} if lines else {}
+    calls = (part for part in parts if isinstance(part, expr.Call))
+    values = [value for call in calls for _, value in call.params]
+    told = {
+        "Promises": [value.promise for value in values if isinstance(value, Promising)],
+        "Order of prompts": [value.grouping for value in values if isinstance(value, Grouping)],
+    }
+    lines = {
+        title: [
+            piece for text in dict.fromkeys(texts) if text for piece in wrapped(text, width=INNER)
+        ]
+        for title, texts in told.items()
+    }
+    return {title: shown for title, shown in lines.items() if shown}
 
 
 def _torn_groups(plan: Node) -> list[str]:

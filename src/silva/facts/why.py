@@ -52,6 +52,8 @@ class _Subject:
     """It is the reading of the sources."""
     verbs: tuple[Node, ...] = ()
     """Steps that have no name but that of their verb, such as `batch`."""
+    decides: bool = False
+    """It is a rule or a choice of the planner."""
 
     @property
     def ids(self) -> set[str]:
@@ -101,6 +103,8 @@ def _subject(facts: RunFacts, segments: list[Segment], name: str | Callable[...,
         return _Subject(name, sources=tuple(sources), reads=True)
     if not nodes and not having:
         verbs = verbs_called(name, facts.written)
+        if not verbs and any(made.name == name for made in facts.decisions):
+            return _Subject(name, decides=True)
         if not verbs:
             raise nothing_called(name, facts)
         return _Subject(name, verbs=verbs)
@@ -179,19 +183,20 @@ def _read(name: str, source: Source, stages: list[Segment]) -> Iterator[str]:
 
 def _decided(found: _Subject, made: Iterable[Decision]) -> Iterator[str]:
     for decision in made:
-        notes = [note for note in decision.notes if _mentions(note, found)]
-        if notes:
+        is_it = found.decides and decision.name == found.name
+        notes = [note for note in decision.notes if is_it or _mentions(note, found)]
+        if notes or is_it:
             yield f"{decision.kind.capitalize()} {decision_line(decision)}."
             yield from (f"  · {note}" for note in notes)
 
 
 def _mentions(note: str, found: _Subject) -> bool:
     """Whether a note is about it: by its name, as it was written, or by its chain of operators."""
-    words = {found.name, *found.ids}
-    if any(re.search(rf"(?<![\w.#]){re.escape(word)}(?![\w#(])", note) for word in words):
+    words, (what, colon, _) = {found.name, *found.ids}, note.partition(": ")
+    if any(re.search(rf"(?<![\w.#]){re.escape(word)}(?![\w#(])", what) for word in words):
         return True
     steps = [tidy(show_node(node)).partition(" ")[2] for node in found.nodes]
-    if any(step and step in note for step in steps):
+    if any(step and (step in note or (colon and what in step)) for step in steps):
         return True
     chain = set(re.findall(r"\.(\w+)\(", note.partition(" → ")[0]))
     own = {name for node in found.nodes for name in operators_of(node)}

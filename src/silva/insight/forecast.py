@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from silva.cost.costs import ERRORS
 from silva.cost.model import Placed, Work, loop_work, most_rows, predict
 from silva.cost.replay import Own
 from silva.errors import PlanError
@@ -21,7 +22,10 @@ _MEASURED, BY_BOOK = "measured on its first rows", "measured by earlier runs"
 """Where costs come from."""
 _ERROR = 1 / 3
 """The error of a forecast, as a share of it, that nine of ten pipelines stay within
-(`python -m benchmarks.forecasts`), where blocks and parts of the trial hardly differ."""
+(`python -m benchmarks.forecasts`), where blocks and parts of the trial hardly differ. It does not
+follow from how well trials repeat: a trial cannot show what comes after it, such as other rows, a
+backend that is chosen otherwise, or a machine that becomes busy. Two trials of a short run that
+differed by 1 % were followed by a run that was 6 % faster."""
 _NO_TRIAL = Trial(None)
 _NOTHING_CAME = "no row came in time to predict anything: the pipeline yields none, or very slowly"
 
@@ -162,7 +166,8 @@ def forecast(
     spread = max(load.uncertainty for load in loads)
     # how long workers take to start, and threads to become more, is known within half of it
     unsteady = 0.0 if tried.seconds else max(1 - reached / steady, 0.0)
-    error = math.hypot(_ERROR, spread, tried.spread, unsteady / 2)
+    # what was seen to vary counts by twice its deviation, as where measurements are compared
+    error = math.hypot(_ERROR, ERRORS * spread, ERRORS * tried.spread, unsteady / 2)
     limit = predict(run.placed, workers.cores, loop_work(*own))
     bound = most_rows(Work(cpu=own.cpu + sum(x.rows * x.work.cpu for x in loads)), workers.cores)
     if tried.seen is not None:  # what was measured is possible

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from silva.errors import PlanError, SourceError
-from silva.plan.arguments import several
+from silva.plan.arguments import several, shown
 
 
 def chosen(columns: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -31,4 +31,4 @@ def check_columns(wanted: Collection[str], there: Collection[str], where: str) -
 
 def check_name(name: object) -> None:
     if not isinstance(name, str) or not name:
-        raise PlanError(f"a column's name is a non-empty string, not {name!r}")
+        raise PlanError(f"a column's name is a non-empty string, not {shown(name)}")

@@ -35,6 +35,9 @@ _SECONDS, _MOST_SECONDS = 0.5, 2.0
 """Time for which first rows are measured, without and with workers: blocks differ, and their mean
 should be known to a few percent. With workers it takes longer, because they must start first, are
 compared with one thread, and become more where rows wait."""
+_UNSETTLED_SECONDS = 3 * _MOST_SECONDS
+"""Time after the first batch for which it goes on at most where something is still compared then: a
+backend that is tried and left says nothing of the run, and two may be tried one after the other."""
 
 
 def measured_forecast(plan: Node, options: LoaderOptions, consumer: float) -> Forecast:
@@ -121,9 +124,11 @@ def _try(plan: Node, options: LoaderOptions, consumer: float) -> tuple[Trial, Ru
 def _run_until(
     stop: float, plan: Node, options: LoaderOptions, consumer: float
 ) -> tuple[Trial, RunFacts]:
-    """Runs from the first row to the end, or to `stop`."""
+    """Runs from the first row to the end, or to the first moment after `stop` at which nothing is
+    being compared."""
     began, rows, batched = time.monotonic(), 0, is_batched(plan)
     arrivals: list[float] = []
+    look = stop
 
     def trial(loader: Loader, *, ended: bool) -> tuple[Trial, RunFacts]:
         seconds, facts = time.monotonic() - began, loader.facts()
@@ -140,8 +145,11 @@ def _run_until(
                     time.sleep(consumer)
                 rows += rows_of(batch) if batched else 1
                 arrivals.append(time.monotonic())
-                if arrivals[-1] >= stop:
-                    return trial(loader, ended=False)
+                if arrivals[-1] >= look:
+                    settled = all(stage.settled for stage in loader.facts().stages)
+                    if settled or arrivals[-1] >= arrivals[0] + _UNSETTLED_SECONDS:
+                        return trial(loader, ended=False)
+                    look = arrivals[-1] + BLOCK_SECONDS
         return trial(loader, ended=True)
 
 

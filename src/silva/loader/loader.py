@@ -297,7 +297,7 @@ class Loader:
     def measure(self, seconds: float) -> None:
         """Reads batches and drops them, for one epoch or at most `seconds`, so that there is
         something to explain."""
-        stop = time.monotonic() + duration(seconds)
+        stop = time.monotonic() + duration("seconds=", seconds)
         for _ in self._loop():
             if time.monotonic() >= stop:
                 return
@@ -356,7 +356,7 @@ class Loader:
         from silva.insight.headroom import measure_headroom
         from silva.insight.replay import KeptInputs
 
-        seconds = duration(seconds, finite=True)
+        seconds = duration("seconds=", seconds, finite=True)
         inputs = KeptInputs()
         with self._executor.showing_inputs(inputs.keep):
             self.measure(seconds / 2)

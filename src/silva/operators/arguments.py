@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from silva.errors import PlanError
+from silva.plan.arguments import shown
 
 
 def is_array(value: Any) -> bool:
@@ -40,7 +41,7 @@ def plain_text(name: str, value: Any) -> str:
 
 def column_name(value: Any) -> str:
     if not isinstance(value, str):
-        raise PlanError(f"a column's name is a string, not {value!r}")
+        raise PlanError(f"a column's name is a string, not {shown(value)}")
     return value
 
 

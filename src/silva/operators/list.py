@@ -36,6 +36,7 @@ from silva.operators.items.ragged import as_given, dense, read_lists, select
 from silva.operators.items.table import Table, read_table
 from silva.operators.num import NumExpr
 from silva.plan.expr import Call, Col, Expr
+from silva.plan.open import chooses
 
 
 class ListExpr(Expr):
@@ -339,6 +340,7 @@ def _rows_of(table: Table, ids: np.ndarray) -> np.ndarray:
     return out
 
 
+@chooses
 def list(name: str) -> ListExpr:
     """A column of lists, by name.
 

@@ -33,6 +33,7 @@ from silva.operators.items.hashing import hash_items
 from silva.operators.items.items import chunks, numbers, on_items, plain, shared, with_value
 from silva.operators.masked import missing_in
 from silva.plan.expr import Call, Col, Expr
+from silva.plan.open import chooses
 
 _FEW = 16
 """Up to so many boundaries, comparing with each is faster than a binary search."""
@@ -314,6 +315,7 @@ def _fill_text(column: Strings, value: Any) -> Strings:
     return Strings(pc.fill_null(column.data, value))
 
 
+@chooses
 def num(name: str) -> NumExpr:
     """A column of numbers or categories, by name.
 

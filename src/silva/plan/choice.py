@@ -1,7 +1,8 @@
 """Choices that a plan leaves open: which of several values a parameter has.
 
-A choice stands where a parameter or an operand stands. The step is built once for each value, and a
-plan holds all of them as the arguments of one `choice` call, until `resolve` picks one. A plan that
+A choice stands where a parameter or an operand of a step stands (`open.py`). The step is built once
+for each value, and a plan holds all of them as the arguments of one `choice` call, until `resolve`
+picks one. A plan that
 nobody has resolved runs with the first value of each choice.
 
 Values are told apart as fingerprints do: 0, 0.0 and False are three values, and two functions with
@@ -12,21 +13,23 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ParamSpec
+from typing import Any, TypeVar
 
 from silva.errors import PlanError
+from silva.plan.arguments import explains
 from silva.plan.class_tags import tagged
 from silva.plan.decision import Decision
-from silva.plan.expr import Call, Expr, Literal, Open, Term, rebuild
+from silva.plan.expr import Call, Expr, Literal, Term, rebuild
 from silva.plan.fingerprint import digest
 from silva.plan.function import describe
 from silva.plan.node import Derive, Filter, Node, transform
 from silva.plan.node import walk as nodes
+from silva.plan.open import Open, open_values
 from silva.plan.turn import Turn, every_part, turn_of
 
-P = ParamSpec("P")
+E = TypeVar("E", bound=Expr)
 OP = "choice"
 Configuration = Mapping[str, Any]
 """The value of each choice, by its name."""
@@ -55,12 +58,30 @@ class Choice(Open):
         chosen = Chosen(self, self.name or "step")
         return Call(OP, tuple(map(made, self.values)), (("choices", (chosen,)),))
 
+    def spread(self, build: Callable[..., E], arguments: Mapping[str, Any]) -> E:
+        places: dict[Choice, str] = {}
+        for name, given in arguments.items():
+            for one in open_values(given):
+                assert isinstance(one, Choice)
+                places.setdefault(one, name)
+        made = []
+        for values in itertools.product(*(one.values for one in places)):
+            chosen = dict(zip(places, values, strict=True))
+            made.append(build({name: _filled(one, chosen) for name, one in arguments.items()}))
+        named = tuple(Chosen(one, one.name or word) for one, word in places.items())
+        terms = tuple(one.term for one in made)
+        return _kind_of(made)(Call(OP, terms, (("choices", named),)))
+
     def place(self, value: Any) -> int:
         """Which of the values this is."""
         keys = [digest(one) for one in self.values]
         if digest(value) not in keys:
             raise PlanError(f"a choice is one of {self.values}, not {value!r}")
         return keys.index(digest(value))
+
+    def text(self, value: Any) -> str:
+        """One of the values, as it was written."""
+        return self.texts[self.place(value)] if self.texts else show_value(value)
 
     def __repr__(self) -> str:
         return f"choice({', '.join(self.texts or map(show_value, self.values))})"
@@ -75,8 +96,10 @@ class Chosen:
     name: str
 
 
+@explains
 def choice(*values: Any, name: str | None = None) -> Any:
-    """Leaves a parameter open: `k=sv.choice(1, 3, 5)`, or a whole step.
+    """Leaves something open in a step of `derive` or `filter`: an argument of whatever builds an
+    expression, `k=sv.choice(1, 3, 5)`, an operand, or the whole step.
 
     `run` and `serve` take the first value; `tune` finds the best ones. `name` is what the choice is
     called there, by default the parameter's name. One object in two places is one choice. A choice
@@ -98,34 +121,50 @@ def choice(*values: Any, name: str | None = None) -> Any:
         raise PlanError("choice takes expressions, or functions and values, not both")
     made = Choice(tuple(range(len(values))), name, tuple(map(repr, values)))
     chosen = Chosen(made, name or "step")
-    return Expr(Call(OP, tuple(value.term for value in values), (("choices", (chosen,)),)))
+    return _kind_of(values)(
+        Call(OP, tuple(value.term for value in values), (("choices", (chosen,)),))
+    )
 
 
-def chooses(method: Callable[P, Expr]) -> Callable[P, Expr]:
-    """Lets a method that builds an expression take choices as its arguments."""
+def _kind_of(made: Sequence[E]) -> type[E]:
+    """The kind of column that all of these expressions are, by which they have methods."""
+    kinds = {type(one) for one in made}
+    return kinds.pop() if len(kinds) == 1 else Expr  # type: ignore[return-value]
 
-    @functools.wraps(method)
-    def build(*args: P.args, **kwargs: P.kwargs) -> Expr:
-        open_args = {i: arg for i, arg in enumerate(args) if isinstance(arg, Choice)}
-        open_kwargs = {n: arg for n, arg in kwargs.items() if isinstance(arg, Choice)}
-        if not open_args and not open_kwargs:
-            return method(*args, **kwargs)
-        places: list[Any] = [*open_args, *open_kwargs]
-        found = [*open_args.values(), *open_kwargs.values()]
-        terms = []
-        for values in itertools.product(*(one.values for one in found)):
-            given = dict(zip(places, values, strict=True))
-            these = [given.get(i, arg) for i, arg in enumerate(args)]
-            named = {n: given.get(n, arg) for n, arg in kwargs.items()}
-            terms.append(method(*these, **named).term)
-        words = [
-            one.name or (p if isinstance(p, str) else method.__name__)
-            for p, one in zip(places, found, strict=True)
-        ]
-        chosen = tuple(Chosen(one, word) for one, word in zip(found, words, strict=True))
-        return Expr(Call(OP, tuple(terms), (("choices", chosen),)))
 
-    return build
+def _filled(given: Any, chosen: Mapping[Any, Any]) -> Any:
+    """An argument with values in place of its choices."""
+    if isinstance(given, Choice):
+        return chosen[given]
+    if type(given) is dict:
+        return {name: _filled(value, chosen) for name, value in given.items()}
+    if type(given) in (list, tuple) and next(open_values(given), None) is not None:
+        return type(given)(_filled(item, chosen) for item in given)
+    return given
+
+
+def choices_in(term: Term) -> tuple[Chosen, ...]:
+    """The choices of an expression, in the order written."""
+    calls = [part for part in every_part(term) if isinstance(part, Call) and part.op == OP]
+    found: dict[Choice, Chosen] = {}
+    for call in calls:
+        for chosen in dict(call.params)["choices"]:
+            found.setdefault(chosen.choice, chosen)
+    return tuple(found.values())
+
+
+def spread_expression(build: Callable[[Expr], Expr], given: Expr) -> Expr:
+    """What `build` gives for an expression, for each value of the choices in it: for an expression
+    that becomes a parameter."""
+    found = choices_in(given.term)
+    if not found:
+        return build(given)
+    terms = []
+    for values in itertools.product(*(range(len(one.choice.values)) for one in found)):
+        places = {one.choice: place for one, place in zip(found, values, strict=True)}
+        term = rebuild(given.term, functools.partial(_pick, places=places))
+        terms.append(build(Expr(term)).term)
+    return Expr(Call(OP, tuple(terms), (("choices", found),)))
 
 
 def choices_of(plan: Node) -> dict[str, Choice]:
@@ -149,7 +188,7 @@ def open_choices(plan: Node) -> tuple[Decision, ...]:
         Decision(
             f"choice {name}",
             f"the first of {len(one.values)} values is taken, "
-            f"`{one.texts[0] if one.texts else show_value(one.values[0])}`; tune() finds the best",
+            f"`{one.text(one.values[0])}`; tune() finds the best",
         )
         for name, one in choices_of(plan).items()
     )
@@ -174,16 +213,10 @@ def resolve(plan: Node, configuration: Configuration | None = None) -> Node:
     places = {one: one.place(given[name]) if name in given else 0 for name, one in found.items()}
 
     def pick(term: Term) -> Term:
-        if not isinstance(term, Call):
-            return term
         if turn_of(term) is not None:
+            assert isinstance(term, Call)
             return replace(term, params=tuple((name, settle_turn(v)) for name, v in term.params))
-        if term.op != OP:
-            return term
-        at = 0
-        for chosen in dict(term.params)["choices"]:
-            at = at * len(chosen.choice.values) + places[chosen.choice]
-        return term.args[at]
+        return _pick(term, places)
 
     def settle_turn(value: Any) -> Any:
         if not isinstance(value, Turn):
@@ -203,8 +236,17 @@ def show_value(value: Any) -> str:
     return describe(value) if callable(value) else repr(value)
 
 
-def _chosen_in(node: Node) -> list[Chosen]:
+def _pick(term: Term, places: Mapping[Choice, int]) -> Term:
+    """What a part of a step is with these values."""
+    if not isinstance(term, Call) or term.op != OP:
+        return term
+    at = 0
+    for chosen in dict(term.params)["choices"]:
+        at = at * len(chosen.choice.values) + places[chosen.choice]
+    return term.args[at]
+
+
+def _chosen_in(node: Node) -> tuple[Chosen, ...]:
     if not isinstance(node, Derive | Filter) or not isinstance(node.step, Call):
-        return []
-    calls = [part for part in every_part(node.step) if isinstance(part, Call) and part.op == OP]
-    return [chosen for call in calls for chosen in dict(call.params)["choices"]]
+        return ()
+    return choices_in(node.step)

@@ -7,7 +7,6 @@ of column (`sv.image`, `sv.text`, …) is a subclass of `Expr` whose methods app
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar, Union
@@ -16,6 +15,7 @@ from silva.errors import PlanError
 from silva.plan.arguments import explains_verbs, missing
 from silva.plan.class_tags import tagged
 from silva.plan.hints import EXPRESSIONS
+from silva.plan.open import Open, chooses, methods_choose
 
 Term = Union["Col", "Literal", "RowId", "Call", "Later"]
 E = TypeVar("E", bound="Expr")
@@ -55,17 +55,6 @@ class Call:
     draw: tuple[str, int] | None = field(default=None, repr=False)
     """The step in which a random call was written, and its place there: its random numbers are
     keyed by both. None until the call is pinned, which is before any rewrite."""
-
-
-class Open(ABC):
-    """A value that is not chosen yet, and may be an operand or a whole step."""
-
-    @abstractmethod
-    def as_term(self) -> Term: ...
-
-    @abstractmethod
-    def as_step(self, made: Callable[[Any], Any]) -> Term:
-        """`made` makes a step of one of the values."""
 
 
 @tagged("Later", "name term")
@@ -200,8 +189,9 @@ class Expr:
             )
 
     def __init_subclass__(cls) -> None:
-        """Errors about the arguments of a method name those that there are."""
-        explains_verbs(cls)
+        """Errors about the arguments of a method name those that there are; any argument may be a
+        choice."""
+        methods_choose(explains_verbs(cls))
 
     def __repr__(self) -> str:
         return show_term(self.term)
@@ -259,6 +249,7 @@ class Expr:
         """True where the row has no value."""
         return self._any("is_null")
 
+    @chooses
     def is_in(self, values: Any) -> Expr:
         """True where the value is one of `values`, a list: `col("x").is_in(["a", "b"])`. Null where
         the row has no value, unless None is one of them."""
@@ -273,6 +264,7 @@ class Expr:
             raise PlanError(f"is_in takes a list of values, not {values!r:.60}: ravel() it")
         return Expr(Call("is_in", (self.term,), (("values", tuple(values)),)))
 
+    @chooses
     def cast(self, dtype: Any) -> Expr:
         """The same numbers as another numpy dtype."""
         import numpy as np
@@ -310,6 +302,7 @@ def _comparable(expr: Expr, other: Any) -> Any:
     return other
 
 
+@chooses
 def col(name: str) -> Expr:
     """Any column, by name.
 
@@ -345,10 +338,7 @@ def show_term(term: Term) -> str:
 
 
 def _show_call(call: Call) -> str:
-    args = [
-        f"({show_term(a)})" if isinstance(a, Call) and a.op in _INFIX else show_term(a)
-        for a in call.args
-    ]
+    args = [f"({show_term(a)})" if _is_wide(a) else show_term(a) for a in call.args]
     if call.op in _INFIX:
         return f"{args[0]} {_INFIX[call.op]} {args[1]}"
     if call.op in _PREFIX:
@@ -369,10 +359,23 @@ def _show_call(call: Call) -> str:
     return f"{of}{name}({', '.join(shown)})"
 
 
+def _is_wide(term: Term) -> bool:
+    """Whether a term is shown in parentheses within another one."""
+    if not isinstance(term, Call):
+        return False
+    return term.op in _INFIX or (term.op == "choice" and not _shows_values(term))
+
+
+def _shows_values(choice: Call) -> bool:
+    """Whether a choice is shown by its values: one of steps or operands."""
+    of_expressions = any(one.choice.texts for one in dict(choice.params)["choices"])
+    return of_expressions or not isinstance(choice.args[0], Call)
+
+
 def _show_choice(call: Call) -> str:
     """A choice of steps or operands by its values; one of parameters by the step that is taken."""
     open_choices = dict(call.params)["choices"]
-    if any(one.choice.texts for one in open_choices) or not isinstance(call.args[0], Call):
+    if _shows_values(call):
         return ", ".join(repr(one.choice) for one in open_choices)
     named = ", ".join(f"{one.name}={one.choice!r}" for one in open_choices)
     return f"{show_term(call.args[0])} with {named}"

@@ -226,13 +226,13 @@ def _check_known(fn: Any, names: tuple[str, ...], columns: tuple[str, ...]) -> N
     if unknown:
         raise PlanError(
             f"{describe(fn)} ({locate(fn)}) reads {_listed(unknown)}, but the columns here are "
-            f"{_listed(columns)}{_whole_row(unknown)}"
+            f"{_listed(columns)}{_cure(unknown, names)}"
         )
 
 
-def _whole_row(unknown: list[str]) -> str:
+def _cure(unknown: list[str], names: tuple[str, ...]) -> str:
     if not WHOLE_ROWS.intersection(unknown):
-        return ""
+        return "; reads='…' names the column that it gets" if len(names) == 1 else ""
     return (
         ": the parameters of a function are the columns that it reads, lambda x: x + 1; "
         "map_rows(function) takes a function of the whole row"

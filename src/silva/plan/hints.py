@@ -12,6 +12,7 @@ _WORKERS = "loader(workers=…), where 'auto' is the default"
 _NOT_NEEDED = "nothing: the loader prefetches by itself, within loader(memory=…)"
 _SHUFFLE = "shuffle(seed=0) on the pipeline, before batch"
 _COUNT = "batch(n) on the pipeline; loader() takes no batch size"
+_ALL = "list(loader) of pipeline.loader(), or head(n) for the first ones"
 _SORT = "a source that is sorted; tables keep rows sorted, sv.Table.create(…, time='ts')"
 _GROUP = (
     "sv.Table.create(…, group='x'), which keeps the rows of a group together, and "
@@ -19,6 +20,7 @@ _GROUP = (
 )
 
 METHODS = {
+    "transform": _COLUMN,
     "map": _COLUMN, "apply": _COLUMN, "with_columns": _COLUMN, "with_column": _COLUMN,
     "assign": _COLUMN, "add_column": _COLUMN, "map_dict": _COLUMN,
     "map_batches": "derive(y=function) after batch(n), or with a function marked @sv.batched",
@@ -43,7 +45,8 @@ METHODS = {
     "remove_columns": "drop('x')", "drop_columns": "drop('x')",
     "select_columns": "select('x', 'y')",
     "rename_column": "rename(old='new')", "rename_columns": "rename(old='new')",
-    "limit": "take(n)", "show": "head(n)", "where": "filter(sv.col('x') > 3)",
+    "limit": "take(n)", "show": "head(n)", "collect": _ALL, "to_list": _ALL,
+    "where": "filter(sv.col('x') > 3)",
     "dropna": "filter(~sv.col('x').is_null())",
     "fillna": "derive(x=sv.num('x').fill_null(0))",
     "shard": "loader(rank=…, world=…), which a torch.distributed job sets by itself",
@@ -54,6 +57,9 @@ METHODS = {
     "num_rows": "count()", "iterrows": "a loop: `for row in pipeline`",
     "decode": "derive(image=sv.image('jpg').decode())",
     "to_tuple": "select('jpg', 'cls')", "write_parquet": "to_parquet('folder')",
+    "invoke": "ask(question=…), the columns of one request by name",
+    "ainvoke": "ask_async(question=…), the columns of one request by name",
+    "compile": "tune(dev, maximize=metric), which chooses between the values of sv.choice(…)",
 }  # fmt: skip
 """Methods of other libraries' datasets, and what a pipeline has instead."""
 
@@ -72,9 +78,13 @@ FUNCTIONS = {
     "WebDataset": "sv.read_tar('s-*.tar')", "TarWriter": _TAR, "ShardWriter": _TAR,
     "random_split": "rows.split(train=0.9, val=0.1)",
     "WeightedRandomSampler": "rows.sample(weights=…)",
+    "read_jsonl": "sv.read_json('*.jsonl')", "read_ndjson": "sv.read_json('*.jsonl')",
+    "ImageFolder": "sv.read_files('photos/*/*.jpg').derive(label=lambda path: …)",
     "read_text": "sv.read_lines('*.txt')", "read_images": "sv.read_files('**/*.jpg')",
 }  # fmt: skip
 """Functions and classes of other libraries, and what silva has instead."""
+
+_LAST = ", and to_chw() as the last step of the image"
 
 EXPRESSIONS = {
     "isin": "is_in([…])", "isna": "is_null()", "isnull": "is_null()",
@@ -86,6 +96,11 @@ EXPRESSIONS = {
     "apply": "a function of the column: derive(y=lambda x: …)",
     "map": "a function of the column: derive(y=lambda x: …)",
     "alias": "derive(name=expression)",
+    "length": "sv.list('x').length(), or sv.text('x').length() for characters",
+    "len": "sv.list('x').length(), or sv.text('x').length() for characters",
+    "truncate": "sv.list('x').truncate(n)", "to_float": f"sv.image('x').to_float(){_LAST}",
+    "normalize": f"sv.image('x').normalize(mean, std){_LAST}",
+    "Normalize": f"sv.image('x').normalize(mean, std){_LAST}",
     "random_horizontal_flip": "random_flip()", "RandomHorizontalFlip": "random_flip()",
     "hflip": "flip()", "horizontal_flip": "flip()",
     "to_tensor": "to_float().to_chw()", "ToTensor": "to_float().to_chw()",
@@ -138,6 +153,35 @@ ARGUMENTS = {
         "na_values": "derive with a function: empty numbers are null, empty text is ''",
     },
     "read_json": {"lines": "nothing: read_json always reads one object a line"},
+    "tokenize": {
+        "truncation": "truncate(n) after it", "max_length": "truncate(n) after it",
+        "padding": "batch(n, pad=0), or pad(n) after truncate(n)",
+        "add_special_tokens": "special_tokens=True", "return_tensors": "loader().to_torch()",
+    },
+    "search": {
+        "top_k": "k=…", "top_n": "k=…", "limit": "k=…", "mode": "by='hybrid'",
+        "filter": "where=sv.col('year') > 1970", "filters": "where=sv.col('year') > 1970",
+    },
+    "serve": {
+        "timeout": "deadline=…, in seconds", "max_concurrency": "most=…, the requests in flight",
+        "api_key": "token=…", "rate_limit": "rate=…, requests per second",
+        "ssl_certfile": "tls=(certificate, key)", "ssl_keyfile": "tls=(certificate, key)",
+    },
+    "tune": {
+        "metric": "maximize=metric", "max_latency": "p95=…, in seconds",
+        "latency": "p95=…, in seconds", "n_trials": "seconds=…, the budget of the search",
+        "timeout": "seconds=…, the budget of the search",
+    },
+    "loop": {
+        "max_turns": "at_most=…", "max_steps": "at_most=…", "max_iterations": "at_most=…",
+        "timeout": "seconds=…", "tools": "tools.call('said') as a step of the turn",
+    },
+    "Endpoint": {
+        "base_url": "url=…", "model": "name=…",
+        "api_key": "key='API_KEY', the name of an environment variable",
+        "max_retries": "deadline=…: a call is tried again for so many seconds",
+        "max_tokens": "generate(…, max_tokens=…)", "temperature": "generate(…, temperature=…)",
+    },
     "read_parquet": {"filters": "filter(sv.col('x') > 3), which is read by row groups"},
 }  # fmt: skip
 """Arguments of other libraries, by verb or source, and what it takes instead."""
@@ -146,6 +190,8 @@ CALLED = {
     "split": "split(train=0.9, val=0.1)", "concat": "sv.concat([a, b])", "zip": "sv.zip([a, b])",
     "what_if": "what_if(decode=0.5): a name, and the factor for its time",
     "mix": "sv.mix([a, b], weights=[2, 1])",
+    "ask": "ask(question=…), the columns of one request by name",
+    "serve": "serve(port=8000)", "recall_at": "recall_at(1, 'hits', 'gold')",
 }  # fmt: skip
 """How to call a verb that takes other positional arguments in other libraries."""
 

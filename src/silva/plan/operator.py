@@ -41,6 +41,15 @@ class Promising(Protocol):
         """The bound, and how it was checked; None if there is none."""
 
 
+@runtime_checkable
+class Grouping(Protocol):
+    """A parameter by which rows share work if they come in a certain order."""
+
+    @property
+    def grouping(self) -> str | None:
+        """The order, and what it has saved so far; None if rows share nothing."""
+
+
 @dataclass(frozen=True)
 class Operator:
     """A kernel under its registered name, with the properties that plans rely on."""

@@ -36,7 +36,7 @@ class Epochs:
         """Seconds so far, as the search counts them: those of the steps, divided by the workers,
         and those of the cache, on the consumer's thread."""
         stats = [lane.stats for lane in self._lanes.values()]
-        return sum(s.busy for s in stats) / self._width + sum(s.keeping for s in stats)
+        return sum(s.worked for s in stats) / self._width + sum(s.keeping for s in stats)
 
     def begin(self, plan: Node, whole: bool) -> None:
         """Called when a loop begins; `whole` if at the start of an epoch."""

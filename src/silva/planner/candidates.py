@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from silva.cost.costs import Cost
 from silva.cost.machine import Machine
 from silva.cost.memory_bandwidth import memory_seconds
-from silva.cost.model import OPERATORS_SHARE, Hardware, Work, loop_work
+from silva.cost.model import NOTHING, OPERATORS_SHARE, Hardware, Work, loop_work
 from silva.cost.speeds import crossing_seconds
 from silva.order.length import plan_rows
 from silva.plan import expr
@@ -68,6 +68,8 @@ class Units:
         self.portable = known_rows and not opaque_parts([step.step for step in run.steps])
         self._wanted = wanted_columns(plan, run.top)
         self._costly = frozenset(() if source is None else source.source.costly)
+        self._block_rows = max(c.rows_a_block for c in (known.read, *known.steps.values()))
+        """Rows of a block as it comes in."""
         self.units: list[_Unit] = []
         self.movables: list[Movable] = []
         self._add_reading()
@@ -132,9 +134,8 @@ class Units:
                 cost = self._explode_cost(explode)
                 before = (1 << len(self.units)) - 1
                 parts = cost.selectivity if cost.rows else 1.0
-                self.movables.append(
-                    Movable(self._work(cost, OPERATORS_SHARE), parts, before, False)
-                )
+                work, each = self._parted(cost, OPERATORS_SHARE)
+                self.movables.append(Movable(work, parts, before, False, each))
                 self.units.append(_Unit(-2 - len(self._explodes), True, None, 0.0))
                 self._explodes.append(len(self.units) - 1)
 
@@ -147,22 +148,32 @@ class Units:
         needs |= sum(1 << unit for unit in (self._explodes[i] for i in explodes))
         parts = pieces(step, cost.operators) if isinstance(step, Derive) else []
         left, random = 1.0, step_is_random(step.step)
-        work = self._work(
+        work, each = self._parted(
             cost, _FUNCTIONS_SHARE if isinstance(step.step, Function) else OPERATORS_SHARE
         )
         if parts:
             random = parts[-1].random
         for piece in parts[:-1]:
-            part = Work().plus(work, piece.share)
-            self.movables.append(Movable(part, 1.0, needs, not piece.random))
+            part, begin = (NOTHING.plus(whole, piece.share) for whole in (work, each))
+            self.movables.append(Movable(part, 1.0, needs, not piece.random, begin))
             self.units.append(_Unit(number, False, piece.term, piece.nbytes))
             needs = 1 << (len(self.units) - 1)
             left -= piece.share
         keeps = cost.selectivity if isinstance(step, Filter) else 1.0
-        rest = Work().plus(work, max(left, 0.0))
-        self.movables.append(Movable(rest, keeps, needs, not random))
+        rest, begin = (NOTHING.plus(whole, max(left, 0.0)) for whole in (work, each))
+        self.movables.append(Movable(rest, keeps, needs, not random, begin))
         self.units.append(_Unit(number, True, None, 0.0))
         self._last.append(len(self.units) - 1)
+
+    def _parted(self, cost: Cost, usual: float) -> tuple[Work, Work]:
+        """The work of a step per row that comes in, and per row of the source: that of its blocks,
+        which is the same however few of their rows are left."""
+        work, share = self._work(cost, usual), cost.block_share
+        if not share:
+            return work, NOTHING
+        of_blocks = NOTHING.plus(Work(work.seconds, work.cpu, work.lock), share)
+        each = NOTHING.plus(of_blocks, cost.rows_a_block / self._block_rows)
+        return work.plus(of_blocks, -1.0), each
 
     def _work(self, cost: Cost, usual: float) -> Work:
         """The work of a step per row that comes in; `usual` is the assumed share of its time under

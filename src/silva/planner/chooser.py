@@ -93,7 +93,9 @@ class Chooser:
         self.planning_seconds = 0.0
         """CPU seconds of looks and of comparing costs so far."""
         self._look_seconds = 0.0
-        """CPU seconds of the longest look."""
+        """CPU seconds of the longest look, without what it imported."""
+        self._importing = 0.0
+        """CPU seconds of the import of the search, which only one look of a process takes."""
         self._kept_at = 0.0
         """Seconds of work that had been done when measurements were last saved."""
 
@@ -177,7 +179,8 @@ class Chooser:
     def _count_look(self, began: float) -> None:
         took = self._clock() - began
         self.planning_seconds += took
-        self._look_seconds = max(self._look_seconds, took)
+        self._look_seconds = max(self._look_seconds, took - self._importing)
+        self._importing = 0.0
 
     def _work_in_all(self) -> float:
         """Seconds of work of the whole run, as far as they are known."""
@@ -259,9 +262,11 @@ class Chooser:
 
     def _choose(self, epoch: int, ends: float = math.inf) -> Chosen:
         """`ends`: when the search must end, on the clock of planning."""
+        began = self._clock()
         from silva.planner.choose import choose
         from silva.planner.search import Deadline
 
+        self._importing = self._clock() - began
         # the epoch that fills the cache counts as well
         since = epoch if self._filled_in is None else self._filled_in
         return choose(

@@ -217,7 +217,8 @@ def _loop(lanes: Iterable[Lane]) -> Cost:
     top = min(ran, key=lambda lane: lane.own.seconds)
     done = top.own.rows / max(top.stats.rows_in, 1)  # the rows in its hands are still to take time
     rows = round(done * max(lane.stats.rows_in for lane in ran))
-    return replace(top.own, rows=rows, kept=rows, cpu=top.stats.own_cpu)
+    seconds = max(top.own.seconds - top.stats.own_queued, top.stats.own_cpu)
+    return replace(top.own, rows=rows, kept=rows, seconds=seconds, cpu=top.stats.own_cpu)
 
 
 def from_book(book: Book, source: Source, steps: Iterable[Derive | Filter]) -> Measured:

@@ -179,16 +179,18 @@ class Planner:
             substitutes=self._substitutes,
         )
 
-    def _named(self) -> Node:
-        """The plan with the steps as written, so that errors name what the user wrote."""
+    def _named(self, base: Node) -> Node:
+        """`base` with the steps as written, so that errors name what the user wrote."""
         changed = [o.rule for o in self.outcomes if o.applied and o.rule.exact]
-        names = [r.name for r in changed if r.numeric or r.merges or r.renames]
-        return self._optimized(frozenset(names))[0]
+        names = {r.name for r in changed if r.numeric or r.merges or r.renames}
+        if not names:  # no rule has changed a step: running them again would delay the first batch
+            return base
+        return self._optimized(frozenset(names | self.refuted.keys()))[0]
 
     def _begin(self, base: Node) -> None:
         """Makes plans of `base` from now on."""
         self.plan = base
-        self._plain = base if self._counts or not self._optimizes else self._named()
+        self._plain = base if self._counts or not self._optimizes else self._named(base)
         """The plan whose steps are named, and fail, as written."""
         self._twins: tuple[Node, ...] = (self._plain,)
         """Plans in which a block that fails is repeated; the first that fits the plan is used."""

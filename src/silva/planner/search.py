@@ -52,6 +52,14 @@ class Movable:
     """Steps that must come before it, as bits."""
     keepable: bool
     """It computes the same in every epoch, so a cache may come after it."""
+    each: Work = NOTHING
+    """The work per row of the source wherever the step runs: blocks take some time however few of
+    their rows are left."""
+
+    def after(self, done: Work, left: float) -> Work:
+        """The work with this step after some that leave a share of the rows."""
+        added = done.plus(self.work, left)
+        return added.plus(self.each) if any(self.each) else added
 
 
 @dataclass(frozen=True)
@@ -112,7 +120,7 @@ def arrange(
             first, later = _cached(first, left, keeping, hardware.always)
         if count < len(order):
             step = steps[order[count]]
-            first, later = first.plus(step.work, left), later.plus(step.work, left)
+            first, later = step.after(first, left), step.after(later, left)
             left *= step.keeps
             done |= 1 << order[count]
     seconds = hardware.seconds(first) + (epochs - 1) * hardware.seconds(later)
@@ -190,6 +198,8 @@ class _Search:
         self._took = hardware.seconds
         self._always = always = hardware.always
         self._known = known
+        self._slowest = known.seconds * (1 - 1e-9)  # sums of the same are rounded differently
+        self._orders = [_best_for(steps, resource) for resource in range(len(always))]
         self._most = max(_MOST_PATHS >> len(steps), 1)
         self._sets = {0: _Set(1.0, True, [_Path(0.0, always, always, -1, None)], [])}
 
@@ -235,23 +245,57 @@ class _Search:
 
     def _finished(self, done: int) -> _Set:
         """A set to which all paths are known, with the best of them, and with a cache after it."""
-        here, known = self._sets[done], self._known.seconds
+        here = self._sets[done]
         offer = self._offer if here.keepable else None
-        paid = 1 if offer is None else self._epochs  # a cache may still come
-        here.plain = [p for p in _best(here.plain, self._most) if p.seconds < paid * known]
-        keeping = offer.after(done) if offer is not None and done else None
+        here.plain = self._contenders(here.plain, done, here.left, cacheable=offer is not None)
+        keeping = offer.after(done) if offer is not None and done and here.plain else None
         if keeping is not None:
             for path in here.plain:
                 first, later = _cached(path.first, here.left, keeping, self._always)
                 here.cached.append(_Path(self._seconds(first, later), first, later, -1, path))
-        here.cached = [p for p in _best(here.cached, self._most) if p.seconds < known]
+        here.cached = self._contenders(here.cached, done, here.left, cacheable=False)
         return here
 
+    def _contenders(
+        self, paths: list[_Path], done: int, left: float, *, cacheable: bool
+    ) -> list[_Path]:
+        """The best paths to a set, as far as they may lead to something faster than the known
+        arrangement. `cacheable`: a cache may still come."""
+        most = self._slowest * (self._epochs if cacheable else 1)
+        found = [path for path in _best(paths, self._most) if path.seconds < most]
+        if not found:
+            return found
+        rest = self._rest(done, left)
+        return [path for path in found if self._may_win(path, rest, cacheable=cacheable)]
+
+    def _rest(self, done: int, left: float) -> Work:
+        """The least that the other steps can take: of each resource, what they take in the best
+        order for it alone."""
+        found: list[float] = []
+        for order in self._orders:
+            spent, rows = 0.0, left
+            for bit, seconds, keeps, each in order:
+                if not done & bit:
+                    spent += rows * seconds + each
+                    rows *= keeps
+            found.append(spent)
+        return Work(*found)
+
+    def _may_win(self, path: _Path, rest: Work, *, cacheable: bool) -> bool:
+        """Whether a path with the least that must follow is faster than the known arrangement.
+        `cacheable`: a cache may follow, so that later epochs take nothing but `always`."""
+        first = later = path.first.plus(rest)
+        if cacheable:
+            later = self._always
+        elif path.later is not path.first:
+            later = path.later.plus(rest)
+        return self._seconds(first, later) < self._slowest
+
     def _with_step(self, path: _Path, number: int, left: float) -> _Path:
-        work = self._steps[number].work
-        first = later = path.first.plus(work, left)
+        step = self._steps[number]
+        first = later = step.after(path.first, left)
         if path.later is not path.first:
-            later = path.later.plus(work, left)
+            later = step.after(path.later, left)
         return _Path(self._seconds(first, later), first, later, number, path)
 
     def _seconds(self, first: Work, later: Work) -> float:
@@ -259,6 +303,19 @@ class _Search:
         if first is later:
             return self._epochs * self._took(first)
         return self._took(first) + (self._epochs - 1) * self._took(later)
+
+
+def _best_for(steps: Sequence[Movable], resource: int) -> list[tuple[int, float, float, float]]:
+    """The order of the steps that takes least of one resource, whatever must come before what: the
+    bit of each, its seconds per row that comes in, the share of the rows that it keeps, and its
+    seconds per row of the source. Empty where no step takes any."""
+
+    def rank(step: tuple[int, float, float, float]) -> tuple[bool, bool, float]:
+        _, seconds, keeps, _ = step
+        return keeps > 1.0, keeps == 1.0, seconds / (1.0 - keeps) if keeps != 1.0 else 0.0
+
+    found = [(1 << i, s.work[resource], s.keeps, s.each[resource]) for i, s in enumerate(steps)]
+    return sorted(found, key=rank) if any(a or b for _, a, _, b in found) else []
 
 
 def _best(paths: list[_Path], most: int) -> list[_Path]:

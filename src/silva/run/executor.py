@@ -115,7 +115,7 @@ class Executor:
         self.workers = workers
         self._most_threads = max(most_threads, workers)
         self.cluster = cluster
-        self._memory = memory
+        self.memory = memory
         self.deadline = deadline
         self._ordered = ordered
         self._closings = 0
@@ -145,7 +145,7 @@ class Executor:
             workers = self.workers
             if self.backend == "ray" and self.cluster is not None:
                 workers = self.cluster.width
-            lane = Lane(node.stage, node.name, self.backend, workers, self._memory, self._seams)
+            lane = Lane(node.stage, node.name, self.backend, workers, self.memory, self._seams)
             lane.growth.most = self._most_threads
             files = (local_files_of(source) for source in physical.sources(node))
             lane.files = next((one for one in files if one is not None), None)
@@ -180,9 +180,13 @@ class Executor:
         ended, ready, closings = False, 0, self._closings
 
         def held() -> float:
-            return flights.held(lane.blocks.bytes_per_row)
+            return flights.held(lane.blocks.bytes_per_row, at_once=_at_once(lane))
 
-        self._memory.hold(held)
+        def to_come() -> float:
+            pool = self._pools.get(lane.backend, self._inline)
+            return flights.to_come(lane.blocks.bytes_per_row, pool.given * _at_once(lane))
+
+        self.memory.hold(held, to_come)
         try:
             while True:
                 flights.look()
@@ -222,7 +226,7 @@ class Executor:
                 lane.stats.ready += flights.ready - ready
                 ready = flights.ready
                 lane.decide(rows)
-                self._memory.release_free()
+                self.memory.release_free(list(self._pools.values()))
                 given = self._seams.clock()
                 self._adjust(lane, given)
                 yield trail, results
@@ -231,7 +235,7 @@ class Executor:
         finally:
             lane.stats.ready -= ready
             flights.cancel()
-            self._memory.release(held)
+            self.memory.release(held)
 
     def _submit(self, node: Node, lane: Lane, task: Task, trail: T) -> Flight[T]:
         if self._keep_input is not None:
@@ -365,8 +369,8 @@ class Executor:
 
         key = (node.spec.folder, node.fingerprint, id(cached_source(node)))
         if key not in self._stores:
-            self._stores[key] = open_store(node, self._memory.caches)
-            self._memory.add_cache(self._stores[key])
+            self._stores[key] = open_store(node, self.memory.caches)
+            self.memory.add_cache(self._stores[key])
         return self._stores[key]
 
     @property
@@ -413,4 +417,14 @@ def _admits(lane: Lane, flights: TasksInFlight[Any]) -> bool:
     """Whether one more block of a stage may be submitted."""
     flights.look()
     width = 0 if lane.backend == "inline" else lane.width.now
-    return lane.blocks.admits(flights, width, lane.width.ahead)
+    return lane.blocks.admits(flights, width, lane.width.ahead, _at_once(lane))
+
+
+def _at_once(lane: Lane) -> int:
+    """Tasks of a stage that run at once in the memory of this machine."""
+    match lane.backend:
+        case "ray":
+            return 0
+        case "inline":
+            return 1
+    return lane.width.now

@@ -19,10 +19,8 @@ from silva.run.failures import DeferredFailures, Failures
 from silva.run.flows.batch import BatchFlow, BlockBatches, BlockItems, FixedBatchFlow, single_rows
 from silva.run.flows.batch_segment import BatchSegmentFlow, TakeBatchesFlow
 from silva.run.flows.bucket import BucketFlow, TokenBatchFlow
-from silva.run.flows.cache import open_cache
 from silva.run.flows.flow import Cursor, Flow, Positions, RankSession, RankShards, Session
 from silva.run.flows.mix import MixFlow
-from silva.run.flows.planned_cache import open_planned_cache
 from silva.run.flows.segment import open_segment
 from silva.run.flows.sequence import ConcatFlow, SkipFlow, TakeFlow, ZipFlow
 from silva.run.flows.units import UnitsFlow
@@ -30,7 +28,6 @@ from silva.run.flows.windows import PackFlow, WindowsFlow
 
 ROW_FLOWS: dict[type[physical.PhysicalNode], Callable[[Any, Session, Cursor], Flow]] = {
     physical.Segment: open_segment,
-    physical.CacheRows: open_cache,
     physical.ChunkedFeed: UnitsFlow,
     physical.Windows: WindowsFlow,
     physical.Take: TakeFlow,
@@ -40,14 +37,20 @@ ROW_FLOWS: dict[type[physical.PhysicalNode], Callable[[Any, Session, Cursor], Fl
     physical.Mix: MixFlow,
     physical.Pack: PackFlow,
 }
-"""What opens each type of node that yields rows."""
+"""What opens each type of node that yields rows; caches are imported when there is one."""
 
 
 def open_flow(node: physical.PhysicalNode, session: Session, cursor: Cursor) -> Flow:
     """The flow of a node of rows for one shard, continuing from `cursor` (None: the start)."""
     match node:
         case physical.Segment(input=physical.CacheRows() as cache) if cache.spec.planned:
+            from silva.run.flows.planned_cache import open_planned_cache
+
             return open_planned_cache(node, cache, session, cursor)
+        case physical.CacheRows():
+            from silva.run.flows.cache import open_cache
+
+            return open_cache(node, session, cursor)
     return ROW_FLOWS[type(node)](node, session, cursor)
 
 
@@ -199,7 +202,8 @@ class NextEpoch:
         self._thread.join()
         if self._error is not None:
             raise self._error
-        yield from self._first
+        while self._first:
+            yield self._first.pop()  # nobody holds it for the rest of the epoch
         yield from self._batches
 
     def drop(self) -> None:

@@ -18,9 +18,9 @@ from silva.errors import PlanError
 from silva.operators.declare import column_operator
 from silva.order.draws import Draw
 from silva.plan.arguments import number
-from silva.plan.choice import chooses
 from silva.plan.class_tags import tagged
 from silva.plan.expr import Call, Expr, Later, Term
+from silva.plan.open import chooses
 from silva.plan.operator import RowErrors
 
 OP = "cascade.choose"
@@ -41,7 +41,10 @@ def cascade(small: Expr, large: Expr, *, accept: Expr, threshold: float | None =
     """
     for name, given in (("small", small), ("large", large), ("accept", accept)):
         if not isinstance(given, Expr):
-            raise PlanError(f"cascade({name}=…) is an expression, not {given!r}")
+            raise PlanError(
+                f"cascade({name}=…) is an expression, not {given!r}: what a model or a function "
+                f"makes is one, derive({name}=…) and then sv.col({name!r})"
+            )
     chosen = None if threshold is None else number("cascade(threshold=…)", threshold)
     return make(small.term, accept.term, large.term, Threshold(chosen))
 
@@ -54,7 +57,7 @@ def make(small: Term, accept: Term, large: Term, threshold: Threshold) -> Expr:
 @column_operator(OP, by_row=True)
 def choose(columns: list[Column], params: dict[str, Any], draw: Draw) -> Column:
     (small, sure), threshold = columns, params["threshold"].value
-    values = np.array([np.nan if v is None else float(v) for v in sure.rows()])
+    values = np.array([sureness(value) for value in sure.rows()])
     keeps = np.zeros(len(values), bool) if threshold is None else values >= threshold
     kept, rest = np.flatnonzero(keeps), np.flatnonzero(~keeps)
     if not len(rest):
@@ -68,6 +71,15 @@ def choose(columns: list[Column], params: dict[str, Any], draw: Draw) -> Column:
     if errors:
         raise RowErrors(errors, made)
     return made
+
+
+def sureness(value: Any) -> float:
+    """How sure the small model is; not a number where it does not say."""
+    is_number = isinstance(value, int | float | np.integer | np.floating | np.bool_)
+    try:
+        return float(value) if is_number else np.nan
+    except OverflowError:
+        return np.nan
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from silva.io.names import check_name
 from silva.io.source import register_source
 from silva.pipeline import Pipeline
 from silva.plan import node as logical
+from silva.plan.arguments import explains, several
 from silva.sources import from_source
 
 ID = "id"
@@ -96,6 +97,7 @@ class RequestRows:
         return self.rows.read(rows, columns)
 
 
+@explains
 def requests(*names: str) -> Pipeline:
     """Begins a pipeline that answers requests with these columns.
 
@@ -109,10 +111,10 @@ def requests(*names: str) -> Pipeline:
     >>> doubled.run([{"x": 1}, {"x": 2}])
     [{'x': 1, 'y': 2}, {'x': 2, 'y': 4}]
     """
-    if not names or len(set(names)) < len(names):
-        raise PlanError('requests takes the different columns of a request: requests("question")')
     for name in names:
         check_name(name)
+    if not names or len(set(names)) < len(names):
+        raise PlanError('requests takes the different columns of a request: requests("question")')
     return from_source(Requests(tuple(names)))
 
 
@@ -128,10 +130,10 @@ def identity_of(names: Sequence[str], row: Mapping[str, Any]) -> int:
     known = [row[ID]] if ID in names else [row[name] for name in names]
     try:
         packed = msgspec.msgpack.encode(known, enc_hook=_plain, order="deterministic")
-    except (OverflowError, UnicodeEncodeError, RecursionError) as error:
+    except (OverflowError, UnicodeEncodeError, RecursionError, TypeError) as error:
         raise PlanError(
-            "a request holds whole numbers of 64 bits, Unicode text, and lists that are not nested "
-            f"too deeply: {error}"
+            "a request holds whole numbers of 64 bits, Unicode text, dicts with texts as keys, and "
+            f"lists that are not nested too deeply: {error}"
         ) from None
     digest = hashlib.blake2b(packed, digest_size=8).digest()
     return int.from_bytes(digest, "little") & _ROW
@@ -140,7 +142,7 @@ def identity_of(names: Sequence[str], row: Mapping[str, Any]) -> int:
 def with_rows(plan: logical.Node, rows: Iterable[Mapping[str, Any]]) -> logical.Node:
     """The plan with these requests in place of those that would come."""
     names = source_of(plan).names
-    listed = [checked(names, row) for row in rows]
+    listed = [checked(names, row) for row in several("run and over: requests", rows)]
     data = (
         from_items(listed) if listed else MemorySource({n: Values([]) for n in names}, "items", 0)
     )
@@ -187,6 +189,8 @@ def checked(names: Sequence[str], row: object) -> Row:
     if missing or extra:
         found = f"has {extra[0]!r:.80}, which is not one of them" if extra else ""
         found = f"has no {missing[0]!r}" if missing else found
+        if missing and extra:
+            found += f", but {extra[0]!r:.80}"
         raise PlanError(f"a request has the columns {', '.join(names)}; this one {found}")
     return {name: row[name] for name in names}
 

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from silva.errors import PlanError, SilvaError
-from silva.plan.arguments import flag
+from silva.plan.arguments import explains, flag
 from silva.plan.class_tags import tagged
 from silva.plan.function import Marks, describe, locate
 
@@ -86,6 +86,7 @@ class Tools:
         return ToolStep(self, column, flag("tools.call(feed_back=…)", feed_back))
 
 
+@explains
 def tools(*functions: Callable[..., Any]) -> Tools:
     """The functions that a model may call, by their names. Each parameter has an annotation.
 

@@ -37,7 +37,7 @@ def connect(address: str, pipeline: str, **arguments: Unpack[ServiceArguments]) 
     ...     [batch["x"].tolist() for batch in loader]
     [[0, 1], [2, 3]]
     """
-    check_known("connect", ServiceOptions, arguments)
+    check_known("connect", arguments, ServiceOptions)
     return Served(address, pipeline, ServiceOptions(**arguments))
 
 

@@ -81,7 +81,7 @@ class Service:
         for name, count in (("runs", runs), ("connections", connections)):
             if not isinstance(count, int) or count < 1:
                 raise PlanError(f"{name} is a whole number from 1 up, not {count!r}")
-        check_known("Service", LoaderOptions, arguments)
+        check_known("Service", arguments, LoaderOptions)
         self._options = LoaderOptions(**arguments)
         self._idle = idle
         self._runs = SharedRuns(

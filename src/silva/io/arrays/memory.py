@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from silva.columns import Array, Column, Lists, Ragged, Values
+from silva.columns import Array, Column, Lists, Ragged, Values, from_arrow
 from silva.columns.column import is_masked_array
 from silva.columns.owned import frozen, may_change, without_shared_containers
 from silva.errors import PlanError
@@ -184,10 +184,34 @@ def as_column(name: str, values: Any, verb: str = "from_columns") -> Column:
         )
     if type(values).__module__.partition(".")[0] == "torch":
         values = values.detach().cpu().numpy()
+    arrow = _as_arrow(values)
+    if arrow is not None:
+        found = from_arrow(arrow)
+        return found if isinstance(found, Array) else Values(found.rows())
     array = _read_only(np.asarray(values))
     if array.ndim == 0:
         raise PlanError(f"{verb}: {name!r} is a single value, not a column")
     return Values(array.tolist()) if array.dtype.kind in "OUS" else Array(array)
+
+
+def _as_arrow(values: Any) -> Any:
+    """An array of pyarrow, polars or pandas that has nulls of its own, as an Arrow array: numpy
+    would turn them into NaN, and whole numbers beside them into floats. None for other arrays, and
+    for those of pandas that Arrow keeps as something else (periods, intervals, time zones)."""
+    of_pandas = type(values).__module__.partition(".")[0] == "pandas"
+    is_stream = hasattr(values, "__arrow_c_stream__") and not of_pandas
+    if isinstance(getattr(values, "dtype", None), np.dtype):
+        return None
+    if not (of_pandas or is_stream or hasattr(values, "__arrow_c_array__")):
+        return None
+    import pyarrow as pa
+
+    try:
+        made = pa.chunked_array(values) if is_stream else pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError):
+        return None
+    differs = isinstance(made.type, pa.ExtensionType) or getattr(made.type, "tz", None) is not None
+    return None if of_pandas and differs else made
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

@@ -20,6 +20,7 @@ from silva.operators.audio.spectrum import SpectrumMethods
 from silva.operators.audio.stretch import StretchMethods
 from silva.operators.audio.waveform import WaveformMethods
 from silva.plan.expr import Col
+from silva.plan.open import chooses
 
 
 class AudioExpr(
@@ -44,6 +45,7 @@ class AudioExpr(
     __slots__ = ()
 
 
+@chooses
 def audio(name: str) -> AudioExpr:
     """A column of sound, by name.
 

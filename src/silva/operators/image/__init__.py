@@ -21,6 +21,7 @@ from silva.operators.image.levels import LevelMethods
 from silva.operators.image.pixels import PixelMethods
 from silva.operators.image.turns import TurnMethods
 from silva.plan.expr import Col, Expr
+from silva.plan.open import chooses
 
 
 class ImageExpr(
@@ -43,6 +44,7 @@ class ImageExpr(
     __slots__ = ()
 
 
+@chooses
 def image(
     name: str, *, boxes: str | None = None, labels: str | None = None, mask: str | None = None
 ) -> ImageExpr:

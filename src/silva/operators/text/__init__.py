@@ -13,6 +13,7 @@ from silva.operators.text.letters import LetterMethods
 from silva.operators.text.tokenize import ChunkMethods, TokenizeMethods
 from silva.operators.text.tokens import TokensExpr
 from silva.plan.expr import Col
+from silva.plan.open import chooses
 
 
 class TextExpr(LetterMethods, ChunkMethods, TokenizeMethods):
@@ -26,6 +27,7 @@ class TextExpr(LetterMethods, ChunkMethods, TokenizeMethods):
     __slots__ = ()
 
 
+@chooses
 def text(name: str) -> TextExpr:
     """A column of text, by name.
 

@@ -68,6 +68,18 @@ class JsonTokenizer:
         found = self._built.get_added_tokens_decoder()
         return [found[number].content for number in sorted(found)]
 
+    def unknown_token(self) -> list[str]:
+        """The token of unknown characters, where the model has one."""
+        found = getattr(self._built.model, "unk_token", None)
+        return [found] if isinstance(found, str) else []
+
+    @property
+    def drops_unknown(self) -> bool:
+        """Whether it leaves out characters without a token, and merges what is around them."""
+        if self.unknown_token() or "ByteLevel" in self._types():
+            return False
+        return any(self._built.token_to_id(f"<0x{byte:02X}>") is None for byte in range(256))
+
     @property
     def matches_words(self) -> bool:
         """Whether it looks for a token only where it is a whole word."""
@@ -75,8 +87,16 @@ class JsonTokenizer:
 
     def patterns(self) -> list[str]:
         """The regular expressions of its normalizer and its pre-tokenizer."""
+        return [x for part in self._parts() for x in _values(part, "Regex")]
+
+    def _types(self) -> list[str]:
+        """The types of its normalizers and pre-tokenizers."""
+        return [x for part in self._parts() for x in _values(part, "type")]
+
+    def _parts(self) -> list[Any]:
+        """Its normalizer and its pre-tokenizer as data."""
         parts = (self._built.normalizer, self._built.pre_tokenizer)
-        return [x for part in parts if part is not None for x in _patterns(_as_data(part))]
+        return [_as_data(part) for part in parts if part is not None]
 
     def ids(self, texts: list[str], special_tokens: bool) -> Rows:
         with one_thread():
@@ -94,13 +114,14 @@ def _as_data(part: Any) -> Any:
     return json.loads(part.__getstate__())
 
 
-def _patterns(data: Any) -> list[str]:
+def _values(data: Any, name: str) -> list[str]:
+    """All texts of a name, however deep."""
     if isinstance(data, list):
-        return [x for item in data for x in _patterns(item)]
+        return [x for item in data for x in _values(item, name)]
     if not isinstance(data, dict):
         return []
-    own = [data["Regex"]] if isinstance(data.get("Regex"), str) else []
-    return own + [x for item in data.values() for x in _patterns(item)]
+    own = [data[name]] if isinstance(data.get(name), str) else []
+    return own + [x for item in data.values() for x in _values(item, name)]
 
 
 @tagged("TiktokenTokenizer", "content version")

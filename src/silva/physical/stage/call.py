@@ -35,7 +35,10 @@ class Worker:
     """The state of one worker between blocks: objects of stateful classes, and the functions that
     are known to use global generators."""
 
-    def __init__(self, *, shares_generators: bool) -> None:
+    def __init__(self, *, shares_generators: bool, answers: bool = False) -> None:
+        self._answers = answers
+        """Whether clients wait for each block: a check that runs a function on a block twice more
+        is then made once, and not again."""
         self.shares_generators = shares_generators
         """True on a thread of the trainer's process, where the global generators must not be
         seeded."""
@@ -60,7 +63,8 @@ class Worker:
         Where the first could not be checked, the 2nd, 4th, 8th, … is tried."""
         number = self._count(function, "neighbours")
         is_new = id(function.fn) not in self._checked
-        return number & (number - 1) == 0 and (number >= _CHECK_AGAIN or is_new)
+        again = number >= _CHECK_AGAIN and not self._answers
+        return number & (number - 1) == 0 and (again or is_new)
 
     def trial(self, function: Function) -> Trial | None:
         """The check whether a function changes its inputs, where it is made on this block: on the

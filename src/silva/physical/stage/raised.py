@@ -10,8 +10,13 @@ here does.
 
 from __future__ import annotations
 
+import os
 import pickle
+import sysconfig
 import traceback
+
+_PYTHON = sysconfig.get_path("stdlib") + os.sep
+"""Where files of the standard library begin."""
 
 
 def in_words(error: BaseException) -> str:
@@ -48,10 +53,17 @@ def _user_traceback(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     marker = f"{__name__.split('.')[0]}/"
     own = [f for f in frames if f"/{marker}" not in f.filename.replace("\\", "/")]
+    if own and own[-1] is not frames[-1] and all(map(_is_pythons, own)):
+        own = []  # an error of silva's own: threads and contexts on its way say nothing
     lines = ["Traceback (most recent call last):\n"] if own else []
     lines += traceback.format_list(own)
     lines += traceback.format_exception_only(error)
     return "".join(lines)
+
+
+def _is_pythons(frame: traceback.FrameSummary) -> bool:
+    """Whether the frame is of Python's standard library."""
+    return frame.filename.startswith(_PYTHON) and "site-packages" not in frame.filename
 
 
 def _encodable(text: str) -> str:

@@ -30,6 +30,19 @@ from silva.physical.stage.rows import Rows
 from silva.physical.stage.steps import Call, CallColumns, MapWhole, Project, Spread, Step
 
 
+class _Hidden(str):
+    """The name of a hidden column. It equals only itself, whatever columns of users are called."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        return self is not other
+
+
 @dataclass(frozen=True)
 class Repeat:
     """A step whose function runs more than once on the same columns."""
@@ -59,7 +72,7 @@ def find_repeats(steps: Sequence[Step]) -> dict[int, Repeat]:
     for numbers in alike.values():
         if len(numbers) > 1:
             width = len(steps[numbers[0]].writes)
-            names = tuple(f"\0{numbers[0]}.{part}" for part in range(width))
+            names = tuple(_Hidden(f"{numbers[0]}.{part}") for part in range(width))
             found |= {number: Repeat(names, number == numbers[-1]) for number in numbers}
     return found
 

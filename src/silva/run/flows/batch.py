@@ -201,6 +201,27 @@ def single_rows(node: physical.PhysicalNode, session: RankSession) -> Iterator[B
         yield SingleRows(ShardEnd(shard, start, trailed.trail, -1), trailed.block)
 
 
+class _WaitingRows:
+    """Rows that wait for the rest of their batch."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.nbytes = 0
+        """Bytes of the blocks that they lie in, all rows of which stay in memory."""
+        self._blocks: list[Block] = []
+
+    def add(self, block: Block, start: int, stop: int) -> None:
+        self._blocks.append(block.slice(start, stop))
+        self.count += stop - start
+        self.nbytes += block.nbytes
+
+    def join(self) -> Block:
+        """One block of them all; none wait any more."""
+        joined = Block.concat(self._blocks)
+        self.count, self.nbytes, self._blocks = 0, 0, []
+        return joined
+
+
 class FixedBatchFlow:
     """Batches of a fixed number of rows, the same number from each shard of the rank."""
 
@@ -210,12 +231,14 @@ class FixedBatchFlow:
         self._blocks = as_blocks or node.spec.collate is not None
 
     def batches(self) -> Iterator[BlockBatches]:
-        rank = self._session.rank
-        if len(rank.mine) == 1 and not rank.pads:
-            return self._batches_of_one_shard(rank.mine[0])
-        return self._batches_of_all_shards()
+        rank, waiting = self._session.rank, _WaitingRows()
+        with self._session.executor.memory.holding(lambda: waiting.nbytes):
+            if len(rank.mine) == 1 and not rank.pads:
+                yield from self._batches_of_one_shard(rank.mine[0], waiting)
+            else:
+                yield from self._batches_of_all_shards(waiting)
 
-    def _batches_of_one_shard(self, shard: int) -> Iterator[BlockBatches]:
+    def _batches_of_one_shard(self, shard: int, waiting: _WaitingRows) -> Iterator[BlockBatches]:
         """Slices of the blocks of the flow below; a batch that spans blocks is joined."""
         size = self._share()
         sliceable, make_all = not self._blocks and not self._spec.grouped, None
@@ -225,41 +248,40 @@ class FixedBatchFlow:
             pad, grouped = self._spec.pad, self._spec.grouped
             make_all = functools.partial(grouped_batches, size=size, pad=pad, grouped=grouped)
         start = self._session.start_of(shard)
-        rest: list[Block] = []
-        count = 0
         for trailed in _open_shard(self._node, self._session, shard, size):
             block, at = trailed.block, 0
-            if count:
-                at = min(size - count, len(block))
-                rest.append(block.slice(0, at))
-                count += at
+            if waiting.count:
+                at = min(size - waiting.count, len(block))
+                waiting.add(block, 0, at)
                 end = ShardEnd(shard, start, trailed.trail, at - 1)
-                if count < size:
+                if waiting.count < size:
                     continue
-                yield OneBatch(self._make(Block.concat(rest)), end)
-                rest, count = [], 0
+                yield OneBatch(self._make(waiting.join()), end)
             whole = (len(block) - at) // size
             if whole:
                 begin = ShardEnd(shard, start, trailed.trail, at - 1)
                 yield SlicedBatches(begin, block, size, whole, self._make, sliceable, make_all)
             at += whole * size
             if at < len(block):
-                rest, count = [block.slice(at, len(block))], len(block) - at
+                waiting.add(block, at, len(block))
                 end = ShardEnd(shard, start, trailed.trail, len(block) - 1)
-        if count and not self._spec.drop_last:
-            yield OneBatch(self._make(Block.concat(rest)), end)
+        if waiting.count and not self._spec.drop_last:
+            yield OneBatch(self._make(waiting.join()), end)
 
-    def _batches_of_all_shards(self) -> Iterator[BlockBatches]:
+    def _batches_of_all_shards(self, waiting: _WaitingRows) -> Iterator[BlockBatches]:
         share = self._share()
         mine = self._session.rank.mine
         readers = [ShardReader(self._node, self._session, shard, share) for shard in mine]
         while True:
-            given = [reader.gather(share) for reader in readers]
-            blocks = [block for several in given for block in several]
-            short = any(sum(map(len, several)) < share for several in given)
-            if not blocks or (short and self._spec.drop_last):
+            short = False
+            for reader in readers:
+                given = reader.gather(share)
+                short |= sum(map(len, given)) < share
+                for block in given:
+                    waiting.add(block, 0, len(block))
+            if not waiting.count or (short and self._spec.drop_last):
                 return
-            batch = Block.concat(blocks)
+            batch = waiting.join()
             padded = batch if self._blocks else self._padded(batch)
             yield OneBatch(self._make(padded), positions_of(readers))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from silva.cost.costs import BLOCK_BYTES, BLOCK_SECONDS, ENOUGH_BLOCKS, Cost, StepUse
 from silva.cost.disk import Disk
 from silva.cost.drift import Change, Drift
-from silva.cost.experiment import ENOUGH, Experiment
+from silva.cost.experiment import ENOUGH, Experiment, Progress
 from silva.cost.gil import WATCHED_SECONDS, GilProbe
 from silva.cost.machine import queued_seconds
 from silva.cost.model import (
@@ -29,6 +29,7 @@ from silva.cost.model import (
 )
 from silva.cost.pickling_cost import object_seconds
 from silva.cost.speeds import crossing_seconds
+from silva.cost.trace import ROUNDING
 from silva.io.paths import LocalFiles
 from silva.physical.stage.read import ReadPlaces, ReadUnits
 from silva.physical.stage.stage import Result, Runs, Stage
@@ -224,11 +225,19 @@ class Lane:
         """Uses more threads than workers if rows mostly wait and that is faster."""
         if self.backend != "threads" or self._experiment is not None:
             return
-        now = self.counters.progress
+        now = self._progress_on_cores
         self.growth.judge(now)
         if self.growth.due(now):
             self.growth.look(now, self._useful_threads())
         self.width.limit(self.growth.now)
+
+    @property
+    def _progress_on_cores(self) -> Progress:
+        """The counters of an experiment on a clock that stands still while threads are in line for
+        a core. There are never more threads than the stage can use of the cores by itself, so it is
+        other work that they wait for, which says nothing about their number."""
+        now = self.counters.progress
+        return now._replace(seconds=now.seconds - self.stats.in_line)
 
     def _useful_threads(self) -> float:
         """The number of threads that would use up the cores, the GIL, or what workers share."""
@@ -236,7 +245,7 @@ class Lane:
         work = work.taking(max(work.seconds - work.queued, work.cpu))
         stage = Placed(self.name, work, "threads", self.growth.most)
         best = predict([stage], self._seams.machine.cpus)
-        return best.rows_per_second * work.seconds
+        return best.rows_per_second * work.seconds * (1 + ROUNDING)  # 32, not 31.999…
 
     @property
     def rows_to_come(self) -> int:
@@ -260,6 +269,7 @@ class Lane:
         stats, block = self.stats, result.block
         nbytes = block.nbytes
         stats.add(result, rows_in, nbytes)
+        stats.in_line += result.queued / max(self._width, 1)
         if stats.blocks > 1:  # in the first one, libraries were imported
             spent = max(result.seconds - result.queued, result.cpu)
             self._whole.add(StepUse(spent, result.cpu, rows_in, len(block)))
@@ -552,6 +562,14 @@ class Lane:
         enough = blocks >= measuring(self._width)
         same = self._working == (self.backend, self._width)
         return self._settled_since if same and enough else None
+
+    @property
+    def settled(self) -> bool:
+        """Whether its place is chosen, nothing is being compared, and its workers were measured:
+        as it runs now, it would go on."""
+        compares = self._experiment is not None or self.growth.tries
+        measured = self.backend == "inline" or self.settled_since is not None
+        return self.decided and measured and not compares
 
     @property
     def steady_pace(self) -> float | None:

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from silva.cost.costs import AHEAD, BLOCK_SECONDS, ENOUGH_BLOCKS, ERRORS, Cost
+from silva.cost.costs import AHEAD, BLOCK_SECONDS, ENOUGH_BLOCKS, ERRORS, Cost, without_queue
 from silva.cost.disk import Disk
 from silva.cost.experiment import ENOUGH, LIMITS, Progress
 from silva.cost.gil import GilProbe
@@ -195,6 +195,8 @@ class LaneStats:
     cpu: float = 0.0
     queued: float = 0.0
     """Seconds of `busy` that workers waited for a core."""
+    in_line: float = 0.0
+    """The same, each divided by the workers in use: seconds by which the stage took longer."""
     came: Incoming = NOTHING
     """Bytes from disks and networks."""
     moved: int = 0
@@ -231,6 +233,11 @@ class LaneStats:
     late: Cost = field(default_factory=Cost)
     """The cost of reading columns that are only read after the filters."""
 
+    @property
+    def worked(self) -> float:
+        """Seconds that workers spent in the stage, without those that they waited for a core."""
+        return max(self.busy - self.queued, self.cpu)
+
     def now(self) -> Counters:
         """The counters at this moment."""
         return Counters(
@@ -259,16 +266,18 @@ class LaneStats:
             self.forget_steps()  # in the first block, libraries were imported
         if len(self.steps) < len(result.uses):
             self.steps = [Cost() for _ in result.uses]
-        for cost, use in zip(self.steps, result.uses, strict=False):
+        late = [] if result.late is None else [result.late]
+        used = without_queue([*result.uses, *late], result.queued)
+        costs = [*self.steps[: len(result.uses)], *([self.late] if late else [])]
+        for cost, use in zip(costs, used, strict=True):
             cost.add(use)
+        for cost, use in zip(self.steps, result.uses, strict=False):
             if watched is not None:
                 held, looked = watched.held(use.began, use.began + use.seconds)
                 cost.locked, cost.watched = cost.locked + held, cost.watched + looked
         if self.steps:
             self.steps[0].disk += result.came.disk
             self.steps[0].network += result.came.network.nbytes
-        if result.late is not None:
-            self.late.add(result.late)
 
     def forget_steps(self) -> None:
         """Drops the costs of the steps."""

@@ -183,7 +183,8 @@ class Growth:
 
     While the trainer waits, twice as many threads are tried, up to the number that would use all
     cores or the GIL, whichever is less. Each try is an experiment: twice as many threads must be
-    1.4× as fast, which is as near to twice as to no gain. Otherwise they are taken back, and the
+    1.4× as fast, which is as near to twice as to no gain, on a clock that does not count the time
+    in which they wait for a core that other work has. Otherwise they are taken back, and the
     stage keeps its number until its steps change.
 
     >>> growth, now = Growth(2, 32), Progress()
@@ -211,9 +212,14 @@ class Growth:
         self._settled = False
         """Whether the number is final."""
 
+    @property
+    def tries(self) -> bool:
+        """Whether a growth is being measured."""
+        return self._tried is not None
+
     def due(self, now: Progress) -> bool:
         """Whether there is something to look at: not while a growth is measured."""
-        if self._settled or self._tried is not None or self.most <= self.least:
+        if self._settled or self.tries or self.most <= self.least:
             return False
         return self._since is None or now.seconds - self._since.seconds >= ENOUGH
 
@@ -357,17 +363,18 @@ class Blocks:
             rows = self.align
         return max(rows, 1)
 
-    def admits(self, window: TasksInFlight[Any], width: int, ahead: int) -> bool:
+    def admits(self, window: TasksInFlight[Any], width: int, ahead: int, at_once: int = 0) -> bool:
         """Whether one more block may be submitted, on `width` workers (0: the consumer's thread)
-        that may have `ahead` blocks each."""
+        that may have `ahead` blocks each; `at_once` of them use this machine's memory."""
         blocks = len(window)
         self.stats.most_bytes = max(self.stats.most_bytes, window.done_bytes)
         if blocks == 0:
             return True  # the head of the order always may
         if width == 0:
             return False
-        expected = window.held(self.bytes_per_row, self.next_rows())
-        if expected > self._budget(window.held(self.bytes_per_row)):
+        own = window.held(self.bytes_per_row, at_once=at_once)
+        expected = window.held(self.bytes_per_row, self.next_rows(), at_once)
+        if expected > self._budget(own):
             self.stats.blocked += 1
             return False
         # memory that is not kept for the next block costs more than one more block ahead gains

@@ -26,6 +26,8 @@ from silva.run.shared.shared_memory import SMALL, Arena, Mapped, SharedBuffer
 _HEADER = struct.Struct("<QIIQI")
 """Bytes of the body; how many buffers it has; the number of the shared buffer that they lie in (0:
 none) and its size; how many shared buffers are free again."""
+_EMPTIED = 1 << 63
+"""Added to the number of a shared buffer that is free again, but has lost its pages."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +65,11 @@ class Channel:
         """A shared buffer for the arrays of the next message; None if there is no memory."""
         return self.arena.take()
 
-    def send(self, message: Any, shared: SharedBuffer | None = None) -> None:
-        """Sends a message, some of whose arrays may already lie in `shared`."""
+    def send(
+        self, message: Any, shared: SharedBuffer | None = None, most_freed: int | None = None
+    ) -> None:
+        """Sends a message, some of whose arrays may already lie in `shared`. It names at most
+        `most_freed` buffers that the receiver may use again; None: all of them."""
         buffers: list[pickle.PickleBuffer] = []
         try:
             body = _dumps(message, buffers)
@@ -81,7 +86,8 @@ class Channel:
         if shared is not None and offsets is None:
             self.arena.put_back(shared.number)
             shared = None
-        releases = self.mapped.released()
+        free = self.mapped.name_free(most_freed)
+        releases = [number | (_EMPTIED if emptied else 0) for number, emptied in free]
         self._write(body, views, sizes, offsets or [], shared, releases)
 
     def _write(
@@ -139,7 +145,7 @@ class Channel:
         table = np.frombuffer(self._exactly(words * 8), dtype=np.uint64).tolist()
         sizes = table[:count]
         for freed in table[words - released :]:
-            self.arena.put_back(freed)
+            self.arena.put_back(freed & ~_EMPTIED, bool(freed & _EMPTIED))
         body = self._exactly(length)
         if not number:
             return Message(body, [self._exactly(n) for n in sizes])

@@ -49,6 +49,8 @@ ONE_THREAD = dict.fromkeys(
 
 
 class ProcessPool(Pool):
+    given = _AHEAD
+
     def __init__(self, width: int) -> None:
         self.width = width
         self.used = width
@@ -124,6 +126,23 @@ class ProcessPool(Pool):
                 self.used = count
                 self.queue.changed.notify_all()
 
+    def free_bytes(self) -> int:
+        if os.getpid() != self._owner:
+            return 0
+        return sum(keeper.free_bytes() for keeper in self._keepers)
+
+    def release_free(self, most: float) -> None:
+        if os.getpid() != self._owner:
+            return  # a forked child maps its parent's memory
+        for keeper in self._keepers:
+            kept = keeper.free_bytes()
+            if (excess := self.free_bytes() - most) > 0:
+                keeper.release_free(kept - excess)
+
+    def release_freed_memory(self) -> None:
+        for keeper in self._keepers:
+            keeper.trims = True
+
     def stacks(self) -> str:
         return "\n".join(keeper.stacks() for keeper in self._keepers)
 
@@ -150,6 +169,8 @@ class _Keeper:
         self._channel: Channel | None = None
         self._stacks_fd = -1
         self._known: set[int] = set()
+        self.trims = False
+        """Whether the worker's heap shall give back what it keeps, before the next task."""
         self._outstanding: deque[Task] = deque()
         self.thread = Thread(self._run, f"keeper-{number}")
 
@@ -235,9 +256,13 @@ class _Keeper:
         number, pickled = self._pool.pickled(task.stage)
         try:
             if number not in self._known:
-                self._channel.send(("stage", number, pickled))
+                self._channel.send(("stage", number, pickled), most_freed=0)
                 self._known.add(number)
-            self._channel.send(("task", number, task.payload, task.context))
+            # a buffer for its results; others stay where the memory budget reaches them
+            if self.trims:
+                self.trims = False
+                self._channel.send(("trim", number), most_freed=0)
+            self._channel.send(("task", number, task.payload, task.context), most_freed=1)
         except ConnectionError:
             raise EOFError from None
         except OSError:
@@ -321,6 +346,19 @@ class _Keeper:
             given = list(self._outstanding)
             self._outstanding.clear()
         self._pool.queue.give_up(error, given)
+
+    def free_bytes(self) -> int:
+        """Bytes of the shared memory that waits for the next task or result."""
+        channel = self._channel
+        return 0 if channel is None else channel.arena.free_bytes() + channel.mapped.free_bytes()
+
+    def release_free(self, most: float) -> None:
+        """Releases shared memory that waits for the next task or result, as far as it is more than
+        `most` bytes."""
+        channel = self._channel
+        if channel is not None:
+            channel.mapped.release_free(most)
+            channel.arena.release_free(most - channel.mapped.free_bytes())
 
     def end_if_outrun(self) -> None:
         """Kills a worker that still runs a task which another has finished; its other tasks are

@@ -158,6 +158,8 @@ class Pool:
 
     width: int = 0
     """Tasks that can run at once; 0 if a task runs when it is waited for."""
+    given: int = 1
+    """Tasks that a worker has at a time, with the memory for their results."""
 
     @property
     def ready(self) -> bool:
@@ -187,6 +189,17 @@ class Pool:
 
     def use(self, count: int) -> None:
         """Limits the number of workers that take tasks."""
+
+    def free_bytes(self) -> int:
+        """Bytes of shared memory that waits for its next use."""
+        return 0
+
+    def release_free(self, most: float) -> None:
+        """Releases shared memory that waits for its next use, until `most` bytes are left."""
+
+    def release_freed_memory(self) -> None:
+        """Releases memory that the heaps of workers on this machine keep, those of this process
+        apart."""
 
     def processes(self) -> list[int]:
         """The process ids of workers that silva has started."""
@@ -303,13 +316,22 @@ class TasksInFlight(Generic[T]):
         """Tasks that had finished at the latest look."""
         return len(self._all) - len(self._running)
 
-    def held(self, bytes_per_row: float, more_rows: int = 0) -> float:
-        """About how many bytes are in flight, with `more_rows` more. Results that have not arrived
-        count as `bytes_per_row` per row; while that is unknown (0), as many bytes as their inputs
-        have."""
+    def held(self, bytes_per_row: float, more_rows: int = 0, at_once: int = 0) -> float:
+        """About how many bytes are in flight, with a task of `more_rows` more. Results that have
+        not arrived count as `bytes_per_row` per row; while that is unknown (0), as many bytes as
+        their inputs have. Those of tasks that run count twice, of which there may be `at_once`: a
+        worker has the rows that its functions made beside the columns that it makes of them."""
         running = (self.running_rows + more_rows) * bytes_per_row
         expected = running if bytes_per_row else self.input_bytes
-        return self.input_bytes + self.done_bytes + expected
+        tasks = len(self._running) + (more_rows > 0)
+        twice = expected * at_once / max(at_once, tasks, 1)
+        return self.input_bytes + self.done_bytes + expected + twice
+
+    def to_come(self, bytes_per_row: float, at_once: int) -> float:
+        """About how many of these bytes are those of tasks that no worker has, if workers have
+        `at_once`: free memory is there for their results."""
+        tasks = max(len(self._running), 1)
+        return self.running_rows * bytes_per_row * max(tasks - at_once, 0) / tasks
 
     def add(self, flight: Flight[T]) -> None:
         """Adds a task. Its `landed` was set to this object's before it was submitted."""

@@ -67,15 +67,19 @@ def _listen(channel: Channel, messages: queue.SimpleQueue[Message]) -> None:
 def _answer(
     channel: Channel, stages: dict[int, bytes | Runs], worker: Worker, message: Message
 ) -> None:
-    """Stores a stage, or runs one and sends its results."""
+    """Stores a stage, releases memory, or runs a stage and sends its results."""
     from silva.columns import empty
     from silva.run.pools.task import execute
+    from silva.run.shared.allocator import release_freed_memory
 
     shared = None
     try:
         kind, number, *rest = message.load()
         if kind == "stage":
             stages[number] = rest[0]
+            return
+        if kind == "trim":
+            release_freed_memory()
             return
         stage = stages[number]
         if isinstance(stage, bytes):

@@ -20,7 +20,7 @@ from silva.run.pools.channel import Message, seal
 from silva.run.pools.processes import ONE_THREAD
 from silva.run.pools.worker import portable, unsendable
 from silva.run.ray.buffers import OpenFile, Packer, Parcel
-from silva.run.shared.shared_memory import SharedBuffer
+from silva.run.shared.shared_memory import FreeBuffer, SharedBuffer
 
 
 class Actor:
@@ -55,7 +55,7 @@ class Actor:
         self._stages[number] = pickled
 
     def run(
-        self, number: int, message: Message, freed: list[int] | None = None
+        self, number: int, message: Message, freed: list[FreeBuffer] | None = None
     ) -> Message | Parcel:
         """Runs a stage on an input and returns (results, None) or (None, error), in shared memory
         if `freed` lists the shared buffers that are free again."""

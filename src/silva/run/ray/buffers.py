@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from silva.run.pools.channel import Message
-from silva.run.shared.shared_memory import SMALL, Arena, Mapped, SharedBuffer
+from silva.run.shared.shared_memory import SMALL, Arena, FreeBuffer, Mapped, SharedBuffer
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,10 @@ class Packer:
         """A file by which another process tests whether it can open files of this one."""
         return None if self._proof is None else OpenFile.of(self._proof)
 
-    def shared_buffer(self, freed: list[int]) -> SharedBuffer | None:
+    def shared_buffer(self, freed: list[FreeBuffer]) -> SharedBuffer | None:
         """A shared buffer for the next message, if there is one; `freed` are free again."""
-        for number in freed:
-            self._arena.put_back(number)
+        for buffer in freed:
+            self._arena.put_back(*buffer)
         return self._arena.take()
 
     def pack(self, message: Message, shared: SharedBuffer) -> Message | Parcel:
@@ -133,10 +133,10 @@ class Unpacker:
         finally:
             os.close(fd)
 
-    def freed(self) -> list[int] | None:
+    def freed(self) -> list[FreeBuffer] | None:
         """The shared buffers that became free since the last call; None after one could not be
         opened, which switches shared memory off."""
-        return None if self._failed else self._mapped.released()
+        return None if self._failed else self._mapped.name_free()
 
     def close(self) -> None:
         """The actor is gone. Arrays that are still in use keep their shared buffer alive."""

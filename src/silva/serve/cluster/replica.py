@@ -23,7 +23,7 @@ class Replica:
         loaded: Stage = cloudpickle.loads(stage)
         self._unit = Unit(0, loaded.steps[0], frozenset())
         self._context = context
-        self._worker = Worker(shares_generators=False)
+        self._worker = Worker(shares_generators=False, answers=True)
         self._lock = threading.Lock()
         self._held = open_all(self._unit.asks)
 

@@ -61,7 +61,7 @@ class Curve:
         slope = min(max(slope, 0.0), mean)
         return max((self._y - slope * self._x) / self._n, 0.0), slope
 
-    def seconds(self, rows: int) -> float:
+    def seconds(self, rows: float) -> float:
         """What a batch of so many rows is expected to take."""
         call, row = self._line
         return call + row * rows

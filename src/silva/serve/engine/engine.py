@@ -3,8 +3,8 @@
 Everything here happens on the thread of one event loop; only costly units run on other threads, and
 say what they make of the rows, which is put into the requests here. A unit that runs in place takes
 all rows that arrived in the same turn of the loop. A costly one takes what waits as soon as one of
-its slots is free, as many rows as its measured curve allows within the objective: nothing waits for
-company.
+its slots is free, as many rows as its measured curve allows within the objective
+(`schedule.py`): nothing waits for company.
 
 Who gives up a request, by its deadline or by cancelling the task that awaits it, takes it out of
 all queues. A batch that nobody awaits any more gives its slot back, also while it still runs.
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,8 +32,9 @@ from silva.run.failures import Substitute
 from silva.serve.deadline import Limit
 from silva.serve.engine.curve import Curve
 from silva.serve.engine.flights import Batch, Flight, Late, Outcome
+from silva.serve.engine.interrupted import Interrupted, interrupted
 from silva.serve.engine.same import copied
-from silva.serve.engine.schedule import time_after
+from silva.serve.engine.schedule import Schedule
 from silva.serve.engine.station import Elsewhere, Station, station
 from silva.serve.engine.units import Effect, effects, units_of, without_selection
 from silva.serve.engine.warm import open_all
@@ -75,7 +75,6 @@ class Engine:
         verify(plan)
         self.names = source_of(plan).names
         self.columns = columns(plan)
-        self._slo = slo
         self._most_rows = most_rows
         self._clock = clock
         written = Options(plan, (("disable", (*option(plan, "disable", ()), _AS_WRITTEN)),))
@@ -86,15 +85,16 @@ class Engine:
         self.context = Context(chosen, 0, "skip")
         if isinstance(on_error, Substitute):
             self.context = Context(chosen, 0, "substitute", on_error.value)
-        self._worker = Worker(shares_generators=False)
+        self._worker = Worker(shares_generators=False, answers=True)
         self._handing_over = Curve()
-        self._left = [len(unit.after) for unit in units]
+        self._awaits = [len(unit.after) for unit in units]
         self._next: list[list[int]] = [[] for _ in units]
         for unit in units:
             for before in unit.after:
                 self._next[before].append(unit.number)
         self._first = [unit.number for unit in units if not unit.after]
         self.stations = [station(unit) for unit in units]
+        self._schedule = Schedule(slo, clock, self._next, self.stations)
         self._count = len(units)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._held: list[Any] | None = None
@@ -108,12 +108,16 @@ class Engine:
         """Opens all models and indices, which may take long. They stay open with the engine, and an
         index stays at its version."""
         here = [one.unit for one in self.stations if one.elsewhere is None]
-        self._held = open_all(call for unit in here for call in unit.asks)
+        try:
+            self._held = open_all(call for unit in here for call in unit.asks)
+        except KeyboardInterrupt as error:
+            raise interrupted("open", error) from error
 
     def move(self, places: Mapping[int, Elsewhere]) -> None:
         """Lets the steps with these numbers run elsewhere, from before the first request on."""
         for number, place in places.items():
             self.stations[number].elsewhere = place
+            self.stations[number].prefixes = None
             self.stations[number].quick.in_place = False
 
     @property
@@ -136,7 +140,7 @@ class Engine:
             done=loop.create_future(),
             began=now,
             deadline=now + deadline,
-            left=self._left.copy(),
+            left=self._awaits.copy(),
             stop=self._count,
             tenant=tenant,
         )
@@ -176,7 +180,7 @@ class Engine:
         flight.running.add(number)
         if station.shares and self._follows(station, flight):
             return
-        station.waiting[flight] = None
+        station.enter(flight)
         self._call(station)
 
     def _follows(self, station: Station, flight: Flight) -> bool:
@@ -251,35 +255,31 @@ class Engine:
             if station.quick.in_place and not (station.unit.functions and GATE.is_closed):
                 began = time.perf_counter()
                 found = self._run(station, flights, self._worker)
-                self._ran(station, flights, found, time.perf_counter() - began)
+                spent = time.perf_counter() - began
+                station.learn(len(flights), spent, self._handing_over.seconds(1))
+                self._give_back(station, flights, found)
                 continue
             awaiting = [one for flight in flights for one in station.who_awaits(flight)]
             batch = Batch(flights, Limit(max(map(self._until, awaiting))))
+            try:
+                station.threads.submit(self._job(station, batch, self._loop))
+            except StepError as error:
+                self._give_back(station, flights, error)
+                continue
             station.running.update(dict.fromkeys(flights, batch))
             station.busy += 1
-            station.threads.submit(self._job(station, batch, self._loop))
 
     def _flights(self, station: Station) -> list[Flight]:
         """The requests of the next batch."""
-        waiting = station.waiting
-        count = len(waiting)
+        count = len(station.waiting)
         if not station.quick.in_place and count > 1:
-            free = station.slots - station.busy
-            fits = station.curve.most_rows(self._slack(next(iter(waiting)), station), count)
-            count = min(-(-count // free), fits)
+            count = self._schedule.rows(station, -(-count // (station.slots - station.busy)))
         if self._most_rows is not None:
             count = min(count, self._most_rows)
-        return station.take(count)
-
-    def _slack(self, flight: Flight, station: Station) -> float:
-        """Seconds that a batch with this request may take. One that is late already makes no batch
-        small, or all those behind it would be late too."""
-        until = flight.deadline if self._slo is None else flight.began + self._slo
-        rest = time_after(self._next, [one.expected for one in self.stations])
-        left = until - self._clock() - rest[station.unit.number]
-        if left >= station.curve.seconds(1):
-            return left
-        return math.inf if self._slo is None else self._slo
+        if station.prefixes is None or len(station.waiting) < 2:
+            return station.take(count)
+        count = min(count, station.prefixes.together)
+        return station.take(count, self._schedule.free(station, count))
 
     def _run(self, station: Station, flights: list[Flight], worker: Worker) -> Found:
         """What a unit makes of a batch."""
@@ -290,6 +290,8 @@ class Engine:
                 return effects(station.unit, flights, self.context, worker)
         except Exception as error:  # noqa: BLE001  it is the step's: all of its requests fail
             return error
+        except KeyboardInterrupt as error:
+            return interrupted(station.unit.label, error)
 
     def _job(
         self, station: Station, batch: Batch, loop: asyncio.AbstractEventLoop
@@ -299,7 +301,7 @@ class Engine:
         def work(worker: Worker) -> None:
             begin = Clocks.now()
             batch.thread = threading.get_ident()
-            found: Found = StepError(f"`{station.unit.label}` was interrupted")
+            found: Found = Interrupted(f"`{station.unit.label}` was interrupted")
             try:
                 if not batch.limit.is_given_up:
                     with batch.limit.applies():
@@ -319,18 +321,15 @@ class Engine:
                 del station.running[flight]
             station.width.add(spent)
             self._handing_over.add(1, time.perf_counter() - handed - spent.wall)
-            self._ran(station, batch.flights, found, spent.wall)
+            station.learn(len(batch.flights), spent.wall, self._handing_over.seconds(1))
+            # the thread begins with the next batch while the replies of this one are written
             self._turn(station)
+            loop.call_soon(self._give_back, station, batch.flights, found)
 
         return work
 
-    def _ran(self, station: Station, flights: list[Flight], found: Found, seconds: float) -> None:
-        """Gives each request what a unit has made of it."""
-        station.batches += 1
-        station.rows += len(flights)
-        station.curve.add(len(flights), seconds)
-        if not station.unit.asks and station.elsewhere is None:
-            station.quick.add(len(flights), seconds, self._handing_over.seconds(1))
+    def _give_back(self, station: Station, flights: list[Flight], found: Found) -> None:
+        """Lets requests, and those that follow them, go on from a unit with what it has made."""
         for i, flight in enumerate(flights):
             effect = found if isinstance(found, Exception) else found[i]
             for follower in station.settle(flight):

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
 from silva.errors import PlanError, RowError
 from silva.lifetime import Thread, close_at_exit, join_all
+from silva.plan.arguments import duration
 from silva.plan.node import Node
 from silva.serve.engine.engine import Engine, Late, Outcome
+from silva.serve.engine.interrupted import passing_on
 
 Reply = dict[str, Any] | list[dict[str, Any]] | None
 
@@ -28,7 +30,8 @@ class Program:
         self._closed = True
         self._process = os.getpid()
         self._engine = Engine(plan)
-        self._engine.open()
+        with passing_on():
+            self._engine.open()
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(_live, "ask", (self._loop,))
         self._thread.start()
@@ -41,9 +44,10 @@ class Program:
         return self._process == os.getpid()
 
     def ask(self, row: Mapping[str, Any], deadline: float) -> Reply:
-        future = self._begin(self._engine.answer(row, deadline=deadline))
+        future = self._begin(row, deadline)
         try:
-            return _reply(future.result(deadline + _GRACE))
+            with passing_on():
+                return _reply(future.result(deadline + _GRACE))
         except TimeoutError:
             if future.done():  # a step raised it
                 raise
@@ -52,23 +56,25 @@ class Program:
             future.cancel()
 
     async def ask_async(self, row: Mapping[str, Any], deadline: float) -> Reply:
-        future = asyncio.wrap_future(self._begin(self._engine.answer(row, deadline=deadline)))
+        future = asyncio.wrap_future(self._begin(row, deadline))
         try:
             await asyncio.wait((future,), timeout=deadline + _GRACE)
             if not future.done():
                 raise Late("a step on the event loop")
-            return _reply(future.result())
+            with passing_on():
+                return _reply(future.result())
         finally:
             future.cancel()
 
-    def _begin(self, answer: Coroutine[Any, Any, Outcome]) -> Future[Outcome]:
+    def _begin(self, row: Mapping[str, Any], deadline: float) -> Future[Outcome]:
+        duration("ask(deadline=…)", deadline, finite=True)
         thread = threading.current_thread()
         if thread is self._thread or self._engine.runs_on(thread):
-            answer.close()
             raise PlanError(
                 "a step asks the pipeline that it is part of, which would wait for itself: let the "
                 "step ask another pipeline, or call the function that you need"
             )
+        answer = self._engine.answer(row, deadline=deadline)
         return asyncio.run_coroutine_threadsafe(answer, self._loop)
 
     def close(self) -> None:
@@ -115,8 +121,11 @@ def _reply(outcome: Outcome) -> Reply:
         return None
     if outcome.failures and not outcome.substituted:
         failure = outcome.failures[0]
+        told = failure.traceback or failure.error
+        if told.startswith("Traceback"):  # its first line does not say what happened
+            told = f"{failure.error}\n{told}"
         raise RowError(
-            f"`{failure.step}` failed on the request: {failure.error}\n{failure.traceback}",
+            f"`{failure.step}` failed on the request: {told}",
             key=failure.key,
             step=failure.step,
         ) from failure.cause

@@ -23,6 +23,7 @@ from silva.plan.node import Derive, Filter, Node, PlannedSource, Source, transfo
 from silva.plan.right_side import right_side, with_right_side
 from silva.plan.turn import Turn
 from silva.serve.engine.engine import Engine, Outcome
+from silva.serve.engine.garbage import SetAside
 from silva.serve.engine.station import Elsewhere, Station
 from silva.serve.index.index import IndexRef
 from silva.serve.tenant import NOBODY, Tenant
@@ -86,6 +87,7 @@ def _learn(engine: Engine, old: Engine) -> None:
         if new.unit.label == known.unit.label:
             new.curve, new.width, new.quick = known.curve, known.width, known.quick
             new.batches, new.rows, new.shared = known.batches, known.rows, known.shared
+            new.overtakes = known.overtakes
 
 
 class Refreshing:
@@ -100,6 +102,7 @@ class Refreshing:
         self._engine = Engine(plan, **arguments)
         self._flying: Counter[Engine] = Counter()
         self._watching: asyncio.Task[None] | None = None
+        self._set_aside: SetAside | None = None
         self.names = self._engine.names
         self.columns = self._engine.columns
         self.refreshes = 0
@@ -140,6 +143,8 @@ class Refreshing:
     async def warm(self) -> None:
         """Opens all models and indices, and begins to look for new versions."""
         await self._engine.warm()
+        if self._set_aside is None:
+            self._set_aside = SetAside()
         if self._every is not None and self._watching is None:
             self._watching = asyncio.ensure_future(self._watch(self._every))
 
@@ -176,7 +181,10 @@ class Refreshing:
         """Ends an engine that no request needs any more; its threads may take a while."""
         if engine is not self._engine and not self._flying[engine]:
             del self._flying[engine]
-            asyncio.get_running_loop().run_in_executor(None, engine.close)
+            loop = asyncio.get_running_loop()
+            ended = loop.run_in_executor(None, engine.close)
+            if (kept := self._set_aside) is not None:  # once nothing refers to the engine
+                ended.add_done_callback(lambda _: loop.run_in_executor(None, kept.renew))
 
     def close(self) -> None:
         """Ends all engines. The task that looks for new versions ends with its event loop."""
@@ -185,3 +193,5 @@ class Refreshing:
                 self._watching.get_loop().call_soon_threadsafe(self._watching.cancel)
         for engine in {self._engine, *self._flying}:
             engine.close()
+        if self._set_aside is not None:
+            self._set_aside.close()

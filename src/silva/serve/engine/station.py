@@ -10,6 +10,7 @@ from typing import Protocol
 
 from silva.serve.engine.curve import Curve
 from silva.serve.engine.flights import Batch, Flight
+from silva.serve.engine.prefixes import Beginning, Prefixes
 from silva.serve.engine.quickness import Quickness
 from silva.serve.engine.same import Same
 from silva.serve.engine.threads import Threads
@@ -40,7 +41,10 @@ class Station:
     same: Same | None
     """Equal questions, where it may answer them once."""
     quick: Quickness
-    waiting: OrderedDict[Flight, None] = field(default_factory=OrderedDict)
+    prefixes: Prefixes | None = None
+    """The prompts of its requests, where it asks those that begin alike one after another."""
+    waiting: OrderedDict[Flight, Beginning] = field(default_factory=OrderedDict)
+    """In the order of their arrival; how the prompt of each begins."""
     running: dict[Flight, Batch] = field(default_factory=dict)
     busy: int = 0
     """Slots that are taken."""
@@ -58,6 +62,8 @@ class Station:
     """Whether its results were seen to be a request's own, or not to be copied."""
     shared: int = 0
     """Requests that got a copy of what was made for another one."""
+    overtakes: int = 0
+    """Batches in which the request that had waited longest was left behind."""
     threads: Threads = field(default_factory=Threads)
     elsewhere: Elsewhere | None = None
     """Where it runs, if not in this process; its threads then wait for results."""
@@ -83,6 +89,15 @@ class Station:
             return False
         return not self.batches or self.curve.seconds(1) > self.keying.seconds(1)
 
+    def learn(self, rows: int, seconds: float, handing_over: float) -> None:
+        """Notes what a batch took; `handing_over`: the seconds that it takes to hand one to a
+        thread."""
+        self.batches += 1
+        self.rows += rows
+        self.curve.add(rows, seconds)
+        if not self.unit.asks and self.elsewhere is None:
+            self.quick.add(rows, seconds, handing_over)
+
     def is_awaited(self, flight: Flight) -> bool:
         """Whether anybody awaits what the unit makes of this request."""
         return not flight.over or (self.same is not None and self.same.is_awaited(flight))
@@ -91,21 +106,32 @@ class Station:
         """The request, and those that follow it."""
         return [flight, *(self.same.followers(flight) if self.same is not None else ())]
 
-    def take(self, most: int) -> list[Flight]:
-        """The requests of the next batch: those that have waited longest. One that asks a model is
+    def enter(self, flight: Flight) -> None:
+        """Puts a request into the queue."""
+        self.waiting[flight] = () if self.prefixes is None else self.prefixes.beginning(flight)
+
+    def take(self, most: int, free: int = 0) -> list[Flight]:
+        """The requests of the next batch: those that have waited longest, of which a step whose
+        prompts begin alike may leave the first `free` ones behind. A batch that asks a model is
         about requests of one tenant."""
         one_tenant = bool(self.unit.asks)
         chosen: list[Flight] = []
         given_up: list[Flight] = []
-        for flight in self.waiting:
-            if len(chosen) == most:
-                break
+        order = self.waiting if self.prefixes is None else self.prefixes.ordered(self.waiting, free)
+        for flight in order:
             if flight.over and not self.is_awaited(flight):
                 given_up.append(flight)
             elif not one_tenant or not chosen or flight.tenant == chosen[0].tenant:
                 chosen.append(flight)
+                if self.prefixes is not None:
+                    self.prefixes.asked(self.waiting[flight])
+            if len(chosen) == most:
+                break
         for flight in given_up:
             self.settle(flight)
+        if self.prefixes is not None and chosen:
+            oldest = next(one for one in self.waiting if one not in given_up)
+            self.overtakes += oldest not in chosen
         if len(chosen) + len(given_up) == len(self.waiting):
             self.waiting.clear()
         for flight in (*given_up, *chosen) if self.waiting else ():
@@ -135,7 +161,8 @@ def station(unit: Unit) -> Station:
         same = Same(None if reads is None else sorted(reads))
     in_place = not unit.asks and not unit.functions
     curve = Curve(_cheap_rows(unit))
-    return Station(unit, most, not limits, same, Quickness(in_place), curve=curve)
+    quick = Quickness(in_place)
+    return Station(unit, most, not limits, same, quick, Prefixes.of(unit), curve=curve)
 
 
 def _cheap_rows(unit: Unit) -> int:

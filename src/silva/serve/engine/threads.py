@@ -6,6 +6,7 @@ import queue
 import threading
 from collections.abc import Callable
 
+from silva.errors import StepError
 from silva.lifetime import Thread
 from silva.physical.stage.call import Worker
 
@@ -23,12 +24,16 @@ class Threads:
         self._unfinished = 0
 
     def submit(self, work: Work) -> None:
-        """Runs `work` on a thread."""
-        self._unfinished += 1
-        if self._unfinished > len(self._threads):
+        """Runs `work` on a thread. Raises a `StepError` if the system gives no further one: the
+        work is not begun then."""
+        if self._unfinished >= len(self._threads):
             thread = Thread(self._run, f"serve-{len(self._threads)}")
+            try:
+                thread.start()
+            except RuntimeError as error:
+                raise StepError(f"a thread cannot be started: {error}") from error
             self._threads.append(thread)
-            thread.start()
+        self._unfinished += 1
         self._work.put(work)
 
     def __contains__(self, thread: threading.Thread) -> bool:
@@ -39,7 +44,7 @@ class Threads:
         self._unfinished -= 1
 
     def _run(self) -> None:
-        worker = Worker(shares_generators=False)
+        worker = Worker(shares_generators=False, answers=True)
         try:
             while True:
                 work = self._work.get()

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from silva.errors import PlanError
-from silva.plan.arguments import flag, natural, number
+from silva.plan.arguments import explains_verbs, flag, natural, positive
 from silva.serve.http.idempotency import Attempts
 from silva.serve.tenant import Purse, Tenant
 from silva.service.access import server_token
@@ -21,6 +21,7 @@ from silva.service.access import server_token
 _SCHEME = b"Bearer "
 
 
+@explains_verbs
 @dataclass(frozen=True)
 class Access:
     """A token, and what it allows: `serve(token={"ann": sv.Access("…", rate=5)})`.
@@ -46,16 +47,11 @@ class Access:
     def __post_init__(self) -> None:
         server_token(self.token)
         for name in ("rate", "bytes", "money"):
-            check_limit(f"Access({name}=…)", getattr(self, name))
+            if (limit := getattr(self, name)) is not None:
+                positive(f"Access({name}=…)", limit)
         if self.in_flight is not None:
             natural("Access(in_flight=…)", self.in_flight, least=1)
         flag("Access(metrics=…)", self.metrics)
-
-
-def check_limit(name: str, value: float | None) -> None:
-    """Refuses a limit that is not a positive number."""
-    if value is not None and not 0 < number(name, value) < math.inf:
-        raise PlanError(f"{name} is a positive number, not {value!r}")
 
 
 Tokens = str | Access | Mapping[str, str | Access]

@@ -152,11 +152,11 @@ class Admission:
         left = until - asyncio.get_running_loop().time()
         try:
             outcome = await self._engine.answer(row, deadline=left, tenant=tenant)
+            if outcome.failures:
+                self._metrics.failed(failure.step for failure in outcome.failures)
+            return self._replies.answered(outcome, asked.id)
         except Exception as error:  # noqa: BLE001  every request ends in a reply
             return self._replies.error(error, asked.id)
-        if outcome.failures:
-            self._metrics.failed(failure.step for failure in outcome.failures)
-        return self._replies.answered(outcome, asked.id)
 
 
 def _full(asked: Asked, why: str, wait: float) -> Reply:

@@ -14,6 +14,7 @@ import secrets
 from collections.abc import AsyncIterator
 from typing import Unpack
 
+from silva.options import check_known
 from silva.plan.node import Node
 from silva.serve.engine.refresh import Refreshing
 from silva.serve.http.access import Account, Accounts
@@ -30,6 +31,7 @@ _TEXT = (b"content-type", b"text/plain; version=0.0.4")
 
 def app_of(plan: Node, **arguments: Unpack[AsgiArguments]) -> App:
     """The app of a plan."""
+    check_known("asgi", arguments, ServeOptions)
     return App(plan, ServeOptions(**arguments))
 
 
@@ -57,6 +59,7 @@ class App:
         self._spoken = Spoken.of(units, self.engine.columns)
         self.metrics = Metrics(self.engine, self.accounts, replies, options.on_error)
         self._admission = Admission(self.engine, replies, self.metrics, options)
+        self._deadline = options.deadline
         self._warming: asyncio.Task[None] | None = None
 
     @property
@@ -101,14 +104,27 @@ class App:
                 self.metrics.hang_ups += 1
                 return
             account.moved(len(reply.body))
-            if asked.events is not None and await asked.events.end(reply):
-                self.metrics.count(reply.status)
+            if asked.events is not None and await self._told(asked.events, reply):
                 return
         self.metrics.count(reply.status)
         own = [_JSON, (b"x-request-id", reply.request.encode())]
         if reply.retry_after is not None:
             own.append((b"retry-after", b"%d" % max(math.ceil(reply.retry_after), 1)))
         await _send(send, reply, *own)
+
+    async def _told(self, events: Events, reply: Reply) -> bool:
+        """Writes the end of the events; False if an ordinary reply is due. A client that does not
+        read them in the time of one more request has hung up."""
+        try:
+            async with asyncio.timeout(self._deadline):
+                ended = await events.end(reply)
+        except TimeoutError:
+            events.close()
+            self.metrics.hang_ups += 1
+            return True
+        if ended:
+            self.metrics.count(reply.status)
+        return ended
 
     def _asked(
         self,

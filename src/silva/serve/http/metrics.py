@@ -79,6 +79,7 @@ class Metrics:
             ("batches_total", "counter", [str(s.batches) for s in stations]),
             ("rows_total", "counter", [str(s.rows) for s in stations]),
             ("shared_total", "counter", [str(s.shared) for s in stations]),
+            ("overtakes_total", "counter", [str(s.overtakes) for s in stations]),
             ("abandoned", "gauge", [str(s.abandoned) for s in stations]),
             ("waiting", "gauge", [str(len(s.waiting)) for s in stations]),
             ("seconds", "gauge", [f"{s.curve.seconds(1):.6g}" for s in stations]),

@@ -7,9 +7,20 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from silva.errors import PlanError
-from silva.plan.arguments import duration, flag, natural, one_of
+from silva.plan.arguments import (
+    duration,
+    flag,
+    natural,
+    one_of,
+    path_of,
+    positive,
+    several,
+    shown,
+    text,
+    whole,
+)
 from silva.run.failures import Skip, Substitute
-from silva.serve.http.access import Tokens, check_limit
+from silva.serve.http.access import Tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,21 +57,25 @@ class ServeOptions:
     """Whether tenants share what models have answered."""
 
     def __post_init__(self) -> None:
-        duration(self.deadline)
-        if self.slo is not None:
-            duration(self.slo)
-        if self.refresh is not None:
-            duration(self.refresh)
-        check_limit("serve(rate=…)", self.rate)
+        duration("serve(deadline=…)", self.deadline, finite=True)
+        for name in ("slo", "refresh"):
+            if (seconds := getattr(self, name)) is not None:
+                duration(f"serve({name}=…)", seconds, finite=True)
+        if self.seed is not None:
+            whole("serve(seed=…)", self.seed)
+        if self.rate is not None:
+            positive("serve(rate=…)", self.rate)
         natural("serve(most=…)", self.most, least=1)
         if self.most_rows is not None:
             natural("serve(most_rows=…)", self.most_rows, least=1)
         natural("serve(request_bytes=…)", self.request_bytes, least=1)
         natural("serve(kept_bytes=…)", self.kept_bytes)
         flag("serve(shared=…)", self.shared)
-        if self.on_error != "raise" and not isinstance(self.on_error, Skip | Substitute):
+        raises = isinstance(self.on_error, str) and self.on_error == "raise"
+        if not raises and not isinstance(self.on_error, Skip | Substitute):
             raise PlanError(
-                f'on_error= takes "raise", sv.Skip() or sv.Substitute(value), not {self.on_error!r}'
+                'serve(on_error=…) takes "raise", sv.Skip() or sv.Substitute(value), not '
+                f"{shown(self.on_error)}"
             )
 
 
@@ -76,8 +91,15 @@ class ListenOptions:
     """Whether a proxy in front of it ends TLS."""
 
     def __post_init__(self) -> None:
+        text("serve(host=…)", self.host)
         flag("serve(behind_proxy=…)", self.behind_proxy)
         natural("serve(port=…)", self.port, most=65535)
+        if self.tls is not None:
+            files = several("serve(tls=…)", self.tls)
+            if len(files) != 2:
+                raise PlanError(f"serve(tls=…) takes (certificate, key), not {self.tls!r}")
+            for file in files:
+                path_of("serve(tls=…)", file)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +115,7 @@ class ClusterOptions:
 
     def __post_init__(self) -> None:
         one_of("serve(cluster=…)", self.cluster, None, "auto", "local")
-        if self.sample and self.cluster is None:
+        if several("serve(sample=…)", self.sample) and self.cluster is None:
             raise PlanError("serve(sample=…) is for placing steps on a cluster: pass cluster=")
 
 

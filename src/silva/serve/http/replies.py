@@ -17,6 +17,7 @@ import numpy as np
 
 from silva.errors import PlanError, RequestError, StepError
 from silva.physical.stage.context import Failure
+from silva.physical.stage.raised import in_words
 from silva.plan.function import Function
 from silva.serve.engine.engine import Late, Outcome
 from silva.serve.engine.units import Unit
@@ -95,7 +96,8 @@ class Replies:
         while isinstance(cause, TurnError):
             cause = cause.__cause__
         if isinstance(cause, RequestError):
-            return refused(422, "request", str(cause), request, step=step)
+            said = in_words(cause).removeprefix(f"{type(cause).__name__}: ")
+            return refused(422, "request", said, request, step=step)
         if isinstance(cause, BudgetSpent):
             return refused(429, "money", str(cause), request, step=step)
         more = f"\n{failure.traceback}" if failure.traceback else ""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from silva.errors import PlanError, ServiceError
 from silva.lifetime import Thread, close_at_exit, join_all
+from silva.options import check_known
 from silva.plan.node import Node
 from silva.serve.cluster.placement import Deployment
 from silva.serve.http.app import App
@@ -24,6 +25,7 @@ _DRAIN = 30.0
 """Seconds that requests in flight get when a server ends."""
 _BACKLOG = 2048
 """Connections that wait to be accepted."""
+_OPTIONS = (ServeOptions, ListenOptions, ClusterOptions)
 
 
 class Server:
@@ -31,6 +33,7 @@ class Server:
 
     def __init__(self, plan: Node, **arguments: Unpack[ServeArguments]) -> None:
         given: dict[str, Any] = dict(arguments)
+        check_known("serve", given, *_OPTIONS)
         listen = ListenOptions(**_taken(given, ListenOptions))
         where = ClusterOptions(**_taken(given, ClusterOptions))
         own = ServeOptions(**given)
@@ -95,6 +98,9 @@ class Server:
         warming = asyncio.create_task(self.app.warm())
         await self._server.serve([self._socket])
         warming.cancel()
+
+    def __repr__(self) -> str:
+        return f"server at {self.address}"
 
     def wait(self) -> None:
         """Waits until the server is closed, or Ctrl-C."""

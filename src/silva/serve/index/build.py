@@ -82,7 +82,7 @@ def delete(folder: IndexFolder, ids: Sequence[Any]) -> Version:
         there = found.table.column(head.roles.id)
         try:
             gone = pa.array(list(dict.fromkeys(ids)), there.type)
-        except (pa.ArrowException, TypeError, OverflowError):
+        except (pa.ArrowException, TypeError, OverflowError, UnicodeEncodeError):
             raise PlanError(f"delete takes a list of ids, which are {there.type} here") from None
         missing = gone.filter(pc.invert(pc.is_in(gone, value_set=there.combine_chunks())))
         if len(missing):

@@ -113,7 +113,8 @@ class Contents:
             allowed = found if allowed is None else np.intersect1d(allowed, found)
         else:
             vector = vectors.query_vector(query, self._version.dims)
-            if by == "vector" and recall is not None and allowed is None and k <= recall.most:
+            graphed = recall is not None and allowed is None and k <= recall.most
+            if by == "vector" and graphed and vector.any():  # to zeros, all passages are alike
                 near = self.graph.candidates(vector)
                 return self._best(vectors.cosines(self.vectors[near], vector), near, k)
             scores = vectors.cosines(self.vectors, vector)
@@ -131,7 +132,7 @@ class Contents:
         there = self.rows.column(self._version.roles.id)
         try:
             rows = pc.index_in(pa.array(list(ids), there.type), value_set=there.combine_chunks())
-        except (pa.ArrowException, TypeError, OverflowError):
+        except (pa.ArrowException, TypeError, OverflowError, UnicodeEncodeError):
             raise SilvaError(f"the ids of {self._shown} are {there.type}") from None
         for each, row in zip(ids, rows.to_pylist(), strict=True):
             if row is None:

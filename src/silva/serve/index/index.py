@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Unpack, cast
 
 from silva.errors import PlanError, SilvaError
 from silva.operators.arguments import column_name
 from silva.options import WriteArguments
 from silva.pipeline import Pipeline
-from silva.plan.arguments import explains_verbs, natural, number, one_of, several
-from silva.plan.choice import chooses
+from silva.plan.arguments import (
+    explains,
+    explains_verbs,
+    name_of,
+    natural,
+    one_of,
+    several,
+    share,
+    shown,
+)
+from silva.plan.choice import spread_expression
 from silva.plan.class_tags import tagged
 from silva.plan.expr import Call, Col, Expr, RowId, Term, columns_read, show_term, walk
 from silva.plan.node import Derive, Node, OneInput
+from silva.plan.open import chooses
 from silva.plan.operator import operator
 from silva.plan.schema import columns
 from silva.serve.index import build
 from silva.serve.index.contents import Contents
 from silva.serve.index.opened import indices
 from silva.serve.index.version import IndexFolder, Roles, Version
-from silva.serve.models.model import Model, ModelRef
+from silva.serve.models.model import Model, ModelRef, model_or_none
 from silva.store.versions.locks import hold_table
 
 By = Literal["keyword", "vector", "hybrid"]
@@ -67,7 +77,7 @@ class Index:
         self._version: Version = found
         self.is_pinned = version is not None
         """Whether the version was chosen, and is not just the last one."""
-        self._embed = embed
+        self._embed = model_or_none("Index(embed=…)", embed)
         if embed is not None:
             self._check_model(embed)
 
@@ -100,6 +110,7 @@ class Index:
         return indices().contents(self.path, self._version)
 
     @chooses
+    @explains
     def search(
         self,
         question: str | None = None,
@@ -133,14 +144,16 @@ class Index:
         """
         roles = self._version.roles
         has = [name for name in ("keyword", "vector") if getattr(roles, name) is not None]
-        by = one_of("search(by=…)", by or ("hybrid" if len(has) == 2 else has[0]),
-                    "keyword", "vector", "hybrid")  # fmt: skip
+        if by is None:
+            by = cast(By, "hybrid" if len(has) == 2 else has[0])
+        by = one_of("search(by=…)", by, "keyword", "vector", "hybrid")
         for name in ("keyword", "vector"):
             if by in (name, "hybrid") and name not in has:
                 raise PlanError(
                     f"search(by={by!r}): the index was built without {name}=, so it is searched "
                     f"by {has[0]!r} only"
                 )
+        model_or_none("search(embed=…)", embed)
         args: tuple[Term, ...] = ()
         if by != "vector":
             if question is None:
@@ -153,9 +166,19 @@ class Index:
             ("by", by),
             ("k", natural("search(k=…)", k, least=1)),
         )
-        if where is not None:
-            params = (*params, ("where", Condition(self._condition(where))))
-        return Expr(Call("index.search", args, params))
+
+        def search(where: Expr) -> Expr:
+            condition = Condition(self._condition(where))
+            return Expr(Call("index.search", args, (*params, ("where", condition))))
+
+        if where is None:
+            return Expr(Call("index.search", args, params))
+        if not isinstance(where, Expr):
+            raise PlanError(
+                "search(where=…) takes a condition such as sv.col('year') > 2000, not "
+                f"{shown(where)}"
+            )
+        return spread_expression(search, where)
 
     def lookup(self, ids: Iterable[Any]) -> list[dict[str, Any]]:
         """The passages with these ids as hits, in this order, with the score 1.0."""
@@ -183,12 +206,8 @@ class Index:
                 "index again"
             )
 
-    def _condition(self, where: Any) -> Term:
+    def _condition(self, where: Expr) -> Term:
         roles = self._version.roles
-        if not isinstance(where, Expr):
-            raise PlanError(
-                f"search(where=…) takes a condition as sv.col('year') > 2000: {where!r}"
-            )
         there = self.contents().rows.schema.names
         for name in columns_read(where.term):
             if name not in there:
@@ -224,10 +243,8 @@ class Index:
         if not isinstance(pipeline, Pipeline):
             raise PlanError(f"add takes a pipeline, not {pipeline!r:.80}")
         roles = self._version.roles
-        needed = {roles.text, roles.keyword, roles.vector} - {None}
-        _check_columns("add", pipeline.plan, {str(name) for name in needed})
-        if not roles.numbered:
-            _check_columns("add", pipeline.plan, {roles.id})
+        needed = [roles.text, roles.keyword, roles.vector, None if roles.numbered else roles.id]
+        _check_columns("add", pipeline.plan, [name for name in needed if name is not None])
         model = None if roles.vector is None else embedding_of(pipeline.plan, roles.vector)
         if model is not None:
             self._check_model(model)
@@ -292,16 +309,16 @@ def build_index(
     """What `pipeline.to_index` does."""
     if keyword is None and vector is None:
         raise PlanError('to_index needs keyword="…", vector="…" or both: what is searched')
+    for name, given in (("keyword", keyword), ("vector", vector), ("id", id), ("text", text)):
+        if given is not None:
+            name_of(f"to_index({name}=…)", given)
     there = columns(plan)
-    _check_columns("to_index", plan, {n for n in (keyword, vector, id, text) if n is not None})
+    _check_columns("to_index", plan, [n for n in (keyword, vector, id, text) if n is not None])
+    model_or_none("to_index(embed=…)", embed)
     if recall is not None:
         if vector is None:
             raise PlanError("to_index(recall=…) is about vectors: give vector= too")
-        if not 0 < number("to_index(recall=…)", recall) < 1:
-            raise PlanError(
-                f"to_index(recall=…) is between 0 and 1, not {recall!r}; without it, the search is "
-                "exact"
-            )
+        share("to_index(recall=…)", recall)
     if vector is not None and embed is None:
         embed = embedding_of(plan, vector)
     if text is None:
@@ -326,8 +343,8 @@ def embedding_of(plan: Node, vector: str) -> Model | None:
     return None
 
 
-def _check_columns(verb: str, plan: Node, names: set[str]) -> None:
+def _check_columns(verb: str, plan: Node, names: Sequence[str]) -> None:
     there = columns(plan)
-    for name in sorted(names):
+    for name in names:
         if column_name(name) not in there:
             raise PlanError(f"{verb}: there is no column {name!r}; there are {', '.join(there)}")

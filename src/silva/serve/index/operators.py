@@ -129,7 +129,10 @@ def _sorted(hits: Hits, scores: Any, keep: int | None) -> Found:
         if np.isnan(value):
             return ColumnError("rerank: a score is not a number (NaN)")
     scored = [{**hit, "score": value} for hit, value in zip(hits, values, strict=True)]
-    return sorted(scored, key=lambda hit: (-hit["score"], hit["id"]))[:keep]
+    try:
+        return sorted(scored, key=lambda hit: (-hit["score"], hit["id"]))[:keep]
+    except TypeError as error:
+        return ColumnError(f"rerank: hits of equal scores are sorted by their ids: {error}")
 
 
 def _text(value: Any) -> str:

@@ -7,13 +7,12 @@ from typing import Any
 
 from silva.errors import PlanError
 from silva.operators.arguments import column_name
-from silva.plan.arguments import explains, natural
-from silva.plan.choice import chooses
+from silva.plan.arguments import natural
 from silva.plan.expr import Call, Col, Expr
+from silva.plan.open import chooses
 from silva.serve.models.model import Model, ModelRef
 
 
-@explains
 @chooses
 def rerank(
     question: str,

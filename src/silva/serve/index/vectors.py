@@ -14,14 +14,7 @@ import numpy as np
 
 from silva.errors import ColumnError, SilvaError
 from silva.serve.index.keyword import read_array
-
-
-def unit(vectors: np.ndarray) -> np.ndarray:
-    """The vectors as float32 of length 1; a vector of zeros stays."""
-    plain = np.ascontiguousarray(vectors, dtype=np.float32)
-    length = np.sqrt(np.vecdot(plain, plain))[..., None]
-    made: np.ndarray = np.divide(plain, length, out=np.zeros_like(plain), where=length > 0)
-    return made
+from silva.serve.models.unit import unit
 
 
 def cosines(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
@@ -33,9 +26,11 @@ def cosines(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
 def query_vector(value: Any, dims: int) -> np.ndarray:
     """A query as a unit vector; ColumnError where it is none."""
     try:
-        plain = np.asarray(value, dtype=np.float32)
-    except (TypeError, ValueError):
-        raise ColumnError(f"the index is searched by a vector, not by {value!r:.80}") from None
+        plain = np.asarray(value)
+    except ValueError:  # a list of lists of several lengths
+        plain = np.empty(0, object)
+    if plain.dtype.kind not in "fiu":
+        raise ColumnError(f"the index is searched by a vector, not by {value!r:.80}")
     if plain.shape != (dims,):
         raise ColumnError(
             f"the vectors of the index have {dims} numbers, and the query is of shape {plain.shape}"
@@ -63,7 +58,7 @@ def vectors_of(column: Any, name: str) -> np.ndarray:
     dims = len(numbers) // max(len(data), 1)
     if not _is_fixed(kind) and (np.diff(data.offsets.to_numpy()) != dims).any():
         raise ColumnError(f"to_index(vector={name!r}): the vectors have several lengths")
-    made = numbers.to_numpy(zero_copy_only=False).astype(np.float32).reshape(len(data), dims)
+    made = numbers.to_numpy(zero_copy_only=False).reshape(len(data), dims)
     if not np.isfinite(made).all():
         raise ColumnError(f"to_index(vector={name!r}): a vector holds NaN or infinity")
     return unit(made)

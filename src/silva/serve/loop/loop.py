@@ -19,11 +19,11 @@ from silva.operators.declare import column_operator
 from silva.order.draws import Draw
 from silva.pipeline import Pipeline
 from silva.plan import node as logical
-from silva.plan.arguments import duration, natural, number
+from silva.plan.arguments import duration, explains, natural, positive
 from silva.plan.choice import OP as CHOICE
-from silva.plan.choice import chooses
 from silva.plan.expr import Call, Col, Expr
 from silva.plan.function import Function, Stateful
+from silva.plan.open import chooses
 from silva.plan.operator import RowErrors, operator
 from silva.plan.schema import columns
 from silva.plan.turn import UNTIL, Turn, every_part
@@ -35,6 +35,7 @@ _ONE_TO_ONE = (logical.Source, logical.Derive, logical.Select, logical.Rename, l
 
 
 @chooses
+@explains
 def loop(
     step: Pipeline,
     *,
@@ -77,9 +78,9 @@ def loop(
         reads,
         _written(step.plan),
         natural("loop(at_most=…)", at_most, least=1),
-        None if seconds is None else duration(seconds),
+        None if seconds is None else duration("loop(seconds=…)", seconds),
         None if tokens is None else natural("loop(tokens=…)", tokens, least=1),
-        None if money is None else number("loop(money=…)", money),
+        None if money is None else positive("loop(money=…)", money),
     )
     op = "loop.draws" if _draws(turn.plan) else "loop.turns"
     return Expr(Call(op, tuple(map(Col, reads)), (("turn", turn),)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from silva.errors import PlanError
+
 _IDENTITY = (1 << 56) - 1
 """The bits of a row's identity that are not its source."""
 
@@ -24,6 +26,8 @@ def forget(**request: Any) -> int:
     >>> sv.models.forget(id="nobody")
     0
     """
+    if not request:
+        raise PlanError("forget takes the columns of a request: sv.models.forget(id='42')")
     from silva.serve.models.opened import models
     from silva.serve.requests import identity_of
 

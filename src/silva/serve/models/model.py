@@ -7,23 +7,27 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, Self
+from typing import Annotated, Any, ClassVar, Protocol, Self
 
 import msgspec
 import numpy as np
 
 from silva.errors import ColumnError, PlanError
 from silva.operators.arguments import column_name
-from silva.plan.arguments import natural, number, several
-from silva.plan.choice import chooses
+from silva.plan.arguments import amount, duration, natural, number, several, shown, text
 from silva.plan.class_tags import tagged
 from silva.plan.expr import Call, Col, Expr
 from silva.plan.fingerprint import digest
 from silva.plan.function import describe
+from silva.plan.open import chooses
 from silva.serve.models.ledger import RowKey
 from silva.serve.models.prompt import Prompt, Rendered
 from silva.serve.models.schema import Schema
+from silva.serve.models.usage import Usage
 from silva.serve.tenant import current
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+"""A number of tokens. A negative one would pay back what others have cost."""
 
 
 class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,9 +36,9 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: str
     finish: str = "stop"
     """`stop`, or `length` if it reached `max_tokens`."""
-    prompt_tokens: int = 0
-    answer_tokens: int = 0
-    computed_tokens: int | None = None
+    prompt_tokens: Count = 0
+    answer_tokens: Count = 0
+    computed_tokens: Count | None = None
     """The tokens of the prompt that were computed for it, where others were shared; None where that
     is not known."""
 
@@ -148,9 +152,22 @@ class Model(ABC):
         of a served step may have as many, before anything was measured."""
         return 1
 
+    @property
+    def prompts_at_once(self) -> int | None:
+        """Prompts that it answers at the same time, if each may begin with what it still holds of
+        one before: served requests then come that many at once, those that begin alike one after
+        another. None for a model that holds nothing, or gains from large batches."""
+        return None
+
     @abstractmethod
     def open(self) -> OpenModel:
         """Loads it, or connects to it."""
+
+    @property
+    def usage(self) -> Usage | None:
+        """What it was asked in this process so far; None if it is not open, or does not count."""
+        running = self.__dict__.get("_running")
+        return None if running is None else running.usage
 
     def keep(self, running: object) -> None:
         """Keeps what runs this model alive as long as the model is."""
@@ -256,7 +273,12 @@ class ModelRef:
     def of(model: Model) -> ModelRef:
         names: list[str] = []
         one: Model | None = model
+        chain: list[Model] = []
         while one is not None:
+            _check(one)
+            if any(one is before for before in chain):
+                raise PlanError(f"{one!r} is its own fallback: name another model, or none")
+            chain.append(one)
             names.append(one.identity)
             if one.normalize is not None:
                 names[-1] += f"\0{digest(one.normalize)}"
@@ -273,6 +295,23 @@ class ModelRef:
                 return ". ".join(told) or None
             one = one.fallback
 
+    @property
+    def grouping(self) -> str | None:
+        """What `explain()` says of the order in which the model is asked."""
+        if self.model.prompts_at_once is None:
+            return None
+        told = (
+            f"{self.model!r}: prompts that begin alike are asked one after another, so that it "
+            "reads what they share once; offline in the order of their texts, served as long as "
+            "those that are overtaken stay in time"
+        )
+        used = self.model.usage
+        if used is None or not used.prompt_tokens:
+            return told
+        return (
+            f"{told}. So far it has read {used.computed_tokens:,} of {used.prompt_tokens:,} tokens"
+        )
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ModelRef) and self.identity == other.identity
 
@@ -283,6 +322,37 @@ class ModelRef:
         normalize = self.model.normalize
         cached = "" if normalize is None else f".cache(normalize={describe(normalize)})"
         return f"{self.model!r}{cached}"
+
+
+def model_or_none(what: str, value: Any) -> Model | None:
+    """An argument that is a model, or left out."""
+    if value is not None and not isinstance(value, Model):
+        raise PlanError(f"{what} takes a model such as sv.models.Endpoint(…), not {shown(value)}")
+    return value
+
+
+def price_of(what: str, value: Any) -> tuple[float, float]:
+    """Money per million tokens of prompts and of answers. With anything else, no budget and no
+    bound of a loop would ever be reached."""
+    found = several(what, value)
+    if len(found) != 2:
+        raise PlanError(
+            f"{what} takes two numbers, for prompts and for answers, not {shown(value)}"
+        )
+    return amount(what, found[0]), amount(what, found[1])
+
+
+def _check(model: Model) -> None:
+    """Refuses a model that says of itself what cannot be: its class may be the user's own."""
+    name = type(model).__name__
+    text(f"{name}.identity: an own model", model.identity)
+    natural(f"{name}.concurrency", model.concurrency, least=1)
+    duration(f"{name}.patience", model.patience, finite=True)
+    if model.lifetime is not None:
+        amount(f"{name}.lifetime", model.lifetime, finite=False)
+    if hasattr(model, "price"):
+        price_of(f"{name}.price", model.price)
+    model_or_none(f"{name}.fallback", model.fallback)
 
 
 def keys_of(model: Model, op: str, questions: Sequence[bytes]) -> list[bytes]:

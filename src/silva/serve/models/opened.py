@@ -13,52 +13,23 @@ import threading
 import weakref
 from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
-import msgspec
 import numpy as np
 
-from silva.errors import ColumnError, StepError
+from silva.errors import StepError
 from silva.lifetime import close_at_exit
+from silva.physical.stage.raised import in_words
 from silva.serve.deadline import limit
-from silva.serve.models.answers import Answers, damaged, default_folder
+from silva.serve.models.answers import Answers, default_folder
 from silva.serve.models.asking import Arriving, Asking
+from silva.serve.models.calling import answers_of
+from silva.serve.models.codecs import Scores, Texts, Vectors
 from silva.serve.models.errors import Abandoned, ModelError
 from silva.serve.models.model import Answer, Model, OpenModel, Question
-from silva.serve.tenant import listener
+from silva.serve.models.usage import Usage
 
 V = TypeVar("V")
-
-
-class _Structs(Generic[V]):
-    """Values as MessagePack of a known type."""
-
-    def __init__(self, kind: type[V]) -> None:
-        self._kind = kind
-
-    def encode(self, value: V) -> bytes:
-        return msgspec.msgpack.encode(msgspec.convert(value, self._kind))
-
-    def decode(self, data: bytes) -> V:
-        try:
-            return msgspec.msgpack.decode(data, type=self._kind)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise damaged(str(error)) from error
-
-
-class _Vectors:
-    """Vectors of float32 as their bytes."""
-
-    def encode(self, value: np.ndarray) -> bytes:
-        vector = np.ascontiguousarray(value, dtype="<f4")
-        if vector.ndim != 1 or not len(vector):
-            raise ColumnError(f"the model returned no vector, but {vector.shape} numbers")
-        return vector.tobytes()
-
-    def decode(self, data: bytes) -> np.ndarray:
-        if not data or len(data) % 4:
-            raise damaged(f"{len(data)} bytes are no vector")
-        return np.frombuffer(data, dtype="<f4")
 
 
 class Running:
@@ -78,12 +49,14 @@ class Running:
         """The model, opened by whoever needs it first."""
         with self._lock:
             if self._opened is None:
-                try:
-                    # a copy does not hold what runs it: no cycle keeps the model open
-                    self._opened = copy.copy(model).open()
-                except Exception as error:
-                    raise StepError(f"{model!r} cannot be opened: {error}") from error
+                self._opened = _open(model)
             return self._opened
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the open model was asked so far; None if it is not open, or does not count."""
+        found = getattr(self._opened, "usage", None)
+        return found if isinstance(found, Usage) else None
 
     def vectors(
         self, model: Model, keys: Sequence[bytes], texts: Sequence[str]
@@ -115,20 +88,7 @@ class Running:
         opened = self.open(model)
         self._enter(model)
         try:
-            on_text, stream = listener(), getattr(opened, "stream", None)
-            if on_text is not None and stream is not None and (kind, len(items)) == ("generate", 1):
-                yield {0: stream(items[0], on_text)}
-                self._arrived += 1
-                return
-            arriving = getattr(opened, "arriving", None)
-            if arriving is None:
-                found = getattr(opened, kind)(items)
-                if len(found) != len(items):
-                    raise ModelError(
-                        f"{model!r} returned {len(found)} answers to {len(items)} questions"
-                    )
-                arriving = lambda *_: iter([dict(enumerate(found))])  # noqa: E731
-            for some in arriving(kind, items):
+            for some in answers_of(opened, kind, model, items):
                 self._arrived += len(some)
                 yield some
         finally:
@@ -163,9 +123,9 @@ class Models:
 
     def __init__(self, folder: Path | None) -> None:
         self.answers = Answers(folder)
-        self.vectors: Asking[str, np.ndarray] = Asking(self.answers, _Vectors())
-        self.texts: Asking[Question, Answer] = Asking(self.answers, _Structs(Answer))
-        self.scores: Asking[tuple[str, str], float] = Asking(self.answers, _Structs(float))
+        self.vectors: Asking[str, np.ndarray] = Asking(self.answers, Vectors())
+        self.texts: Asking[Question, Answer] = Asking(self.answers, Texts())
+        self.scores: Asking[tuple[str, str], float] = Asking(self.answers, Scores())
         self._lock = threading.Lock()
         self._running: weakref.WeakValueDictionary[Hashable, Running] = (
             weakref.WeakValueDictionary()
@@ -185,6 +145,22 @@ class Models:
     def close(self) -> None:
         with self._lock:
             _close(self._running, self.answers)
+
+
+def _open(model: Model) -> OpenModel:
+    try:
+        # a copy does not hold what runs it: no cycle keeps the model open
+        opened = copy.copy(model).open()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise StepError(f"{model!r} cannot be opened: {in_words(error)}") from error
+    if not callable(getattr(opened, "close", None)):
+        raise StepError(
+            f"{model!r} cannot be opened: open() returned {type(opened).__name__}, which has no "
+            "close()"
+        )
+    return opened
 
 
 def _close(running: weakref.WeakValueDictionary[Hashable, Running], answers: Answers) -> None:

@@ -6,7 +6,6 @@ failed are named in a `RowErrors`, so that no other row is asked again.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -19,7 +18,7 @@ from silva.errors import ColumnError
 from silva.operators.declare import column_operator
 from silva.order.draws import Draw
 from silva.plan.operator import RowErrors
-from silva.serve.models.errors import ModelError
+from silva.serve.models.calling import of_one_width
 from silva.serve.models.forgetting import request_name
 from silva.serve.models.ledger import ledger
 from silva.serve.models.model import Answer, Model, Question, keys_of
@@ -49,8 +48,8 @@ def embed(columns: list[Column], params: Params, draw: Draw) -> Column:
     texts = [_text(params["model"].model, value) for value in columns[0].rows()]
     good = [text for text in texts if isinstance(text, str)]
     ids = _ids(texts, draw)
-    found = _of_one_width(_embed(params["model"].model, good, ids))
-    vectors = _merged(texts, found)
+    found = of_one_width(dict(enumerate(_embed(params["model"].model, good, ids))))
+    vectors = _merged(texts, list(found.values()))
     return Array(np.stack(vectors)) if vectors else Array(np.empty((0, 0), np.float32))
 
 
@@ -59,20 +58,6 @@ def _embed(model: Model, texts: list[str], ids: list[int]) -> list[np.ndarray | 
     found = models().running(model).vectors(model, keys, texts)
     _note(model, keys, ids)
     return _or_fallback(model, texts, ids, found, _embed)
-
-
-def _of_one_width(found: list[np.ndarray | Exception]) -> list[np.ndarray | Exception]:
-    """The vectors, with an error for those of another width than most."""
-    widths = Counter(len(one) for one in found if isinstance(one, np.ndarray))
-    if len(widths) < 2:
-        return found
-    ((width, _),) = widths.most_common(1)
-    return [
-        ModelError(f"the vector has {len(one)} numbers, and those of other rows have {width}")
-        if isinstance(one, np.ndarray) and len(one) != width
-        else one
-        for one in found
-    ]
 
 
 @column_operator("model.generate", by_row=True, best_rows=_rows_at_once("generate"))

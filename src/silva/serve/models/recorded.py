@@ -8,7 +8,7 @@ import hashlib
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,11 +17,19 @@ import msgspec
 import numpy as np
 
 from silva.errors import SilvaError
-from silva.serve.models.model import Answer, Model, OpenModel, Question
+from silva.plan.arguments import explains_verbs, path_of
+from silva.serve.models.calling import answers_of
+from silva.serve.models.model import Answer, Model, Question, model_or_none
 
 Recording = dict[str, dict[str, Any]]
 
+_ALIKE = 20
+"""Characters that two texts begin with alike before an error compares them."""
+_SHOWN = 40
+"""Characters that it shows of each from there on."""
 
+
+@explains_verbs
 @dataclass(frozen=True)
 class Recorded(Model):
     """Replays what another model has answered: `Recorded("answers.json")`.
@@ -36,6 +44,10 @@ class Recorded(Model):
     lifetime: ClassVar[float] = 0.0  # what it answers is in its file
     file: str
     model: Model | None = None
+
+    def __post_init__(self) -> None:
+        path_of("Recorded(file)", self.file)
+        model_or_none("Recorded(model=…)", self.model)
 
     def __repr__(self) -> str:
         return f"recorded in {self.file}"
@@ -60,6 +72,7 @@ class OpenRecorded:
     """A file of answers."""
 
     def __init__(self, recorded: Recorded) -> None:
+        self._recorded = recorded
         self._path = Path(recorded.file)
         self._lock = threading.Lock()
         self._model = None if recorded.model is None else recorded.model.open()
@@ -70,7 +83,7 @@ class OpenRecorded:
         settings = [_settings(question) for question in questions]
         known = self._found.get("generate", {})
         found = [_of_settings(known.get(t), s) for t, s in zip(texts, settings, strict=True)]
-        made = self._missing(found, questions, lambda model, some: model.generate(some))
+        made = self._missing("generate", found, questions)
         new: Recording = {"generate": {}}
         for i, answer in made.items():
             if isinstance(answer, Answer):
@@ -79,44 +92,45 @@ class OpenRecorded:
         return [
             Answer(one)
             if one is not None
-            else made.get(i, self._unknown("generate", f"{texts[i]} ({settings[i]})"))
+            else made[i]
+            if i in made
+            else self._unknown("generate", texts[i], settings[i])
             for i, one in enumerate(found)
         ]
 
     def embed(self, texts: list[str]) -> list[np.ndarray | Exception]:
-        found = self._replay("embed", texts, texts, lambda model, some: model.embed(some))
+        found = self._replay("embed", texts, texts)
         return [one if isinstance(one, Exception) else np.array(one, np.float32) for one in found]
 
     def score(self, pairs: list[tuple[str, str]]) -> list[float | Exception]:
         texts = [f"{prompt}\n{answer}" for prompt, answer in pairs]
-        found = self._replay("score", texts, pairs, lambda model, some: model.score(some))
+        found = self._replay("score", texts, pairs)
         return [one if isinstance(one, Exception) else float(one) for one in found]
 
     def close(self) -> None:
         if self._model is not None:
             self._model.close()
 
-    def _replay(
-        self, kind: str, texts: list[str], items: list[Any], ask: Callable[[OpenModel, Any], Any]
-    ) -> list[Any]:
+    def _replay(self, kind: str, texts: list[str], items: list[Any]) -> list[Any]:
         known = self._found.get(kind, {})
         found = [known.get(text) for text in texts]
-        made = self._missing(found, items, ask)
+        made = self._missing(kind, found, items)
         good = {i: value for i, value in made.items() if not isinstance(value, Exception)}
         self._write({kind: {texts[i]: np.asarray(v, float).tolist() for i, v in good.items()}})
         return [
-            one if one is not None else made.get(i, self._unknown(kind, texts[i]))
+            one if one is not None else made[i] if i in made else self._unknown(kind, texts[i])
             for i, one in enumerate(found)
         ]
 
-    def _missing(
-        self, found: list[Any], items: list[Any], ask: Callable[[OpenModel, Any], Any]
-    ) -> dict[int, Any]:
+    def _missing(self, kind: str, found: list[Any], items: list[Any]) -> dict[int, Any]:
         """What the model says where nothing was found, by place."""
         places = [i for i, one in enumerate(found) if one is None]
-        if self._model is None or not places:
+        if self._model is None or self._recorded.model is None or not places:
             return {}
-        return dict(zip(places, ask(self._model, [items[i] for i in places]), strict=True))
+        asked, made = self._recorded.model, dict[int, Any]()
+        for some in answers_of(self._model, kind, asked, [items[i] for i in places]):
+            made |= {places[i]: value for i, value in some.items()}
+        return made
 
     def _write(self, new: Recording) -> None:
         """Adds answers to the file, whoever else adds some. A reader sees all of it or nothing."""
@@ -141,11 +155,30 @@ class OpenRecorded:
                 raise
             self._found = found
 
-    def _unknown(self, kind: str, text: str) -> SilvaError:
+    def _unknown(self, kind: str, text: str, settings: str = "") -> SilvaError:
+        asked = f"{text} ({settings})" if settings else text
         return SilvaError(
-            f"{str(self._path)!r} holds no answer ({kind}) to {text!r:.200}: record it with "
-            "Recorded(file, model=…)"
+            f"{str(self._path)!r} holds no answer ({kind}) to {asked!r:.200}: record it with "
+            f"Recorded(file, model=…){_why_not(text, self._found.get(kind, {}))}"
         )
+
+
+def _why_not(text: str, known: Mapping[str, Any]) -> str:
+    """How a text differs from the recorded one that begins most like it, if any does."""
+    if isinstance(there := known.get(text), dict):
+        return f". It was recorded with other settings: {'; '.join(there)}"
+    most = max(known, key=lambda one: _same_beginning(one, text), default="")
+    place = _same_beginning(most, text)
+    if place < _ALIKE:
+        return ""
+    shown = [repr(one[place : place + _SHOWN]) for one in (most, text)]
+    return f". One that was recorded differs from character {place} on: {shown[0]}, not {shown[1]}"
+
+
+def _same_beginning(one: str, other: str) -> int:
+    """The number of characters that two texts begin with alike."""
+    differ = (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(differ, min(len(one), len(other)))
 
 
 def _read(path: Path) -> Recording:

@@ -15,6 +15,7 @@ import math
 import numpy as np
 
 from silva.errors import PlanError
+from silva.plan.arguments import share
 
 
 def rows_needed(epsilon: float, delta: float) -> int:
@@ -61,8 +62,7 @@ def most_claims(totals: np.ndarray, count: int, epsilon: float, delta: float) ->
 def check_risk(epsilon: float, delta: float, rows: int) -> None:
     """Refuses a promise that no outcome on so many rows could support."""
     for name, value in (("epsilon", epsilon), ("delta", delta)):
-        if not 0 < value < 1:
-            raise PlanError(f"{name}= is between 0 and 1, not {value!r}")
+        share(f"{name}=", value)
     needed = rows_needed(epsilon, delta)
     if rows < needed:
         raise PlanError(

@@ -22,11 +22,12 @@ from typing import Any
 import numpy as np
 
 from silva.errors import PlanError
+from silva.plan.arguments import explains
 from silva.plan.choice import resolve
 from silva.plan.expr import Call, Later, Term, rebuild, walk
 from silva.plan.node import Derive, Filter, Node, transform
 from silva.plan.node import walk as nodes
-from silva.serve.cascade import OP, Calibration, Threshold, make
+from silva.serve.cascade import OP, Calibration, Threshold, make, sureness
 from silva.serve.search.bounds import check_risk, most_claims
 from silva.serve.search.evaluation import answer_all
 from silva.serve.search.metrics import Metric, metric_of
@@ -36,6 +37,7 @@ _SURE = "cascade accept"
 """The column of how sure the small model is, which no name of a user's collides with."""
 
 
+@explains
 def calibrate(
     sure: Sequence[float] | np.ndarray,
     losses: Sequence[float] | np.ndarray,
@@ -150,13 +152,10 @@ def _with(plan: Node, call: Call, term: Term) -> Node:
 
 def _scores(plan: Node, dev: Rows, metric: Metric) -> np.ndarray:
     """The metric of each row; 0 for a row without an answer."""
-    answers = answer_all(plan, dev)
-    pairs = zip(dev, answers, strict=True)
-    return np.array([0.0 if a is None else metric({**row, **a}) for row, a in pairs])
+    return metric.scores(dev, answer_all(plan, dev))
 
 
 def _sure(step: Derive | Filter, accept: Term, dev: Rows) -> np.ndarray:
     """How sure the small model is of each row; not a number for a row that does not get there."""
     answers = answer_all(Derive(step.input, accept, (_SURE,), _SURE), dev)
-    values = [None if answer is None else answer[_SURE] for answer in answers]
-    return np.array([np.nan if value is None else float(value) for value in values])
+    return np.array([np.nan if answer is None else sureness(answer[_SURE]) for answer in answers])

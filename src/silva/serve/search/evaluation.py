@@ -12,8 +12,9 @@ import numpy as np
 from silva.errors import PlanError
 from silva.plan import node as logical
 from silva.serve.engine.engine import Engine
+from silva.serve.engine.interrupted import passing_on
 from silva.serve.requests import source_of
-from silva.serve.search.intervals import Interval, mean_interval
+from silva.serve.search.intervals import Interval, score_interval
 from silva.serve.search.metrics import metric_of
 from silva.serve.search.rows import check_answers_once, request_of
 
@@ -38,7 +39,7 @@ class Evaluation:
 
     @property
     def mean(self) -> Interval:
-        return mean_interval(self.scores)
+        return score_interval(self.scores)
 
     def __str__(self) -> str:
         left = f", {self.unanswered} without an answer" if self.unanswered else ""
@@ -64,7 +65,8 @@ def answer_all(plan: logical.Node, rows: Rows) -> list[dict[str, Any] | None]:
     names = source_of(plan).names
     check_answers_once(plan)
     asked = [request_of(names, row, number) for number, row in enumerate(rows)]
-    return asyncio.run(_answer_all(plan, asked))
+    with passing_on():
+        return asyncio.run(_answer_all(plan, asked))
 
 
 async def _answer_all(

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from silva.errors import ColumnError, PlanError
+from silva.plan.arguments import explains, names_of, natural, shown
+from silva.plan.choice import choices_in
 from silva.plan.expr import Expr, columns_read
 from silva.plan.function import describe
 
@@ -42,13 +44,24 @@ class Metric:
         found = np.zeros(len(rows))
         there = [i for i, answer in enumerate(answers) if answer is not None]
         values = [self._values({**rows[i], **(answers[i] or {})}) for i in there]
-        found[there] = self._judged(values) if isinstance(self.score, Expr) else [
-            float(self.score(*one.values())) for one in values
+        made = self._judged(values) if isinstance(self.score, Expr) else [
+            self.score(*one.values()) for one in values
         ]  # fmt: skip
-        if np.isnan(found).any():
-            number = int(np.flatnonzero(np.isnan(found))[0])
-            raise ColumnError(f"the metric {self.name} gives NaN for row {number}")
+        found[there] = [self._number(i, one) for i, one in zip(there, made, strict=True)]
         return found
+
+    def _number(self, row: int, value: Any) -> float:
+        """A score, of which a mean can be made."""
+        is_real = isinstance(value, int | float | np.integer | np.floating | np.bool_)
+        try:
+            if is_real and np.isfinite(found := float(value)):
+                return found
+        except OverflowError:  # a number beyond all floats
+            pass
+        raise ColumnError(
+            f"the metric {self.name} is a finite number for each row, and gives {shown(value)} for "
+            f"row {row}"
+        )
 
     def _values(self, row: Mapping[str, Any]) -> dict[str, Any]:
         missing = [name for name in self.reads if name not in row]
@@ -59,16 +72,13 @@ class Metric:
             )
         return {name: row[name] for name in self.reads}
 
-    def _judged(self, values: list[dict[str, Any]]) -> list[float]:
+    def _judged(self, values: list[dict[str, Any]]) -> list[Any]:
         """What the expression gives for rows. It is a pipeline of its own: a row that it fails on
         is an error, since neither 0 nor any other score would be true."""
         from silva.serve.requests import requests
 
         judge = requests(*self.reads).derive(self.score, into=_SCORE)
-        made = judge.run(values, backend="inline")
-        if not all(isinstance(row[_SCORE], int | float | np.number) for row in made):
-            raise ColumnError(f"the metric {self.name} is no number in every row")
-        return [float(row[_SCORE]) for row in made]
+        return [row[_SCORE] for row in judge.run(values, backend="inline")]
 
 
 def metric_of(given: Any) -> Metric:
@@ -80,6 +90,8 @@ def metric_of(given: Any) -> Metric:
         reads = columns_read(given.term)
         if not reads:
             raise PlanError(f"a metric reads the answer or another column, unlike {given!r}")
+        if choices_in(given.term):
+            raise PlanError(f"a metric leaves nothing open, and {given!r} has a choice")
         return Metric(repr(given), reads, given)
     if not callable(given):
         raise PlanError(
@@ -89,6 +101,7 @@ def metric_of(given: Any) -> Metric:
     return Metric(describe(given), tuple(inspect.signature(given).parameters), given)
 
 
+@explains
 def exact_match(answer: str, gold: str) -> Metric:
     """1 where the answer is the gold one, or one of several, but for case, articles and
     punctuation.
@@ -96,9 +109,11 @@ def exact_match(answer: str, gold: str) -> Metric:
     >>> exact_match("a", "g")({"a": "The Rhine.", "g": ["rhine", "Rhein"]})
     1.0
     """
-    return Metric(f"exact_match({answer})", (answer, gold), _exact)
+    reads = names_of("exact_match(answer, gold)", (answer, gold))
+    return Metric(f"exact_match({answer})", reads, _exact)
 
 
+@explains
 def f1(answer: str, gold: str) -> Metric:
     """The words that the answer shares with the gold one, as the harmonic mean of precision and
     recall; of several, with the best.
@@ -106,22 +121,31 @@ def f1(answer: str, gold: str) -> Metric:
     >>> f1("a", "g")({"a": "in the river Rhine", "g": "Rhine"})
     0.5
     """
-    return Metric(f"f1({answer})", (answer, gold), _f1)
+    reads = names_of("f1(answer, gold)", (answer, gold))
+    return Metric(f"f1({answer})", reads, _f1)
 
 
+@explains
 def recall_at(k: int, hits: str, gold: str) -> Metric:
     """The share of the gold ids that are among the first `k` hits.
 
     >>> recall_at(1, "h", "g")({"h": [{"id": 3}, {"id": 5}], "g": [5, 3]})
     0.5
     """
+    natural("recall_at(k, hits, gold)", k, least=1)
+    reads = names_of("recall_at(k, hits, gold)", (hits, gold))
 
     def score(found: Any, wanted: Any) -> float:
-        ids = [hit["id"] for hit in list(found or [])[:k]]
+        try:
+            ids = [hit["id"] for hit in list(() if found is None else found)[:k]]
+        except (TypeError, KeyError, IndexError):
+            raise ColumnError(
+                f"recall_at reads the ids of hits, and {hits!r} holds {shown(found)}"
+            ) from None
         gold_ids = _several(wanted)
         return sum(one in ids for one in gold_ids) / len(gold_ids) if gold_ids else 1.0
 
-    return Metric(f"recall_at({k}, {hits})", (hits, gold), score)
+    return Metric(f"recall_at({k}, {hits})", reads, score)
 
 
 def _exact(answer: Any, gold: Any) -> float:

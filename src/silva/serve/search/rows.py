@@ -15,6 +15,8 @@ Row = Mapping[str, Any]
 def request_of(names: Sequence[str], row: Row, number: int) -> dict[str, Any]:
     """The request in a row with known answers; its number is its id where the request has one and
     the row does not."""
+    if not isinstance(row, Mapping):
+        raise PlanError(f"a row with known answers is a dict, not {row!r:.80}: row {number}")
     if ID in names and ID not in row:
         row = {**row, ID: number}
     missing = [name for name in names if name not in row]

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from silva.errors import SilvaError
+from silva.plan.arguments import explains_verbs, natural, path_of
 from silva.serve.models.encoders.layout import check_files, digest_of, read_json, read_tokenizer
 from silva.serve.models.errors import QuestionError
 from silva.serve.models.model import Answer, Model, Question
@@ -26,6 +27,7 @@ _LENGTH = 512
 """Tokens of a pair where the folder does not say how many the model takes."""
 
 
+@explains_verbs
 @dataclass(frozen=True)
 class CrossEncoder(Model):
     """A cross-encoder, for `sv.rerank("question", "hits", by=CrossEncoder("models/ms-marco"))`.
@@ -38,6 +40,11 @@ class CrossEncoder(Model):
     path: str
     max_tokens: int | None = None
     """Tokens of a pair; None for as many as the model takes."""
+
+    def __post_init__(self) -> None:
+        path_of("CrossEncoder(path)", self.path)
+        if self.max_tokens is not None:
+            natural("CrossEncoder(max_tokens=…)", self.max_tokens, least=1)
 
     @property
     def identity(self) -> str:

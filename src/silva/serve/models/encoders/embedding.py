@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 
 from silva.errors import SilvaError
+from silva.plan.arguments import explains_verbs, natural, path_of, text
 from silva.serve.models.encoders.layout import Layout, digest_of, read_layout, read_tokenizer
 from silva.serve.models.errors import QuestionError
 from silva.serve.models.model import Answer, Model, Question
+from silva.serve.models.unit import unit
 
 _ROUND = 8
 """Tokens to which a length is rounded up."""
@@ -32,6 +34,7 @@ Transformer = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """From the tokens and masks of some texts to the vectors of each token."""
 
 
+@explains_verbs
 @dataclass(frozen=True)
 class Embedding(Model):
     """A folder in the layout of sentence-transformers: `Embedding("models/all-MiniLM-L6-v2")`.
@@ -47,6 +50,19 @@ class Embedding(Model):
     """The name of the prompt, of those in the folder, that is put before each text."""
     weights: str = "model.safetensors"
     """The file of weights, within the folder."""
+
+    def __post_init__(self) -> None:
+        path_of("Embedding(path)", self.path)
+        if not Path(self.path).is_dir():
+            raise SilvaError(
+                f"{self.path!r} is no folder: an embedding model is a folder on this machine; "
+                "huggingface_hub.snapshot_download(name) downloads one, and returns its path"
+            )
+        if self.max_tokens is not None:
+            natural("Embedding(max_tokens=…)", self.max_tokens, least=1)
+        if self.prompt is not None:
+            text("Embedding(prompt=…)", self.prompt)
+        text("Embedding(weights=…)", self.weights)
 
     @property
     def identity(self) -> str:
@@ -69,6 +85,7 @@ class Embedding(Model):
         return OpenEmbedding(self)
 
 
+@explains_verbs
 @dataclass(frozen=True)
 class StaticEmbedding(Model):
     """A table of token vectors, as wordllama's: a text is the mean of its tokens, at length 1."""
@@ -77,6 +94,10 @@ class StaticEmbedding(Model):
     """A safetensors file that holds one matrix, with a row for each token."""
     tokenizer: str
     """The tokenizer, as JSON of the library tokenizers."""
+
+    def __post_init__(self) -> None:
+        path_of("StaticEmbedding(weights)", self.weights)
+        path_of("StaticEmbedding(tokenizer)", self.tokenizer)
 
     @property
     def identity(self) -> str:
@@ -137,7 +158,7 @@ class OpenEmbedding(_Opened):
             made = rows[0].astype(np.float32)
         else:
             made = rows.mean(axis=0, dtype=np.float32)
-        return _unit(made) if self._layout.normalizes else made
+        return unit(made) if self._layout.normalizes else made
 
 
 def _buckets(lengths: list[int], most: int) -> list[tuple[list[int], int]]:
@@ -186,13 +207,7 @@ class OpenStatic(_Opened):
 
 def _unit_mean(rows: np.ndarray) -> np.ndarray:
     """The mean of some vectors, at length 1."""
-    return _unit(rows.mean(axis=0, dtype=np.float32))
-
-
-def _unit(vector: np.ndarray) -> np.ndarray:
-    length = np.sqrt(np.vecdot(vector, vector))
-    made: np.ndarray = vector / length if length > 0 else vector
-    return made
+    return unit(rows.mean(axis=0, dtype=np.float32))
 
 
 def _torch_transformer(folder: Path) -> Transformer:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from silva.errors import PlanError
+from silva.plan.arguments import amount, duration, explains_verbs, natural, positive, text
 from silva.serve.models.errors import ModelError
-from silva.serve.models.model import Model
+from silva.serve.models.model import Model, model_or_none, price_of
 
 if TYPE_CHECKING:
     from silva.serve.models.endpoint.calls import OpenEndpoint
@@ -33,6 +34,7 @@ class EndpointError(ModelError):
         """Whether the call was sent and not answered, so that it may have to be paid."""
 
 
+@explains_verbs
 @dataclass(frozen=True)
 class Endpoint(Model):
     """A model behind an endpoint: `Endpoint("http://localhost:8080/v1", "llama-3")`.
@@ -40,6 +42,12 @@ class Endpoint(Model):
     Answers are kept under the endpoint, the model and `revision`. The same name may be another
     model tomorrow: without a revision, answers are kept for a day. A remote answer is recorded, not
     recomputable: another call may give another text.
+
+    `key` is the name of the environment variable that holds the API key, never the key itself.
+    `timeout` is the seconds of one attempt, `deadline` those of a call with its retries, and
+    `keep_for` those for which answers are kept. `price=(0.15, 0.6)` is the money per million tokens
+    of prompts and of answers, and `budget` what all calls of a process may cost. `fallback` is the
+    model that is asked where this one fails, and `concurrency` is the number of calls at once.
     """
 
     url: str
@@ -68,22 +76,28 @@ class Endpoint(Model):
     """The model that is asked where this one fails. Its answers are kept as its own."""
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise PlanError(
-                f"an endpoint has an address such as http://host:8080/v1, not {self.url!r}"
-            )
+        parts = _address(text("Endpoint(url=…)", self.url))
+        text("Endpoint(name=…)", self.name)
         if parts.username or parts.password or parts.query:
             raise PlanError(
                 "the address of an endpoint must hold no secrets: set key= to the name of the "
                 "environment variable that holds the API key"
             )
-        if self.concurrency < 1:
-            raise PlanError(f"Endpoint(concurrency=…) is at least 1, not {self.concurrency!r}")
-        if self.budget is not None and not (any(self.price) and self.budget > 0):
-            raise PlanError("Endpoint(budget=…) is a positive number, and needs price=(…, …)")
-        if self.key is not None and not self.key.isidentifier():
+        if self.key is not None and not (isinstance(self.key, str) and self.key.isidentifier()):
             raise PlanError("key= is the name of an environment variable, never the key itself")
+        if self.revision is not None:
+            text("Endpoint(revision=…)", self.revision)
+        for name in ("timeout", "deadline"):
+            duration(f"Endpoint({name}=…)", getattr(self, name), finite=True)
+        natural("Endpoint(concurrency=…)", self.concurrency, least=1)
+        if self.keep_for is not None:
+            amount("Endpoint(keep_for=…)", self.keep_for, finite=False)
+        self.__dict__["price"] = price_of("Endpoint(price=…)", self.price)
+        if self.budget is not None:
+            positive("Endpoint(budget=…)", self.budget)
+            if not any(self.price):
+                raise PlanError("Endpoint(budget=…) needs price=(…, …): what a call costs")
+        model_or_none("Endpoint(fallback=…)", self.fallback)
 
     def __repr__(self) -> str:
         return f"{self.name} at {self.url}"
@@ -115,3 +129,14 @@ class Endpoint(Model):
         from silva.serve.models.endpoint.calls import OpenEndpoint
 
         return OpenEndpoint(self)
+
+
+def _address(url: str) -> SplitResult:
+    """The parts of an address that can be asked."""
+    try:
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return parts
+    except ValueError:  # a port or a host that is none
+        pass
+    raise PlanError(f"an endpoint has an address such as http://host:8080/v1, not {url!r}")

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
-from silva.serve.models.model import Answer, Question
-
-_Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
-"""A number of tokens. A negative one would pay back what other calls have cost."""
+from silva.serve.models.model import Answer, Count, Question
 
 
 class Tokens(msgspec.Struct):
-    prompt_tokens: _Count = 0
-    completion_tokens: _Count = 0
+    prompt_tokens: Count = 0
+    completion_tokens: Count = 0
 
 
 class _Message(msgspec.Struct):

@@ -22,6 +22,7 @@ from silva.serve.models.errors import ModelError, QuestionError
 from silva.serve.models.model import Answer, Question
 from silva.serve.models.prompt import Message
 from silva.serve.models.usage import Meter
+from silva.serve.tenant import current
 
 if TYPE_CHECKING:
     from silva.serve.models.gguf.gguf import Gguf
@@ -67,6 +68,8 @@ class Child:
         """The tokens in the cache; empty if that is not known."""
         self._cuts: list[int] = []
         """Where the pieces of the latest prompt ended."""
+        self._tenant = ""
+        """For whom that was asked: another one would learn from the time what it was."""
         try:
             self._port = self._loaded()
         except BaseException:
@@ -188,11 +191,13 @@ class Child:
         The server continues wherever the cache and the prompt part, which may lie within a piece.
         A token that does not follow there makes them part at the cut."""
         tokens = [token for piece in pieces for token in piece]
+        tenant = current().name
         if not self._model.exact:
-            found = self._complete(tokens, body, on_text=on_text)
+            found = self._complete(tokens, body, from_cache=not tenant, on_text=on_text)
             return found, int(found.get("timings", {}).get("prompt_n", len(tokens)))
         ends = list(itertools.accumulate(map(len, pieces)))
-        start, shared = self._shared(tokens, ends)
+        start, shared = self._shared(tokens, ends) if tenant == self._tenant else (0, 0)
+        self._tenant = tenant
         self._cached, self._cuts = [], []  # until all of this has gone well
         computed = len(tokens) - start
         if 0 < start < shared:

@@ -15,6 +15,7 @@ import os
 import threading
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextvars import copy_context
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, ClassVar, TypeVar
@@ -23,10 +24,11 @@ import numpy as np
 
 from silva.errors import PlanError, SilvaError
 from silva.lifetime import close_at_exit
+from silva.plan.arguments import explains_verbs, flag, natural, path_of
 from silva.serve.deadline import limit
 from silva.serve.models.errors import Abandoned, QuestionError
 from silva.serve.models.gguf.child import Child, ChildEnded
-from silva.serve.models.model import Answer, Model, Question
+from silva.serve.models.model import Answer, Model, Question, model_or_none
 from silva.serve.models.usage import Meter, Usage
 
 T = TypeVar("T")
@@ -36,6 +38,7 @@ _ROWS = 256
 """Rows in a block: they share prefixes, and each takes a second or so."""
 
 
+@explains_verbs
 @dataclass(frozen=True)
 class Gguf(Model):
     """A model in a GGUF file: `Gguf("model.gguf")`.
@@ -57,9 +60,11 @@ class Gguf(Model):
     fallback: Model | None = None
 
     def __post_init__(self) -> None:
+        path_of("Gguf(path)", self.path)
         for name in ("context", "threads", "slots"):
-            if getattr(self, name) < 1:
-                raise PlanError(f"Gguf({name}=…) is at least 1, not {getattr(self, name)!r}")
+            natural(f"Gguf({name}=…)", getattr(self, name), least=1)
+        flag("Gguf(exact=…)", self.exact)
+        model_or_none("Gguf(fallback=…)", self.fallback)
         try:
             with open(self.path, "rb") as file:
                 magic = file.read(len(_MAGIC))
@@ -90,6 +95,10 @@ class Gguf(Model):
 
     def rows_at_once(self, kind: str) -> int:
         return _ROWS
+
+    @property
+    def prompts_at_once(self) -> int | None:
+        return 1 if self.exact else self.slots
 
     def open(self) -> OpenGguf:
         return OpenGguf(self)
@@ -147,7 +156,10 @@ class OpenGguf:
                 yield {place: ask(item)}
         else:
             with ThreadPoolExecutor(self._model.slots) as pool:
-                asked = {pool.submit(ask, item): place for place, item in enumerate(items)}
+                asked = {
+                    pool.submit(copy_context().run, ask, item): place
+                    for place, item in enumerate(items)
+                }
                 for future in as_completed(asked):
                     yield {asked[future]: future.result()}
 

@@ -10,12 +10,13 @@ alone. A step that is relieved of a tenth of its errors, whichever they are, gai
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from silva.errors import PlanError
-from silva.plan.arguments import number
+from silva.plan.arguments import amount, positive, shown
 from silva.plan.node import Node
 from silva.serve.search.attribution.gains import Asked, QualityWhatIf, StepGain
 from silva.serve.search.attribution.gold import Gold
@@ -28,7 +29,13 @@ from silva.serve.search.attribution.interventions import (
     Written,
 )
 from silva.serve.search.attribution.recording import Recording, record
-from silva.serve.search.intervals import Interval, bootstrap, mean_interval
+from silva.serve.search.intervals import (
+    AMOUNT,
+    Interval,
+    gain_interval,
+    mean_interval,
+    score_interval,
+)
 from silva.serve.search.metrics import Metric, metric_of
 
 _BETTER = 0.1
@@ -53,10 +60,21 @@ def what_if(
     rows = list(on)
     if not rows:
         raise PlanError("what_if(on=…) needs at least one row with a known answer")
+    if gold is not None and not isinstance(gold, Mapping):
+        raise PlanError(
+            f'what_if(gold=…) takes a dict such as {{"hits": "passage"}}, not {shown(gold)}'
+        )
     if gold and metric is None:
         raise PlanError("what_if(gold=…) needs metric=…: what a perfect step is to improve")
-    if load is not None and not 0 < number("what_if(load=…)", load) < np.inf:
-        raise PlanError(f"what_if(load=…) takes requests per second, not {load!r}")
+    for name, given in (gold or {}).items():
+        if not isinstance(given, str) and not callable(given):
+            raise PlanError(
+                f"what_if(gold={{{name!r}: …}}) takes the name of a column or a function of a "
+                f"row, not {shown(given)}"
+            )
+    if load is not None:
+        positive("what_if(load=…): requests per second", load)
+    amount("what_if(seconds=…)", seconds, finite=False)
     # before other runs, so that answers are kept with their times
     recording = record(plan, rows, seconds) if seconds > 0 else None
     pipeline = Pipeline(plan, rows)
@@ -78,8 +96,8 @@ def what_if(
     found.sort(key=lambda one: (-_value(one.perfect), -_value(one.faster)))
     return QualityWhatIf(
         None if quality is None else quality.metric.name,
-        None if quality is None else mean_interval(quality.base),
-        None if speed is None else bootstrap(speed.base),
+        None if quality is None else score_interval(quality.base),
+        None if speed is None else mean_interval(speed.base, AMOUNT),
         load,
         tuple(found),
         len(rows),
@@ -116,10 +134,10 @@ class _Quality:
         step = self._step(name)
         if step is None:
             return None, None, None
-        removed = bootstrap(self._changed({step.number: "removed"}))
+        removed = self._changed({step.number: "removed"})
         if step.number not in self._gold:
             return None, None, removed
-        perfect = bootstrap(self._changed({step.number: "perfect"}))
+        perfect = self._changed({step.number: "perfect"})
         better = Interval(*(_BETTER * x for x in (perfect.value, perfect.low, perfect.high)))
         return perfect, better, removed
 
@@ -132,21 +150,20 @@ class _Quality:
                 raise PlanError(f"what_if({name}={word!r}) needs the gold values of {name!r}")
             numbers[step.number] = word
         if "better" not in words.values():
-            return bootstrap(self._changed(numbers))
+            return self._changed(numbers)
         if len(words) > 1:
             raise PlanError("what_if(…='better') is about one step: ask for it alone")
         return self.gains(next(iter(words)))[1] or Interval(0.0, 0.0, 0.0)
 
-    def _changed(self, words: Mapping[int, str]) -> np.ndarray:
-        """For each row, what it gains."""
+    def _changed(self, words: Mapping[int, str]) -> Interval:
+        """The gain if these steps give something else."""
         right: dict[int, dict[int, bool]] = {}
         edits: dict[int, Edit] = {
             step.number: self._edit(step, words.get(step.number), right)
             for step in self._pipeline.steps
             if step.number in words or step.number in self._gold
         }
-        changed: np.ndarray = self._scores(self._pipeline.run(edits)) - self.base
-        return changed
+        return gain_interval(self.base, self._scores(self._pipeline.run(edits)))
 
     def _edit(self, step: Written, word: str | None, right: dict[int, dict[int, bool]]) -> Edit:
         """What a step shall give; `right` notes for the steps after it where it is right."""
@@ -188,13 +205,9 @@ class _Quality:
     def _scores(self, run: Answered) -> np.ndarray:
         """The metric of each row; 0 for one without an answer, or whose answer was removed."""
         answers = self._pipeline.answers
-        triples = zip(self._pipeline.rows, answers(run), answers(self._pipeline.base), strict=True)
-        return np.array(
-            [
-                0.0 if a is None or self._lacks(a, made) else self.metric({**row, **a})
-                for row, a, made in triples
-            ]
-        )
+        pairs = zip(answers(run), answers(self._pipeline.base), strict=True)
+        kept = [None if a is None or self._lacks(a, made) else a for a, made in pairs]
+        return self.metric.scores(self._pipeline.rows, kept)
 
     def _lacks(self, answer: Row, made: Row | None) -> bool:
         """Whether nothing is left of a column that the metric reads."""
@@ -215,8 +228,8 @@ class _Speed:
         step = self._steps.get(name)
         if step is None:
             return None, None, None
-        cheaper = bootstrap(_CHEAPER * step.money) if step.money.any() else None
-        return bootstrap(step.seconds), self.saved({name: _FASTER}), cheaper
+        cheaper = mean_interval(_CHEAPER * step.money, AMOUNT) if step.money.any() else None
+        return mean_interval(step.seconds, AMOUNT), self.saved({name: _FASTER}), cheaper
 
     def saved(self, changes: Mapping[str, Any]) -> Interval:
         """The share of the latency that changes save."""
@@ -229,7 +242,11 @@ class _Speed:
             elif isinstance(change, float):
                 changed = changed.changed(name, factor=change)
         after = changed.latencies(self._load)
-        return bootstrap((self.base - after) / max(float(self.base.mean()), 1e-12))
+        saved = np.round((self.base - after) / max(float(self.base.mean()), 1e-12), 9)
+        if (saved < 0).any():  # some requests wait longer
+            return mean_interval(saved)
+        found = mean_interval(saved, AMOUNT)
+        return replace(found, high=min(found.high, 1.0))  # no more than all of it
 
 
 def _ask(
@@ -242,13 +259,13 @@ def _ask(
     for name, change in asked.items():
         if name not in ids:
             raise PlanError(f"what_if: there is no step {name!r}; there are {', '.join(ids)}")
-        is_factor = isinstance(change, int | float) and not isinstance(change, bool)
-        if change not in _WORDS and not (is_factor and 0 <= change < np.inf):
+        if isinstance(change, str) and change not in _WORDS:
             raise PlanError(
                 f"what_if({name}=…) takes a factor for its time, such as 0.5, or one of "
-                f"{', '.join(map(repr, _WORDS))}, not {change!r}"
+                f"{', '.join(map(repr, _WORDS))}, not {shown(change)}"
             )
-        changes[name] = float(change) if is_factor else change
+        is_word = isinstance(change, str)
+        changes[name] = change if is_word else amount(f"what_if({name}=…): a factor", change)
     words = {n: c for n, c in changes.items() if c in ("perfect", "better", "removed")}
     if words and quality is None:
         raise PlanError(f"what_if({min(words)}={words[min(words)]!r}) needs metric=…")

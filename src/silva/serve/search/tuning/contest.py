@@ -1,5 +1,5 @@
-"""The configurations of a pipeline in a race: what they answer, what that costs, and which bounds
-they keep."""
+"""The configurations of a pipeline in a race: what they answer, what that costs, and which
+constraints they keep."""
 
 from __future__ import annotations
 
@@ -13,28 +13,17 @@ import numpy as np
 
 from silva.errors import PlanError
 from silva.serve.search.bounds import tail
-from silva.serve.search.intervals import bootstrap
+from silva.serve.search.intervals import AMOUNT, mean_interval
 from silva.serve.search.metrics import Metric
+from silva.serve.search.tuning.constraints import Amount, Budget, Constraint
 from silva.serve.search.tuning.paired import log_evidence
 from silva.serve.search.tuning.racing import FIRST, GAIN
 from silva.serve.search.tuning.sharing import Shared
 
 _TAIL = 0.05
-"""The share of requests that may take longer than a bound on the 95th percentile."""
+"""The share of requests that may take more than a constraint on the 95th percentile."""
 _SURE = 0.025
 """The chance of calling a cost no higher that is."""
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """What a request may take. None is no bound."""
-
-    p95: float | None = None
-    """Seconds, in 95 % of requests."""
-    cost: float | None = None
-    """Money, on average."""
-    delta: float = 0.05
-    """The chance that any claim about the latency of any configuration is wrong."""
 
 
 @dataclass(eq=False)
@@ -51,24 +40,32 @@ class Spending:
         known: np.ndarray = self.latency[~np.isnan(self.latency)]
         return known
 
+    def of(self, amount: Amount) -> np.ndarray:
+        """What requests have taken, as far as that is known."""
+        if amount == "latency":
+            return self.known_latency
+        return self.money if amount == "cost" else self.tokens
+
 
 @dataclass(eq=False)
 class Configurations:
     """A contest of the configurations of one pipeline."""
 
     shared: Shared
-    metric: Metric
+    metrics: Sequence[Metric]
     every: Sequence[Mapping[str, Any]]
-    bounds: Bounds
-    by_time: bool
-    """Whether the budget counts seconds, and not executions."""
+    constraints: Sequence[Constraint] = ()
+    delta: float = 0.05
+    """The chance that any claim about a constraint is wrong."""
+    budget: Budget | None = None
     spending: list[Spending] = field(init=False)
 
     def __post_init__(self) -> None:
         self.spending = [Spending() for _ in self.every]
         self._began = time.monotonic()
-        # the latencies of all rows where a bound is to be shown, else those of the first ones
-        self.shared.alone = len(self.shared.rows) if self.bounds.p95 is not None else FIRST
+        # the latencies of all rows where a constraint is to be shown, else those of the first ones
+        is_timed = any(one.quantity.amount == "latency" for one in self.constraints)
+        self.shared.alone = len(self.shared.rows) if is_timed else FIRST
 
     def answer(self, candidate: int, rows: Sequence[int]) -> np.ndarray:
         made = self.shared.run(self.every[candidate], rows)
@@ -76,11 +73,18 @@ class Configurations:
         mine.latency = np.concatenate([mine.latency, made.latency])
         mine.money = np.concatenate([mine.money, made.money])
         mine.tokens = np.concatenate([mine.tokens, made.tokens])
-        scores = self.metric.scores([self.shared.rows[n] for n in rows], made.answers)
-        if ((scores < 0) | (scores > 1)).any():
+        asked = [self.shared.rows[n] for n in rows]
+        return np.stack([self._scores(one, asked, made.answers) for one in self.metrics], axis=1)
+
+    def _scores(
+        self, metric: Metric, rows: Sequence[Mapping[str, Any]], answers: Sequence[Any]
+    ) -> np.ndarray:
+        scores = metric.scores(rows, answers)
+        outside = scores[(scores < 0) | (scores > 1)]
+        if len(outside):
             raise PlanError(
-                f"tune takes a metric between 0 and 1, and {self.metric.name} gave "
-                f"{scores[(scores < 0) | (scores > 1)][0]:g}: divide by the largest possible score"
+                f"tune takes a metric between 0 and 1, and {metric.name} gave {outside[0]:g}: "
+                "divide by the largest possible score"
             )
         return scores
 
@@ -102,40 +106,47 @@ class Configurations:
         return bool(one.money.mean() <= GAIN * two.money.mean())
 
     def meets(self, candidate: int) -> bool:
-        if self.bounds.p95 is not None and self._evidence(candidate, -1) < self._needed:
-            return False
-        cost = self.bounds.cost
-        return cost is None or bootstrap(self.spending[candidate].money).high <= cost
+        return all(self._keeps(candidate, one) for one in self.constraints)
 
     def misses(self, candidate: int) -> str | None:
-        bounds, mine = self.bounds, self.spending[candidate]
-        if bounds.p95 is not None and self._evidence(candidate, 1) >= self._needed:
-            return f"p95 is above {bounds.p95:g} s"
-        if bounds.cost is not None and bootstrap(mine.money).low > bounds.cost:
-            return f"a request costs {mine.money.mean():.3g}, which is above {bounds.cost:g}"
-        return None
+        broken = (one for one in self.constraints if self._excess(candidate, one) >= self._needed)
+        return next((one.above() for one in broken), None)
 
     def seems_to_miss(self, candidate: int) -> str | None:
-        bounds, mine = self.bounds, self.spending[candidate]
-        late = self._late(candidate)
-        if bounds.p95 is not None and (not len(late) or late.mean() > _TAIL):
-            return f"p95 is above {bounds.p95:g} s in these rows" if len(late) else "not timed"
-        if bounds.cost is not None and mine.money.mean() > bounds.cost:
-            return f"a request costs {mine.money.mean():.3g} in these rows"
+        for one in self.constraints:
+            found = self.spending[candidate].of(one.quantity.amount)
+            if not len(found):
+                return "not timed"
+            is_mean = one.quantity.statistic == "mean"
+            if found.mean() > one.most if is_mean else (found > one.most).mean() > _TAIL:
+                return f"{one.above()} in these rows"
         return None
 
     def spent(self) -> float:
-        return time.monotonic() - self._began if self.by_time else self.shared.ran.total()
+        if self.budget is None:
+            return 0.0
+        return self.budget.spent(time.monotonic() - self._began, self.shared.ran.total())
 
     @property
     def _needed(self) -> float:
-        """The evidence for a claim about the latency of any configuration."""
-        return math.log(len(self.every) / self.bounds.delta)
+        """The evidence for a claim about any constraint of any configuration."""
+        return math.log(len(self.every) * max(len(self.constraints), 1) / self.delta)
 
-    def _late(self, candidate: int) -> np.ndarray:
-        return self.spending[candidate].known_latency > (self.bounds.p95 or math.inf)
+    def _keeps(self, candidate: int, constraint: Constraint) -> bool:
+        """Whether a constraint is shown to be kept. Of a mean, whose largest value nobody knows, no
+        evidence is enough at every look: it is measured."""
+        found = self.spending[candidate].of(constraint.quantity.amount)
+        if constraint.quantity.statistic == "mean":
+            return mean_interval(found, AMOUNT).high <= constraint.most
+        return self._evidence((_TAIL - (found > constraint.most)) / (1 - _TAIL)) >= self._needed
 
-    def _evidence(self, candidate: int, side: int) -> float:
-        """That more (1) or less (-1) than 5 % of the requests take longer than the bound."""
-        late = self._late(candidate)
-        return float(log_evidence(side * (late - _TAIL) / (1 - _TAIL))) if len(late) else -math.inf
+    def _excess(self, candidate: int, constraint: Constraint) -> float:
+        """The evidence that a constraint is broken."""
+        found = self.spending[candidate].of(constraint.quantity.amount)
+        if constraint.quantity.statistic == "mean":
+            return self._evidence(found / constraint.most - 1)
+        return self._evidence((found > constraint.most) / _TAIL - 1)
+
+    @staticmethod
+    def _evidence(won: np.ndarray) -> float:
+        return float(log_evidence(won)) if len(won) else -math.inf

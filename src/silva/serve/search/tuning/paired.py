@@ -20,8 +20,8 @@ the best share lies within a factor of two of one of them, which grows nearly as
 
 
 def log_evidence(won: np.ndarray) -> np.ndarray:
-    """The logarithm of the capital after betting that the mean of `won`, each between -1 and 1, is
-    above 0; for each column, where it has several.
+    """The logarithm of the capital after betting that the mean of `won`, each -1 or more, is above
+    0; for each column, where it has several.
 
     >>> round(float(log_evidence(np.ones(20))), 1)
     11.3

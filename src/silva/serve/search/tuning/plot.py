@@ -1,4 +1,4 @@
-"""Draws the result of a search: the score of each configuration over its latency."""
+"""Draws the result of a search: the scores of each configuration over its latency."""
 
 from __future__ import annotations
 
@@ -27,29 +27,30 @@ def draw(tuned: Tuned, path: Path) -> Path:
     timed = [one for one in tuned.candidates if len(one.spending.known_latency)]
     if not timed:
         raise PlanError("plot shows scores over latencies, and no configuration was timed")
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    axis = figure.add_subplot()
+    figure = Figure(figsize=(7, 1 + 3.5 * len(tuned.metrics)), layout="constrained")
+    axes = figure.subplots(len(tuned.metrics), sharex=True, squeeze=False)[:, 0]
     others = [one for one in timed if one.why_not is not None]
-    axis.scatter(*_points(others), s=14, color=_OTHER, label="others")
     front = [one for one in timed if one.why_not is None]
-    if front:
-        x, y = _points(front)
-        axis.errorbar(
-            x, y, xerr=_reach([one.latency for one in front], 1e3),
-            yerr=_reach([one.score for one in front], 1.0),
-            fmt="o", color=_FRONT, capsize=2, linewidth=1, label="front, with 95 % intervals",
-        )  # fmt: skip
-    axis.set_xscale("log")
-    axis.set_xlabel("median latency of a request alone, ms")
-    axis.set_ylabel(tuned.metric)
-    axis.legend(frameon=False)
-    axis.spines[["top", "right"]].set_visible(False)
+    for place, (axis, metric) in enumerate(zip(axes, tuned.metrics, strict=True)):
+        axis.scatter(*_points(others, place), s=14, color=_OTHER, label="others")
+        if front:
+            axis.errorbar(
+                *_points(front, place), xerr=_reach([one.latency for one in front], 1e3),
+                yerr=_reach([one.by_metric[place] for one in front], 1.0),
+                fmt="o", color=_FRONT, capsize=2, linewidth=1, label="front, with 95 % intervals",
+            )  # fmt: skip
+        axis.set_xscale("log")
+        axis.set_ylabel(metric)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0].legend(frameon=False)
+    axes[-1].set_xlabel("median latency of a request alone, ms")
     figure.savefig(path, dpi=130, metadata={"Date": None} if path.suffix == ".svg" else None)
     return path
 
 
-def _points(found: list[Candidate]) -> tuple[list[float], list[float]]:
-    return [1e3 * one.latency.value for one in found], [float(one.scores.mean()) for one in found]
+def _points(found: list[Candidate], metric: int) -> tuple[list[float], list[float]]:
+    means = [float(one.scores[:, metric].mean()) for one in found]
+    return [1e3 * one.latency.value for one in found], means
 
 
 def _reach(intervals: list[Interval], unit: float) -> np.ndarray:

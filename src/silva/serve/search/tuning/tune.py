@@ -1,7 +1,7 @@
 """`tune`: the configurations of a pipeline that are worth having, found by racing.
 
 `sharing.py` runs them on rows, `racing.py` decides who goes on and what is shown to be worse, and
-`tuned.py` is what comes out: the front of those that nothing beats in both score and cost.
+`tuned.py` is what comes out: the front of those that nothing beats in all scores and in cost.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from silva.errors import PlanError
-from silva.plan.arguments import duration, natural, number
-from silva.plan.choice import configurations, resolve
+from silva.plan.arguments import share
+from silva.plan.choice import Choice, choices_of, configurations, resolve
 from silva.plan.node import Node
 from silva.serve.search.metrics import metric_of
 from silva.serve.search.rows import Row
-from silva.serve.search.tuning.contest import Bounds, Configurations
+from silva.serve.search.tuning.constraints import Budget, Constraint, constraints_of
+from silva.serve.search.tuning.contest import Configurations
 from silva.serve.search.tuning.racing import Race, off_the_front
 from silva.serve.search.tuning.sharing import Shared
 from silva.serve.search.tuning.tuned import Candidate, Tuned, words
@@ -28,33 +29,33 @@ def tune(
     dev: Sequence[Row],
     maximize: Any,
     *,
-    p95: float | None = None,
-    cost: float | None = None,
-    seconds: float | None = None,
-    executions: int | None = None,
+    subject_to: Sequence[Constraint] = (),
+    budget: Budget | None = None,
     delta: float = 0.05,
     seed: int = 0,
 ) -> Tuned:
-    """Searches all configurations. `p95` and `cost` bound a request; `seconds` or `executions`
-    bound the search."""
-    metric, rows, every = metric_of(maximize), list(dev), configurations(plan)
+    """Searches all configurations. `maximize` is a metric, or a list of several."""
+    several_given = isinstance(maximize, list | tuple)
+    metrics = [metric_of(one) for one in (maximize if several_given else [maximize])]
+    rows, every, constraints = list(dev), configurations(plan), constraints_of(subject_to)
+    if not metrics:
+        raise PlanError("tune(maximize=…) needs at least one metric")
     if len(every) < 2:
         raise PlanError("tune needs a pipeline with choices: k=sv.choice(1, 3, 5)")
     if not rows:
         raise PlanError("tune needs at least one row with a known answer")
-    if not 0 < number("tune(delta=…)", delta) < 1:
-        raise PlanError(f"tune(delta=…) is between 0 and 1, not {delta!r}")
-    budget = _budget(seconds, executions)
-    each = delta if p95 is None else delta / 2  # for claims about scores, and about latencies
-    bounds = Bounds(_bound("p95", p95), _bound("cost", cost), each)
+    share("tune(delta=…)", delta)
+    if not (budget is None or isinstance(budget, Budget)):
+        raise PlanError(f"tune(budget=…) takes sv.Budget(seconds=60), not {budget!r}")
+    each = delta / 2 if constraints else delta  # for claims about scores, and about constraints
     order = np.random.default_rng(seed).permutation(len(rows)).tolist()
     shared = Shared(plan, rows)
-    contest = Configurations(shared, metric, every, bounds, by_time=seconds is not None)
-    race = Race(contest, len(every), order, each, budget)
+    contest = Configurations(shared, metrics, every, constraints, each, budget)
+    race = Race(contest, len(every), order, each, None if budget is None else 1.0)
     race.run()
     a_row = shared.asked.total() / max(sum(map(len, race.scores)), 1)
     return Tuned(
-        metric.name,
+        tuple(metric.name for metric in metrics),
         _ordered(_candidates(plan, race, contest)),
         shared.ran.total(),
         round(a_row * len(rows) * len(every)),
@@ -63,26 +64,13 @@ def tune(
     )
 
 
-def _budget(seconds: float | None, executions: int | None) -> float | None:
-    if seconds is not None and executions is not None:
-        raise PlanError("the budget is either seconds= or executions=, not both")
-    if seconds is not None:
-        return duration(seconds)
-    return None if executions is None else natural("tune(executions=…)", executions, least=1)
-
-
-def _bound(name: str, value: float | None) -> float | None:
-    if value is not None and not number(f"tune({name}=…)", value) > 0:
-        raise PlanError(f"tune({name}=…) is above 0, not {value!r}")
-    return value
-
-
 def _candidates(plan: Node, race: Race, contest: Configurations) -> list[Candidate]:
     """All configurations, with why they are not on the front."""
+    choices = choices_of(plan)
     unfit = {i: contest.seems_to_miss(i) for i in race.racing if len(race.scores[i])}
     most = max((len(race.scores[i]) for i, why in unfit.items() if why is None), default=0)
     last = [i for i, why in unfit.items() if why is None and len(race.scores[i]) == most]
-    means = [float(race.scores[i].mean()) for i in last]
+    means = [race.scores[i].mean(axis=0) for i in last]
     costs = [np.nan_to_num(contest.costs(i)) for i in last]
     beaten = {last[i]: last[j] for i, j in off_the_front(means, costs).items()}
 
@@ -90,7 +78,8 @@ def _candidates(plan: Node, race: Race, contest: Configurations) -> list[Candida
         if i in race.missed:
             return race.missed[i]
         if i in race.beaten_by:
-            return f"{_instead(contest.every, race.beaten_by[i], i)} scores more and costs no more"
+            instead = _instead(contest.every, race.beaten_by[i], i, choices)
+            return f"{instead} scores more and costs no more"
         if i not in unfit:
             return "the budget ended before it was run"
         if unfit[i] is not None:
@@ -98,7 +87,7 @@ def _candidates(plan: Node, race: Race, contest: Configurations) -> list[Candida
         if i not in last:
             return f"the budget left it at {len(race.scores[i])} rows: others promised more"
         if i in beaten:
-            instead = _instead(contest.every, beaten[i], i)
+            instead = _instead(contest.every, beaten[i], i, choices)
             return f"{instead} scores no less and costs no more in these rows, which do not show it"
         return None
 
@@ -111,22 +100,26 @@ def _candidates(plan: Node, race: Race, contest: Configurations) -> list[Candida
             why_not(i),
             i in race.racing and unfit.get(i) is None,
             i in unfit and contest.meets(i),
+            choices,
         )
         for i in range(race.count)
     ]
 
 
-def _instead(every: Sequence[Mapping[str, Any]], better: int, than: int) -> str:
+def _instead(
+    every: Sequence[Mapping[str, Any]], better: int, than: int, choices: Mapping[str, Choice]
+) -> str:
     """The values of one configuration that differ from those of another one."""
     other = every[than]
-    return words({name: value for name, value in every[better].items() if value is not other[name]})
+    differ = {name: value for name, value in every[better].items() if value is not other[name]}
+    return words(differ, choices)
 
 
 def _ordered(found: list[Candidate]) -> tuple[Candidate, ...]:
-    """The front first, then what has answered most rows, then the better score."""
+    """The front first, then what has answered most rows, then the better first score."""
 
     def place(one: Candidate) -> tuple[bool, int, float]:
-        mean = float(one.scores.mean()) if len(one.scores) else 0.0
+        mean = float(one.scores[:, 0].mean()) if len(one.scores) else 0.0
         return one.why_not is not None, -len(one.scores), -mean
 
     return tuple(sorted(found, key=place))

@@ -4,7 +4,7 @@ others."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +14,15 @@ import numpy as np
 from silva.errors import PlanError
 from silva.facts.formatting import seconds as in_seconds
 from silva.insight import html
-from silva.plan.choice import show_value
+from silva.plan.choice import Choice
 from silva.plan.node import Node
-from silva.serve.search.intervals import Interval, bootstrap, mean_interval, quantile_interval
+from silva.serve.search.intervals import (
+    AMOUNT,
+    Interval,
+    mean_interval,
+    quantile_interval,
+    score_interval,
+)
 from silva.serve.search.tuning.contest import Spending
 from silva.serve.search.tuning.paired import log_evidence, rows_to_tell
 
@@ -25,24 +31,30 @@ if TYPE_CHECKING:
 
 _NAMED = 3
 """Configurations that an error names."""
+_LEFT_OUT = 8
+"""Configurations that `print` shows although they are not on the front."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Candidate:
     """One configuration with what was measured of it."""
 
     plan: Node
     configuration: Mapping[str, Any]
     scores: np.ndarray
-    """Of the rows that it has answered, in the order in which all configurations answer them."""
+    """Of the rows that it has answered, in the order in which all configurations answer them: a
+    column for each metric."""
     spending: Spending
     why_not: str | None = None
     """Why it is not on the front; None if it is."""
     is_open: bool = False
-    """Whether it may be the best all the same: it is not shown to be worse, or to break a bound."""
+    """Whether it may be the best all the same: it is not shown to be worse, or to break a
+    constraint."""
 
-    keeps_bounds: bool = True
-    """Whether the rows show that it keeps the bounds, if there are any."""
+    keeps_constraints: bool = True
+    """Whether the rows show that it keeps the constraints, if there are any."""
+    choices: Mapping[str, Choice] = field(default_factory=dict)
+    """What its values are chosen from, by name."""
 
     @property
     def pipeline(self) -> Pipeline:
@@ -53,7 +65,13 @@ class Candidate:
 
     @property
     def score(self) -> Interval:
-        return mean_interval(self.scores)
+        """By the first metric."""
+        return score_interval(self.scores[:, 0])
+
+    @property
+    def by_metric(self) -> tuple[Interval, ...]:
+        """The score by each metric."""
+        return tuple(map(score_interval, self.scores.T))
 
     @property
     def latency(self) -> Interval:
@@ -68,60 +86,71 @@ class Candidate:
     @property
     def cost(self) -> Interval:
         """What the models of a request cost by their prices, on average."""
-        return bootstrap(self.spending.money)
+        return mean_interval(self.spending.money, AMOUNT)
 
     @property
     def tokens(self) -> Interval:
         """The tokens of a request's prompts and answers, on average."""
-        return bootstrap(self.spending.tokens)
+        return mean_interval(self.spending.tokens, AMOUNT)
 
     def __str__(self) -> str:
-        return words(self.configuration)
+        return words(self.configuration, self.choices)
+
+    def __repr__(self) -> str:
+        told = (str(self), *filter(None, _measured(self)), self.why_not or "on the front")
+        return f"<{'; '.join(told)}>"
 
 
 @dataclass(frozen=True, eq=False)
 class Tuned:
     """The result of `tune`."""
 
-    metric: str
+    metrics: tuple[str, ...]
     candidates: tuple[Candidate, ...]
-    """All configurations: the front first, and the best score first."""
+    """All configurations: the front first, and the best score by the first metric first."""
     executions: int
     """Rows that steps were run on."""
     exhaustive: int
     """Rows that they would have been run on without sharing and racing."""
     delta: float
-    """The chance that any configuration is wrongly said to be worse, or to break a bound."""
+    """The chance that any configuration is wrongly said to be worse, or to break a constraint."""
     needed: float
     """The logarithm of the evidence that it takes to say so."""
 
     @property
     def front(self) -> tuple[Candidate, ...]:
-        """The configurations that no other one beats in score and cost, in these rows."""
+        """The configurations that no other one beats in all scores and in cost, in these rows."""
         return tuple(one for one in self.candidates if one.why_not is None)
 
     @property
     def tied(self) -> tuple[Candidate, ...]:
-        """The configurations whose scores these rows cannot tell from that of the first."""
+        """The configurations whose scores these rows cannot tell from those of the first."""
         return tuple(
             one
             for one in self.candidates[1:]
-            if one.is_open and float(log_evidence(self._won(one))) < self.needed
+            if one.is_open and float(log_evidence(self._won(one)).min()) < self.needed
         )
 
     @property
     def best(self) -> Pipeline:
-        """The pipeline with the best score. Refuses where these rows cannot tell which it is."""
+        """The pipeline with the best score, by every metric. Refuses where there is none, or these
+        rows cannot tell which it is."""
         if not self.front:
             raise PlanError(
-                "no configuration keeps the bounds: print(tuned) says how far each is from them"
+                "no configuration keeps the constraints: print(tuned) says which one each breaks"
+            )
+        means = np.stack([one.scores.mean(axis=0) for one in self.front])
+        if (means[0] < means.max(axis=0)).any():
+            raise PlanError(
+                f"no configuration is the best by all of {', '.join(self.metrics)}: choose one of "
+                "tuned.front, such as tuned.front[0].pipeline"
             )
         tied = self.tied
         if tied:
             raise PlanError(
                 f"{len(self.front[0].scores)} rows cannot tell the best configuration, "
-                f"{self.front[0]}, from {_listed(tied)}. {self._more_rows(tied)}, or choose: "
-                "tuned.front[0].pipeline"
+                f"{self.front[0]}, from {_listed(tied)}. {self._more_rows(tied)}. To take "
+                "the first of the front all the same: tuned.front[0].pipeline"
             )
         return self.front[0].pipeline
 
@@ -132,21 +161,33 @@ class Tuned:
         return draw(self, Path(path))
 
     def __str__(self) -> str:
-        lines = [f"{self.metric}: {len(self.front)} of {len(self.candidates)} configurations"]
+        lines = [
+            f"{', '.join(self.metrics)}: {len(self.front)} of {len(self.candidates)} configurations"
+        ]
         lines += ["  " + "  ".join(_measured(one)) + f"  {one}" for one in self.front]
+        left = [one for one in self.candidates if one.why_not is not None]
+        shown = _LEFT_OUT if self.front else len(left)
+        lines += [f"  left out: {one}: {one.why_not}" for one in left[:shown]]
+        if len(left) > shown:
+            lines.append(f"  and {len(left) - shown} more: see tuned.candidates")
+        return "\n".join([*lines, *self._notes()])
+
+    def _notes(self) -> list[str]:
+        """What holds of all of them, a line each."""
+        lines = []
         if self.front and (tied := self.tied):
             lines.append(f"  these rows cannot tell the first from {_listed(tied)}")
             lines.append(f"  {self._more_rows(tied)}")
-        if self.front and not self.front[0].keeps_bounds:
-            lines.append("  the first keeps the bounds in these rows, which are too few to show it")
-        if not self.front:
-            lines += [f"  {one}: {one.why_not}" for one in self.candidates]
+        if self.front and not self.front[0].keeps_constraints:
+            lines.append(
+                "  the first keeps the constraints in these rows, which are too few to show it"
+            )
         share = self.executions / max(self.exhaustive, 1)
         lines.append(
             f"  steps ran on {self.executions:,} rows, {share:.0%} of an exhaustive search; the "
             f"chance of a wrong claim is at most {self.delta:g}"
         )
-        return "\n".join(lines)
+        return lines
 
     __repr__ = __str__
 
@@ -160,8 +201,8 @@ class Tuned:
             for one in self.candidates
         ]
         table = html.table(("configuration", "score", "latency", "cost", ""), rows)
-        notes = "".join(map(html.note, str(self).split("\n")[1 + len(self.front) :]))
-        return html.fragment(html.panel(f"Tuned for {self.metric}", table) + notes)
+        notes = "".join(map(html.note, self._notes()))
+        return html.fragment(html.panel(f"Tuned for {', '.join(self.metrics)}", table) + notes)
 
     def _won(self, one: Candidate) -> np.ndarray:
         """By how much the first scores more, in the rows that both have answered."""
@@ -169,11 +210,17 @@ class Tuned:
         count = min(len(one.scores), len(first))
         return np.asarray(first[:count] - one.scores[:count])
 
+    def _rows_to_tell(self, one: Candidate) -> int | None:
+        """How many more rows it takes to tell one from the first; None if that is not known."""
+        counts = [rows_to_tell(won, self.needed) for won in self._won(one).T]
+        known = [count for count in counts if count is not None]
+        return max(known) if len(known) == len(counts) else None
+
     def _more_rows(self, tied: tuple[Candidate, ...]) -> str:
         """What it would take to tell them apart."""
         if any(len(one.scores) < len(self.front[0].scores) for one in tied):
             return "The budget left some of them at fewer rows: a larger one may tell"
-        found = [rows_to_tell(self._won(one), self.needed) for one in tied]
+        found = [self._rows_to_tell(one) for one in tied]
         counts = [rows for rows in found if rows is not None]
         if not counts:
             return "In these rows none scores more, so nothing says how many rows would tell"
@@ -181,9 +228,9 @@ class Tuned:
         return f"About {max(counts):,} more rows like these would tell{some}"
 
 
-def words(configuration: Mapping[str, Any]) -> str:
-    """The values of choices, as text."""
-    return ", ".join(f"{name}={show_value(value)}" for name, value in configuration.items())
+def words(configuration: Mapping[str, Any], choices: Mapping[str, Choice]) -> str:
+    """The values of choices, as they were written."""
+    return ", ".join(f"{name}={choices[name].text(value)}" for name, value in configuration.items())
 
 
 def _listed(found: tuple[Candidate, ...]) -> str:
@@ -200,4 +247,4 @@ def _measured(one: Candidate) -> tuple[str, str, str]:
     known = len(one.spending.known_latency)
     latency = f"{in_seconds(one.latency.value)} a request" if known else "not timed"
     cost = f"costs {one.cost.value:.3g}" if one.spending.money.any() else ""
-    return str(one.score), latency, cost
+    return ", ".join(map(str, one.by_metric)), latency, cost
