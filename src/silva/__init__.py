@@ -159,18 +159,18 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names.spli
 
 __all__ = [
     "Access", "Budget", "ColumnError", "DeadlineError", "Expr", "FailureBudgetExceeded",
-    "FolderError", "Grouped", "Index", "Job", "Latest", "Law", "Loader", "LoaderError", "LoaderOptions",
-    "Metric", "Operator", "PicklingError", "Pipeline", "PlanError", "Ragged", "RequestError",
-    "Rewrite", "RowError", "Rule", "Served", "Service", "ServiceError", "ServiceOptions",
-    "SilvaError", "Skip", "SourceError", "StateError", "StepError", "Substitute", "Table",
-    "TableError", "Topology", "WorkerError", "audio", "batched", "calibrate", "cascade", "choice", "col",
-    "concat", "connect", "cutmix", "exact_match", "f1", "from_arrow", "from_columns",
-    "from_huggingface", "from_items", "from_source", "from_torch", "image", "impure", "laws",
-    "list", "loop", "mean", "merge_states", "mix", "mixup", "models", "num", "owns", "p95",
-    "per_group", "read_arrow", "read_csv", "read_delta", "read_files", "read_iceberg", "read_json",
-    "read_lance", "read_lines", "read_npy", "read_parquet", "read_table", "read_tar", "recall_at",
-    "register_law", "register_operator", "register_rule", "register_source", "requests", "rerank",
-    "reshard", "stateful", "text", "tools", "train", "zip",
+    "FolderError", "Grouped", "Index", "Job", "Latest", "Law", "Loader", "LoaderError",
+    "LoaderOptions", "Metric", "Operator", "PicklingError", "Pipeline", "PlanError", "Ragged",
+    "RequestError", "Rewrite", "RowError", "Rule", "Served", "Service", "ServiceError",
+    "ServiceOptions", "SilvaError", "Skip", "SourceError", "StateError", "StepError", "Substitute",
+    "Table", "TableError", "Topology", "WorkerError", "audio", "batched", "calibrate", "cascade",
+    "choice", "col", "concat", "connect", "cutmix", "exact_match", "f1", "from_arrow",
+    "from_columns", "from_huggingface", "from_items", "from_source", "from_torch", "image",
+    "impure", "laws", "list", "loop", "mean", "merge_states", "mix", "mixup", "models", "num",
+    "owns", "p95", "per_group", "read_arrow", "read_csv", "read_delta", "read_files",
+    "read_iceberg", "read_json", "read_lance", "read_lines", "read_npy", "read_parquet",
+    "read_table", "read_tar", "recall_at", "register_law", "register_operator", "register_rule",
+    "register_source", "requests", "rerank", "reshard", "stateful", "text", "tools", "train", "zip",
 ]  # fmt: skip
 
 

@@ -105,7 +105,8 @@ def test_units_counts_and_both_directions() -> None:
         ),
         ("devices: [{name: a}]\ndevices: []", "line 2: 'devices' stands here twice"),
         (
-            "devices: [{name: a}]\nlinks: [{from: a, to: a, latency: 1, bandwidth: 1, through: [x]}]",
+            "devices: [{name: a}]\n"
+            "links: [{from: a, to: a, latency: 1, bandwidth: 1, through: [x]}]",
             "not among",
         ),
         ("devices:\n - {name: !!python/object/apply:os.system [echo]}", "line 2"),

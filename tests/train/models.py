@@ -155,13 +155,13 @@ def make(name: str) -> Made:
 
 
 def loss(output: Any, batch: Any) -> tuple[Tensor, Tensor]:
-    """Cross-entropy over positions of uneven number: a row's position counts unless its number
-    divides by 3."""
-    logits = next(one for one in pytree.tree_leaves(output) if isinstance(one, Tensor))
-    logits = logits.reshape(-1, logits.shape[-1])
+    """Cross-entropy over positions of uneven number. What is right, and which positions count,
+    follows from the row alone."""
+    logits = next(one for one in pytree.tree_leaves(output) if isinstance(one, Tensor)).float()
+    logits = logits.reshape(len(logits), -1, logits.shape[-1])
     first = next(iter(batch.values()))
-    salt = int(first.double().abs().sum().item()) % 7
-    target = (torch.arange(len(logits)) + salt) % logits.shape[-1]
-    counts = (torch.arange(len(logits)) + salt) % 3 != 0
-    each = F.cross_entropy(logits.float(), target, reduction="none")
-    return (each * counts).sum(), counts.sum()
+    salt = (first.reshape(len(first), -1).abs().sum(1) * 3).long() % 11
+    position = torch.arange(logits.shape[1])[None] + salt[:, None]
+    target, counts = position % logits.shape[-1], position % 3 != 0
+    each = F.cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="none")
+    return (each * counts.flatten()).sum(), counts.sum()

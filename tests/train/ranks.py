@@ -19,9 +19,47 @@ _DEADLINE = 60.0
 
 
 class Ranks:
+    """A process that keeps the pool. It is there before the first test, so that ranks which it
+    starts again are not taken for what a test has left behind."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, there = context.Pipe()
+        self._process = context.Process(target=_keep, args=(there,))
+        self._process.start()
+        there.close()
+
+    def run(self, world: int, module: str, function: str, *args: Any) -> list[Any]:
+        """What the function gives on each rank. An error of a rank is raised here."""
+        self._pipe.send((world, module, function, args))
+        is_error, found = self._pipe.recv()
+        if is_error:
+            raise AssertionError(found)
+        ranks: list[Any] = found
+        return ranks
+
+    def close(self) -> None:
+        self._pipe.close()
+        self._process.join()
+
+
+def _keep(pipe: Connection) -> None:
+    pool = _Pool(4)
+    try:
+        while True:
+            world, module, function, args = pipe.recv()
+            try:
+                pipe.send((False, pool.run(world, module, function, *args)))
+            except AssertionError as error:
+                pipe.send((True, str(error)))
+    except EOFError:
+        pool.close()
+
+
+class _Pool:
     """Processes that run functions of test modules, by name."""
 
-    def __init__(self, most: int = 4) -> None:
+    def __init__(self, most: int) -> None:
         self.most = most
         self._cases = 0
         self._processes: list[Any] = []

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
+import itertools
 import math
-import operator
 import warnings
 from pathlib import Path
 from typing import Any
@@ -114,15 +113,19 @@ def test_a_save_that_fails_is_said_and_the_run_goes_on(tmp_path: Path) -> None:
     assert facts.steps == 3
 
 
+def simple(model: nn.Module, own: Any) -> sv.Job:
+    return sv.Job(rows(), model, own, optimizer=lambda p: torch.optim.SGD(p, 0.1))
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
         (lambda: sv.Job([1], Net(), loss, optimizer=torch.optim.SGD), "takes a silva pipeline"),
         (lambda: job(sv.from_columns({"x": range(4)})), "a job reads batches"),
         (lambda: job().run(), "epochs=… or steps="),
-        (lambda: job().run(epochs=0), "at least 1"),
-        (lambda: sv.Job(rows(), Net(), lambda o, b: o.mean(), optimizer=lambda p: torch.optim.SGD(p, 0.1)).run(steps=1, workers=0), r"\(sum, count\)"),
-        (lambda: sv.Job(rows(), nn.Linear(8, 4), loss, optimizer=lambda p: torch.optim.SGD(p, 0.1)).plan(), "needs input, and the batch has"),
+        (lambda: job().run(epochs=0), "from 1 up"),
+        (lambda: simple(Net(), lambda o, b: o.mean()).run(steps=1, workers=0), r"\(sum, count\)"),
+        (lambda: simple(nn.Linear(8, 4), loss).plan(), "needs input, and the batch has"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_run_is_refused(make: Any, said: str) -> None:
@@ -164,9 +167,8 @@ def test_jobs_go_on_under_other_plans_with_the_same_rows_and_losses(
                 choice.world, __name__, "run_on_ranks", str(tmp_path / "moved"), steps, choice
             )
         readers = found if choice.readers > 1 else found[:1]
-        rows_seen += [
-            sorted(functools.reduce(operator.iadd, parts, [])) for parts in zip(*(one[0] for one in readers), strict=True)
-        ]
+        together = zip(*(one[0] for one in readers), strict=True)
+        rows_seen += [sorted(itertools.chain(*parts)) for parts in together]
         again += found[0][1]
     assert rows_seen == wanted
     assert np.allclose(again, losses, rtol=1e-5)

@@ -40,8 +40,9 @@ FOUR = {
     "pp × fsdp": Choice(pp=2, fsdp=2, microbatches=2),
     "dp × fsdp": Choice(dp=2, fsdp=2),
 }
-IMPOSSIBLE = {("tp", "resnet"), ("tp", "batchnorm"), ("fsdp × tp", "resnet"),
-              ("fsdp × tp", "batchnorm"), ("pp × tp", "resnet"), ("pp × tp", "batchnorm")}  # fmt: skip
+IMPOSSIBLE = {
+    (kind, name) for kind in ("tp", "fsdp × tp", "pp × tp") for name in ("resnet", "batchnorm")
+}
 """Normalisations over channels cannot be run on parts: no weight can be sharded."""
 
 
@@ -74,7 +75,7 @@ def alone(name: str, choice: Choice) -> tuple[float, dict[str, Tensor]]:
             total, count = total + one, count + number
     (total / count).backward()
     named = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
-    return float(total / count), named
+    return float((total / count).detach()), named
 
 
 def differences(name: str, choice: Choice) -> tuple[float, float]:

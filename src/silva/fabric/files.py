@@ -152,7 +152,7 @@ class _Reader:
             raise self.fail(node, f"there should be {', '.join(known)} here, by name")
         found: dict[str, Any] = {}
         for key, value in node.value:
-            name = key.value if key.id == "scalar" else None
+            name = str(key.value) if key.id == "scalar" else key.id
             if name not in known:
                 raise self.fail(key, f"{name!r} is not known here; there are {', '.join(known)}")
             if name in found:

@@ -95,10 +95,10 @@ def explain(topology: Topology) -> str:
     for device in topology.devices:
         kind = device.kind, device.memory, tuple(device.flops.items())
         kinds[kind] = kinds.get(kind, 0) + 1
-    for (kind, memory, flops), count in kinds.items():
+    for (name, memory, flops), count in kinds.items():
         held = f", {memory / 1e9:.3g} GB" if memory else ""
         fast = "".join(f", {rate / 1e12:.3g} TFLOP/s in {dtype}" for dtype, rate in flops)
-        lines.append(f"  {count} × {kind}{held}{fast}")
+        lines.append(f"  {count} × {name}{held}{fast}")
     found = pairs(topology)
     for title, show in (
         ("Bandwidth", lambda link: (link.bandwidth, bandwidth(link.bandwidth))),

@@ -79,7 +79,8 @@ class Facts:
         predicted = self.plan.price
         said = f", predicted {seconds(predicted.seconds)}" if predicted is not None else ""
         lines.append(f"  {plural(self.steps, 'step')}; a step takes {seconds(step)}{said}")
-        lines.append(f"  it waited {seconds(wait)} for its rows: {self.rows_per_second:,.0f} rows/s")
+        rate = f"{self.rows_per_second:,.0f} rows/s"
+        lines.append(f"  it waited {seconds(wait)} for its rows: {rate}")
         limit = "the pipeline" if wait > step else "the step"
         lines.append(f"  demand of the step: {self.demand:,.0f} rows/s; {limit} limits")
         if self.skipped:

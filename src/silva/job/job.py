@@ -121,7 +121,7 @@ class Job:
         for name, value in (("epochs", epochs), ("steps", steps), ("every", every), ("keep", keep)):
             if value is not None:
                 natural(f"run({name}=…)", value, least=1)
-        one_of("run(on_nan=…)", on_nan, ("stop", "skip"))
+        one_of("run(on_nan=…)", on_nan, "stop", "skip")
         folder = None if checkpoint is None else path_of("run(checkpoint=…)", checkpoint)
         start_ranks()
         chosen = self._ready()

@@ -69,8 +69,8 @@ class Reader:
         self._feed: Any = None
         self._loader: Loader | None = None
         if self.leads:
-            place = {"rank": layout.reader, "world": choice.readers}
-            self._loader = pipeline.loader(**place, eval=evaluate, **options)
+            options |= {"rank": layout.reader, "world": choice.readers, "eval": evaluate}
+            self._loader = pipeline.loader(**options)
             self._feed = self._loader.to_torch()
         self._peers: Any = None if self._alone else layout.group("pp", "tp")
         self.waited = 0.0

@@ -88,10 +88,8 @@ def steps_of(
 ) -> Iterator[float]:
     """Takes steps until the epochs or the steps are over, and yields each loss."""
     watch = Stopwatch()
-    while epochs is None or progress.epoch < epochs:
+    while (epochs is None or progress.epoch < epochs) and _goes_on(progress, steps):
         for batch in reader:
-            if steps is not None and progress.step >= steps:
-                return
             waited = watch.lap()
             trainer.asks_to_stop = stop.asked
             loss = _step(trainer, batch, progress.step, facts, on_nan, step)
@@ -101,12 +99,14 @@ def steps_of(
             rows = next((len(v) for v in batch.values()), 0) * trainer.layout.choice.readers
             facts.add(waited, watch.lap(), rows, loss)
             yield loss
-            if trainer.told_to_stop:
-                return
+            if trainer.told_to_stop or not _goes_on(progress, steps):
+                return  # before the next batch is taken, which a checkpoint would leave out
             watch.lap()
         progress.epoch += 1
-        if steps is not None and progress.step >= steps:
-            return
+
+
+def _goes_on(progress: Progress, steps: int | None) -> bool:
+    return steps is None or progress.step < steps
 
 
 def _step(

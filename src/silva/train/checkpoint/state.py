@@ -117,7 +117,8 @@ def drop_states(trainer: Trainer, stored: set[str]) -> None:
     """Removes the states of parameters that had none, since they never had a gradient."""
     for number, optimizer in enumerate(trainer.optimizers):
         for name, parameter in trainer.parts.parameters.items():
-            keys = [k for k, v in optimizer.state.get(parameter, {}).items() if isinstance(v, Tensor)]
+            state = optimizer.state.get(parameter, {})
+            keys = [key for key, value in state.items() if isinstance(value, Tensor)]
             if keys and not any(f"optimizer.{number}.{name}.{key}" in stored for key in keys):
                 del optimizer.state[parameter]
 

@@ -86,7 +86,7 @@ class _Divider:
             return self._enter(arg, node) if arg is one.value else self.new[arg]
 
         args = fx.node.map_arg(node.args, value_of)
-        made = self.graph.call_function(node.target, args, dict(node.kwargs))  # type: ignore[arg-type]
+        made = self.graph.call_function(node.target, args, dict(node.kwargs))
         self._made(node, made)
 
     def _step(self, node: fx.Node, group: Group) -> None:
@@ -107,7 +107,7 @@ class _Divider:
 
         args = fx.node.map_arg(self._sizes(how.args), value_of)
         kwargs = fx.node.map_arg(dict(how.kwargs), value_of)
-        self._made(node, self.graph.call_function(node.target, args, kwargs))  # type: ignore[arg-type]
+        self._made(node, self.graph.call_function(node.target, args, kwargs))
 
     def _sizes(self, args: Any) -> Any:
         """Arguments in which sizes of the batch are divided."""

@@ -114,9 +114,9 @@ def _product(node: fx.Node, traced: Traced) -> Product | None:
 
 
 def _groups_of(node: fx.Node) -> int:
-    names = [a.name for a in node.target._schema.arguments]  # type: ignore[union-attr]
+    names = [a.name for a in node.target._schema.arguments]
     at = names.index("groups")
-    return int(node.args[at] if len(node.args) > at else node.kwargs.get("groups", 1))  # type: ignore[arg-type]
+    return int(node.args[at] if len(node.args) > at else node.kwargs.get("groups", 1))
 
 
 def find_groups(traced: Traced, parts: int) -> Found:
@@ -178,8 +178,9 @@ def _sections(one: Product, parts: int) -> list[tuple[int, ...]]:
     """The ways to divide the output of a producer: whole, or as stacked projections that the next
     split or view takes apart."""
     length = (shape_of(one.weight) or ())[one.out_dim]
-    found = [(length,)]
-    seen, todo = set(), [one.node]
+    found: list[tuple[int, ...]] = [(length,)]
+    seen: set[fx.Node] = set()
+    todo = [one.node]
     while todo:
         node = todo.pop()
         for user in node.users:
@@ -433,9 +434,7 @@ def _call(node: fx.Node, args: Any, kwargs: Any, value_of: Callable[[fx.Node], A
         args = (*args[:4], 0.0, *args[5:])
     if "dropout_p" in kwargs:
         kwargs = {**kwargs, "dropout_p": 0.0}
-    return node.target(  # type: ignore[operator]
-        *fx.node.map_arg(args, value_of), **fx.node.map_arg(dict(kwargs), value_of)
-    )
+    return node.target(*fx.node.map_arg(args, value_of), **fx.node.map_arg(dict(kwargs), value_of))
 
 
 def _sizes(args: Any, value_of: Callable[[fx.Node], Any]) -> Any:

@@ -88,7 +88,7 @@ def _moded(node: fx.Node) -> _Moded | None:
         if argument.name in ("train", "training", "dropout_p"):
             given = node.args[at] if len(node.args) > at else node.kwargs.get(argument.name)
             if given:
-                return _Moded(node.target, argument.name, at)  # type: ignore[arg-type]
+                return _Moded(node.target, argument.name, at)
     return None
 
 

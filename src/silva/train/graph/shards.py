@@ -87,8 +87,8 @@ def step(node: fx.Node, divided: Divided, parts: int) -> Step:
     """How a device runs an operator, some of whose inputs are divided."""
     name = name_of(node)
     if node.target is operator.getitem:
-        several = divided[node.args[0]]  # type: ignore[index]
-        one = several[node.args[1]] if isinstance(several, list) else None  # type: ignore[index]
+        several = divided[node.args[0]]
+        one = several[node.args[1]] if isinstance(several, list) else None
         if one is None:
             raise CannotShard(f"{node.name} takes a result that is not divided")
         return Step(node.args, node.kwargs, one, {})
@@ -108,8 +108,8 @@ def step(node: fx.Node, divided: Divided, parts: int) -> Step:
 def _along(node: fx.Node, shard: Shard, position: int) -> bool:
     """Whether an operator acts along the divided dimension."""
     given = node.args[position] if len(node.args) > position else node.kwargs.get("dim", 0)
-    rank = len(shape_of(node.args[0]) or ())  # type: ignore[arg-type]
-    return given % max(rank, 1) == shard.dim  # type: ignore[operator]
+    rank = len(shape_of(node.args[0]) or ())
+    return given % max(rank, 1) == shard.dim
 
 
 def regroup(shard: Shard, before: Sequence[int], after: Sequence[int], parts: int) -> Shard:
@@ -166,13 +166,13 @@ def _group_of(dim: int, before: Sequence[int], after: Sequence[int]) -> tuple[ra
 
 def _view(node: fx.Node, shard: Shard, parts: int) -> Step:
     source = node.args[0]
-    before, after = shape_of(source), shape_of(node)  # type: ignore[arg-type]
+    before, after = shape_of(source), shape_of(node)
     assert before is not None
     assert after is not None
     out = regroup(shard, before, after, parts)
     args = list(node.args)
     if name_of(node) == "unflatten":
-        at = int(args[1]) % len(before)  # type: ignore[call-overload]
+        at = int(args[1]) % len(before)
         args[2] = _divide(args[2], out.dim - at, parts)
     elif name_of(node) != "flatten":
         args[1] = _divide(args[1], out.dim, parts)
@@ -180,7 +180,7 @@ def _view(node: fx.Node, shard: Shard, parts: int) -> Step:
 
 
 def _expand(node: fx.Node, shard: Shard, parts: int) -> Step:
-    before, after = shape_of(node.args[0]), shape_of(node)  # type: ignore[arg-type]
+    before, after = shape_of(node.args[0]), shape_of(node)
     assert before is not None
     assert after is not None
     out = Shard(shard.dim + len(after) - len(before), shard.sections)
@@ -218,7 +218,7 @@ def _split(node: fx.Node, shard: Shard, parts: int) -> Step:
     if name_of(node) == "split_with_sizes":
         args[1] = [length // parts for length in lengths]
     elif name_of(node) == "split":
-        args[1] = args[1] // parts  # type: ignore[operator]
+        args[1] = args[1] // parts
     return Step(tuple(args), node.kwargs, list(shards), {})
 
 
@@ -263,7 +263,7 @@ def _run(node: fx.Node, divided: Divided, parts: int) -> Step:
     kwargs = fx.node.map_arg(node.kwargs, part_of)
     try:
         with torch.no_grad():
-            made = node.target(*args, **kwargs)  # type: ignore[operator]
+            made = node.target(*args, **kwargs)
     except Exception as error:
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise CannotShard(f"{name_of(node)} does not take parts: {said}") from error

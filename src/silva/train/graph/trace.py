@@ -147,6 +147,8 @@ def trace(model: nn.Module, batch: Any, call: Caller) -> Traced:
         warnings.simplefilter("ignore")
         try:
             program, dynamic = _export(flat, batch)
+        except PlanError:
+            raise
         except Exception as error:
             raise CannotTrace(_reason(error)) from error
     return _traced(program, model, seen[0], dynamic)

@@ -117,5 +117,5 @@ def _flops(node: fx.Node) -> float:
     args = fx.node.map_arg(node.args, without_memory)
     kwargs = fx.node.map_arg(node.kwargs, without_memory)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        node.target(*args, **kwargs)  # type: ignore[operator]
+        node.target(*args, **kwargs)
     return float(counter.get_total_flops())

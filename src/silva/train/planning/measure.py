@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -133,12 +134,12 @@ def _run(
     backward: list[float] = []
     for _ in range(_REPEATS):
         inputs = [one.detach().requires_grad_(one.is_floating_point()) for one in taken]
-        out, spent = _clock(lambda inputs=inputs: module(*args, *inputs))
+        out, spent = _clock(partial(module, *args, *inputs))
         forward.append(spent)
         flowing = [one for one in out if isinstance(one, Tensor) and one.requires_grad]
         if flowing:
             ones = [torch.ones_like(one) for one in flowing]
-            _, spent = _clock(lambda f=flowing, o=ones: torch.autograd.backward(f, o))
+            _, spent = _clock(partial(torch.autograd.backward, flowing, ones))
             backward.append(spent)
         for parameter in module.parameters():
             parameter.grad = None

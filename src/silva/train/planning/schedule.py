@@ -1,4 +1,4 @@
-"""The order in which the stages of a pipeline work on microbatches, as torch's schedules have it."""
+"""The order in which stages of a pipeline work on microbatches, as torch's schedules have it."""
 
 from __future__ import annotations
 

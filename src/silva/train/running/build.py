@@ -71,7 +71,9 @@ def make(plan: Recipe, place: Layout, optimizer: MakeOptimizer | None, options: 
     allowed = {cut.before for cut in cuts_of(ready, plan.choice.tp)}
     inner = [cut for cut in natural if cut.before in allowed]
     leaves = pytree.tree_leaves(small)
-    parts = parts_of_graph(model, traced, found, plan.chosen_cuts(), inner, place, len(leaves))
+    parts = parts_of_graph(
+        model, traced, found, plan.chosen_cuts(), inner, place, len(leaves), options.precision
+    )
     return Trainer(parts, place, plan.loss, optimizer, traced.leaves, options)
 
 

@@ -9,6 +9,7 @@ parameter that several stages have gets the sum of their gradients.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -45,11 +46,11 @@ def _add_tied(parts: Parts, layout: Layout) -> None:
         parameter = parts.parameters.get(name)
         group = layout.group("pp")
         form = None if parameter is None else (tuple(local(parameter).shape), parameter.dtype)
-        forms: list[object] = [None] * layout.choice.pp
+        forms: list[Any] = [None] * layout.choice.pp
         dist.all_gather_object(forms, form, group=group)
         if not any(forms):
             continue  # a buffer of other ranks
-        shape, dtype = next(found for found in forms if found is not None)  # type: ignore[misc]
+        shape, dtype = next(found for found in forms if found is not None)
         if parameter is None:
             dist.all_reduce(torch.zeros(shape, dtype=dtype, device=layout.device), group=group)
             continue

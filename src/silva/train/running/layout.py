@@ -79,8 +79,8 @@ def layout(choice: Choice, device: str | None = None) -> Layout:
 
 
 def agreed(choice: Choice, world: int) -> Choice:
-    """The choice of the first rank, where all ranks of a job plan it: they have all timed the module
-    at once, as busy as they will be, and no two of them measure the same."""
+    """The choice of the first rank, where all ranks of a job plan it: they have all timed the
+    module at once, as busy as they will be, and no two of them measure the same."""
     if not dist.is_initialized() or dist.get_world_size() != world:
         return choice
     found: list[Any] = [choice]

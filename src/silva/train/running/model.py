@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.utils._pytree as pytree
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -51,6 +52,8 @@ class Parts:
     """The ranks of the pipeline that have a parameter or a buffer, the first one first."""
     metadata: list[tuple[list[Tensor], list[Tensor]]] = field(default_factory=list)
     """What each stage takes and gives, as tensors without memory."""
+    held: list[Any] = field(default_factory=list)
+    """The microbatches of the present step, for the stages of a pipeline."""
 
 
 def whole_module(model: nn.Module, call: Caller, layout: Layout, precision: Precision) -> Parts:
@@ -115,12 +118,13 @@ def parts_of_graph(
     natural: Sequence[Cut],
     layout: Layout,
     leaves: int,
+    precision: Precision,
 ) -> Parts:
     """The stages of this rank, made of the module's graph."""
     choice = layout.choice
     state = dict(model.named_parameters(remove_duplicate=False))
     trainable = {name for name, p in state.items() if p.requires_grad}
-    state |= dict(model.named_buffers(remove_duplicate=False))  # type: ignore[arg-type]
+    state |= dict(model.named_buffers(remove_duplicate=False))
     shards: dict[str, Shard] = {}
     if choice.tp > 1:
         group = layout.group("tp").group_name
@@ -134,6 +138,7 @@ def parts_of_graph(
     edges = [0, *(every.index(p) + 1 for p in positions), len(pieces)]
     mine = range(layout.at("pp"), choice.stages, choice.pp)
     held: dict[str, Any] = {}
+    batches: list[Any] = []
 
     def local(name: str) -> Any:
         if name not in held:
@@ -160,6 +165,8 @@ def parts_of_graph(
         if choice.recompute:
             modules = [_Recomputed(module) for module in modules]
         stage: nn.Module = Chain(modules, leaves)
+        if choice.pp > 1:
+            stage = Stage(stage, batches, layout.device, precision)
         if choice.fsdp > 1:
             _shard(stage, _units(modules), layout)
         elif choice.dp > 1 and any(p.requires_grad for p in stage.parameters()):
@@ -176,7 +183,7 @@ def parts_of_graph(
     parameters = {n: v for n, v in held.items() if isinstance(v, nn.Parameter)}
     buffers = {n: v for n, v in held.items() if n not in parameters}
     parameters |= _named(stages, held)
-    return Parts(stages, parameters, buffers, shards, owners, metadata)
+    return Parts(stages, parameters, buffers, shards, owners, metadata, batches)
 
 
 def _units(modules: Sequence[nn.Module]) -> list[nn.Module]:
@@ -215,9 +222,37 @@ def _named(stages: Sequence[nn.Module], held: Mapping[str, Any]) -> dict[str, nn
 
 
 def _canonical(path: str) -> str:
-    """The name in the unmodified module of a parameter of a chain."""
-    path = path.removeprefix("module.").removeprefix("parts.")
-    return path.partition(".")[2].removeprefix("inner.")
+    """The name in the unmodified module of a parameter of a chain, whose parts are numbered."""
+    path = path.removeprefix("module.").removeprefix("inner.").removeprefix("parts.")
+    return path.partition(".")[2].removeprefix("again.")
+
+
+class Stage(nn.Module):
+    """A stage that takes the number of a microbatch and what the stage before gives."""
+
+    def __init__(
+        self, inner: nn.Module, held: list[Any], device: str, precision: Precision
+    ) -> None:
+        super().__init__()
+        self.inner, self._held, self._device, self._precision = inner, held, device, precision
+
+    def forward(self, *received: Tensor, number: Tensor) -> Any:
+        leaves = pytree.tree_leaves(self._held[int(number[0])])
+        with self._precision.autocast(self._device):
+            out = self.inner(*leaves, *(_Contiguous.apply(one) for one in received))
+        return out[0] if len(out) == 1 else out
+
+
+class _Contiguous(torch.autograd.Function):
+    """Gradients that are sent to the stage before lie in memory as their values do."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient.contiguous()
 
 
 class _Recomputed(nn.Module):
@@ -225,10 +260,10 @@ class _Recomputed(nn.Module):
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
-        self.inner = inner
+        self.again = inner
 
     def forward(self, *args: Any) -> Any:
-        return checkpoint(self.inner, *args, use_reentrant=False)
+        return checkpoint(self.again, *args, use_reentrant=False)
 
 
 def _empty(node: Any) -> Tensor:
@@ -252,5 +287,5 @@ def _replicate(module: nn.Module, layout: Layout) -> nn.Module:
     if not any(p.requires_grad for p in module.parameters()):
         return module
     return DistributedDataParallel(
-        module, process_group=layout.group("dp"), broadcast_buffers=False
+        module, process_group=layout.group("dp"), forward_sync_buffers=False
     )

@@ -73,7 +73,7 @@ class Trainer:
         self._pipeline: Pipeline | None = None
         if layout.choice.pp > 1:
             assert leaves is not None
-            self._pipeline = Pipeline(parts, layout, leaves, self._loss_of, options.precision)
+            self._pipeline = Pipeline(parts, layout, leaves, self._loss_of)
         self._batches: list[Any] = []
         trained = [(n, p) for n, p in parts.parameters.items() if p.requires_grad]
         made = optimizer(trained) if optimizer is not None and trained else []
@@ -188,7 +188,7 @@ class Trainer:
         own = torch.zeros(3, dtype=torch.float64, device=self.device)
         own[2] = self.asks_to_stop
         if self._sums and self.layout.at("tp") == 0:
-            own[0], own[1] = sum(self._sums), sum(self._counts)  # type: ignore[assignment]
+            own[0], own[1] = sum(self._sums), sum(self._counts)
         total, count, asking = self.layout.sum(own)
         self.told_to_stop = bool(asking > 0)
         if not count > 0:
