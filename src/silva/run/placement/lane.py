@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import threading
 import time
 from collections import deque
@@ -29,7 +30,6 @@ from silva.cost.model import (
 )
 from silva.cost.pickling_cost import object_seconds
 from silva.cost.speeds import crossing_seconds
-from silva.cost.trace import ROUNDING
 from silva.io.paths import LocalFiles
 from silva.physical.stage.read import ReadPlaces, ReadUnits
 from silva.physical.stage.stage import Result, Runs, Stage
@@ -245,7 +245,8 @@ class Lane:
         work = work.taking(max(work.seconds - work.queued, work.cpu))
         stage = Placed(self.name, work, "threads", self.growth.most)
         best = predict([stage], self._seams.machine.cpus)
-        return best.rows_per_second * work.seconds * (1 + ROUNDING)  # 32, not 31.999…
+        useful = best.rows_per_second * work.seconds
+        return useful + 2 * math.ulp(useful)  # 32, not 31.999…
 
     @property
     def rows_to_come(self) -> int:
