@@ -22,6 +22,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from silva import train
     from silva.columns.ragged import Grouped, Ragged
     from silva.combine import concat, mix, zip
     from silva.errors import (
@@ -103,6 +104,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "silva": "train",
     "silva.columns.ragged": "Grouped Ragged",
     "silva.combine": "concat mix zip",
     "silva.errors": (
@@ -175,15 +177,14 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "train":  # a room, whose import brings torch
-        return import_module("silva.train")
     try:
         home = _HOME[name]
     except KeyError:
         hint = import_module("silva.plan.hints").FUNCTIONS.get(name)
         told = "" if hint is None else f": write {hint}"
         raise AttributeError(f"module 'silva' has no attribute {name!r}{told}") from None
-    value = getattr(import_module(home), name)
+    is_room = home == __name__
+    value = import_module(f"{home}.{name}") if is_room else getattr(import_module(home), name)
     globals()[name] = value  # found here the next time
     return value
 
