@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,8 +20,10 @@ from silva.train.planning.price import Facts, Price, price
 
 GAIN = 1.1
 """A way that is not so many times as fast as the default is not used."""
-_SIMULATED = 48
-"""Choices that are simulated: those with the smallest bounds."""
+_OF_EACH = 2
+"""Choices of the same degrees that are simulated: those with the smallest bounds."""
+_SIMULATED = 192
+"""Choices that are simulated at most."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,7 @@ def _prices(
         return each * idle * again
 
     found = []
-    for one in sorted(choices, key=bound)[:_SIMULATED]:
+    for one in _shortlist(choices, bound):
         try:
             found.append(
                 price(one, replace(facts, cuts=cuts_of(module, one.tp)), topology, rows, speed)
@@ -177,6 +179,18 @@ def _prices(
         except PlanError as error:
             refused[str(one)] = str(error)
     return found
+
+
+def _shortlist(choices: Sequence[Choice], bound: Callable[[Choice], float]) -> list[Choice]:
+    """The most promising choices: of all degrees, since a bound knows nothing of links."""
+    taken: dict[tuple[int, ...], int] = {}
+    found = []
+    for one in sorted(choices, key=bound):
+        degrees = one.dp, one.fsdp, one.tp, one.pp
+        taken[degrees] = taken.get(degrees, 0) + 1
+        if taken[degrees] <= _OF_EACH:
+            found.append(one)
+    return found[:_SIMULATED]
 
 
 def _without_graph(choice: Choice, module: Module, topology: Topology) -> Price:
