@@ -2,8 +2,8 @@
 
 One pipeline is simulated, the slowest of its kind: its stages compute, send activations and
 gradients, and reduce at the end. A link between stages is the slowest of those of all replicas, and
-a group reduces over its slowest link. Devices that are cores of one machine copy their messages
-themselves, so that messages take their time; a GPU computes on while it sends.
+a group reduces over its slowest link. Collectives take the time of their devices: they do not
+overlap with computing, which is so for cores that copy their own messages, and pessimistic for GPUs.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from torch import fx
 
 from silva.cost.simulate import Task, simulate
 from silva.cost.trace import Trace
-from silva.errors import PlanError
 from silva.fabric.routes import Routes
 from silva.fabric.topology import Device, Link, Topology
 from silva.train.choice import Choice
 from silva.train.graph.cuts import Cut, choose_cuts
-from silva.train.graph.groups import Found
+from silva.train.graph.groups import Found, Group
+from silva.train.graph.values import bytes_of
 from silva.train.planning.measure import NO_TIME, Line, Timing, activations
 from silva.train.planning.schedule import Action, most_in_flight, schedule
 
@@ -110,7 +110,6 @@ class _Pricing:
         self.devices = topology.devices[: choice.world]
         self.stages = self._stages()
         self.routes = Routes(topology)
-        self.on_cpu = self.devices[0].kind == "cpu"
 
     def _device(self, pp: int, dp: int = 0, fsdp: int = 0, tp: int = 0) -> Device:
         c = self.choice
@@ -145,7 +144,9 @@ class _Pricing:
             if c.recompute:
                 backward += forward
                 kept = min(kept, crossing + kept / max(len(facts.cuts), 1) + crossing * 4)
-            exchanged = sum(_bytes(n) for n in nodes if n in frontiers) * scale if c.tp > 1 else 0.0
+            exchanged = (
+                sum(bytes_of(n) for n in nodes if n in frontiers) * scale if c.tp > 1 else 0.0
+            )
             stages.append(Stage(forward, backward, own, kept, crossing, exchanged))
         return stages
 
@@ -317,16 +318,6 @@ class _Pricing:
         return max(found)
 
 
-def _nodes_of(group: object) -> list[fx.Node]:
-    ends = (*group.producers, *group.frontiers)  # type: ignore[attr-defined]
-    return [*group.steps, *(p.node for p in ends)]  # type: ignore[attr-defined]
-
-
-def _bytes(node: fx.Node) -> int:
-    from silva.train.graph.values import bytes_of
-
-    return bytes_of(node)
-
-
-def refuse(choices: int) -> PlanError:
-    return PlanError(f"none of {choices} ways to train the module is possible")
+def _nodes_of(group: Group) -> list[fx.Node]:
+    """The operators of which a device runs its part."""
+    return [*group.steps, *(one.node for one in (*group.producers, *group.frontiers))]
