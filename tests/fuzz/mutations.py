@@ -86,7 +86,7 @@ MUTATIONS = (
         (
             (
                 "physical/stage/call.py",
-                "return number & (number - 1) == 0 and (number >= _CHECK_AGAIN or is_new)",
+                "return number & (number - 1) == 0 and (again or is_new)",
                 "return number == 1",
             ),
             (
