@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from silva.errors import PlanError
+from silva.fabric.here import flops_here
 from silva.fabric.topology import Topology
 from silva.plan.decision import Decision, Quantity
 from silva.train.batches import rows_of
@@ -133,14 +134,12 @@ def _facts(module: Module) -> Facts | None:
                 trained += bytes_of(arg) if name in trainable else 0
     return Facts(
         operators(traced), timings, flows, module.cuts, module.groups, owner,
-        trained / total if total else 1.0, rows_of(module.batch),
+        trained / total if total else 1.0, rows_of(module.batch), len(parts),
     )  # fmt: skip
 
 
 def _speed(topology: Topology) -> float:
     """How many times as fast as one core here the devices of a topology compute."""
-    from silva.fabric.here import flops_here
-
     device = topology.devices[0]
     there = device.flops.get("float32")
     if device.kind == "cpu" or there is None:

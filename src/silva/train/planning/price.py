@@ -3,7 +3,7 @@
 One pipeline is simulated, the slowest of its kind: its stages compute, send activations and
 gradients, and reduce at the end. A link between stages is the slowest of those of all replicas, and
 a group reduces over its slowest link. Collectives take the time of their devices: they do not
-overlap with computing, which is so for cores that copy their own messages, and pessimistic for GPUs.
+overlap with computing. That is so for cores that copy their own messages, and pessimistic for GPUs.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ class Facts:
     """The share of the parameters' bytes that is trained."""
     rows: int
     """Rows of the traced batch."""
+    units: int
+    """Parts of the module that are recomputed one by one."""
     overheads: Mapping[str, float] = field(default_factory=dict)
     """Seconds that torch itself takes: `action`, `step`."""
 
@@ -143,7 +145,9 @@ class _Pricing:
             crossing = chosen[number].nbytes * scale if number < len(chosen) else 0.0
             if c.recompute:
                 backward += forward
-                kept = min(kept, crossing + kept / max(len(facts.cuts), 1) + crossing * 4)
+                units = max(facts.units / c.stages, 1.0)  # each keeps its input, one all of it
+                least = min((cut.nbytes for cut in facts.cuts), default=0) * scale
+                kept = min(kept, units * least + kept / units)
             exchanged = (
                 sum(bytes_of(n) for n in nodes if n in frontiers) * scale if c.tp > 1 else 0.0
             )
