@@ -65,9 +65,7 @@ def resume(name: str, choice: Choice, folder: str) -> list[float]:
     return steps(trainer, name, 2, 3)
 
 
-@pytest.mark.parametrize(
-    ("before", "after"), [("fsdp", "tp"), ("tp", "pp"), ("pp", "one"), ("one", "fsdp × tp")]
-)
+@pytest.mark.parametrize(("before", "after"), [("fsdp", "tp"), ("tp", "pp")])
 def test_another_plan_goes_on_with_the_same_losses(
     ranks: Ranks, tmp_path: Path, before: str, after: str
 ) -> None:
@@ -75,7 +73,7 @@ def test_another_plan_goes_on_with_the_same_losses(
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("name", ["gpt2", "llama", "encoder"])
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
 @pytest.mark.parametrize("before", PLANS)
 @pytest.mark.parametrize("after", PLANS)
 def test_every_plan_goes_on_with_what_every_other_has_saved(
