@@ -13,7 +13,7 @@ _UNPICKLES = re.compile(
     r"pickle\.(loads?|Unpickler)\b"  # cloudpickle's too
     r"|from (cloud)?pickle import"
     r"|\bmarshal\b|\bshelve\b|\bdill\b|\bjoblib\b"
-    r"|(?<![\w.])(eval|exec)\("
+    r"|(?<![\w.])(?<!def )(eval|exec)\("
     r"|allow_pickle=True|weights_only=False"
     r"|noqa: [A-Z0-9, ]*\b(S102|S301|S302|S307)\b"
 )

@@ -322,6 +322,11 @@ class Engine:
             station.width.add(spent)
             self._handing_over.add(1, time.perf_counter() - handed - spent.wall)
             station.learn(len(batch.flights), spent.wall, self._handing_over.seconds(1))
+            effects_found = () if isinstance(found, Exception) else found
+            if any(not isinstance(e, Exception) and e.goes_on for e in effects_found):
+                self._give_back(station, batch.flights, found)  # turns share the next batch
+                self._turn(station)
+                return
             # the thread begins with the next batch while the replies of this one are written
             self._turn(station)
             loop.call_soon(self._give_back, station, batch.flights, found)
