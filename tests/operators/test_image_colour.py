@@ -184,11 +184,14 @@ def test_a_random_sigma_is_drawn_for_each_row() -> None:
 
 
 @given(st.integers(1, 30), st.integers(1, 30), st.sampled_from([1, 3]), st.integers(0, 99))
-def test_blur_of_uint8_commutes_with_flip(tall: int, wide: int, channels: int, seed: int) -> None:
+def test_blur_of_uint8_commutes_with_flip_but_for_a_level(
+    tall: int, wide: int, channels: int, seed: int
+) -> None:
     x = noise(seed, tall, wide, channels)
     kernel = filters.kernel_of(5, 1.1)
     one = filters._blur(np.ascontiguousarray(x[:, ::-1]), kernel, None)
-    assert np.array_equal(one, filters._blur(x, kernel, None)[:, ::-1])
+    other = filters._blur(x, kernel, None)[:, ::-1]
+    assert np.abs(one.astype(int) - other).max() <= 1
 
 
 # Erasing.

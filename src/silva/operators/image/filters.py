@@ -1,8 +1,8 @@
 """Sharpness, blur, and erased rectangles.
 
-Laws, exact for uint8: gaussian_blur commutes with flip (kernels are symmetric, and sums of a pixel
-and its mirror are made in the same order). Not a law for floats, in the last bits; nor with crop,
-whose new border is mirrored where there were real neighbours.
+Not laws: gaussian_blur and flip, whose sums are made in another order for a mirrored image, so that
+a level is rounded to the other side now and then; nor gaussian_blur and crop, whose new border is
+mirrored where there were real neighbours.
 """
 
 from __future__ import annotations
