@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from silva.train.graph.cuts import Cut
-from silva.train.graph.divide import Part, divide
+from silva.train.graph.divide import Part, divide, shards_of
 from silva.train.graph.groups import Found
 from silva.train.graph.pieces import Chain, Span, make, operators, spans
 from silva.train.graph.shards import Shard
@@ -129,7 +129,7 @@ def parts_of_graph(
     if choice.tp > 1:
         group = layout.group("tp").group_name
         part = Part(layout.at("tp"), choice.tp, group)
-        shards = {traced.states[w]: s for g in found.groups for w, s in g.weights.items()}
+        shards = shards_of(traced, found)
         traced = divide(traced, found, part, trainable)
     flows = differentiable(traced, trainable)
     positions = _in_new_graph(traced, cuts)
